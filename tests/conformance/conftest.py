@@ -29,6 +29,22 @@ NO_BACKEND = {"digit_classifier_onnx", "digit_classifier_torch"}  # that server 
 SAME_TIME = [f"recast{number}" for number in range(4)]  # copies of recast, to be loaded at the same time
 LOADED_BY_TESTS = {"recast", "regrouped", *SAME_TIME}
 CACHE = 1 << 20
+# Models with the code of another one and a configuration of their own.
+SAME_CODE = {
+    **dict.fromkeys(["bad_config/1", "bad_text/1", "batched/1", "recast/1"], "arguments/1"),
+    "bad_scalar/1": "reshaped/1", "sums_oldest/1": "sums_direct/1",
+    "versions/2": "versions/1", "versions/3": "versions/1",
+}  # fmt: skip
+
+
+# Code that cannot be loaded is written here, so that no other tool reads it.
+BAD = {
+    "bad_syntax": "class TritonPythonModel\n",
+    "bad_import": "import no_such_module_anywhere\n\n\nclass TritonPythonModel:\n    pass\n",
+    "bad_no_class": "X = 1\n",
+    "bad_initialize": "class TritonPythonModel:\n    def initialize(self, args):\n"
+    "        raise ValueError(f\"version {args['model_version']} is not to be loaded\")\n",
+}
 
 
 def is_loaded_at_start(name: str) -> bool:
@@ -70,10 +86,13 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if model.is_dir() and model.name not in NO_BACKEND:
                 ignored = shutil.ignore_patterns("__pycache__")
                 shutil.copytree(model, folder / model.name, ignore=ignored)
+    for name, source in SAME_CODE.items():
+        shutil.copytree(folder / source, folder / name)
     for name in SAME_TIME:
         shutil.copytree(folder / "recast", folder / name)
-    # written here, so that nothing else trips over it
-    (folder / "bad_syntax" / "1" / "model.py").write_text("class TritonPythonModel\n")
+    for name, source in BAD.items():
+        (folder / name / "1").mkdir(exist_ok=True)
+        (folder / name / "1" / "model.py").write_text(source)
     return folder
 
 

@@ -6,8 +6,10 @@ The models of the first pipeline wait, so that nothing hangs on how fast the mac
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.triton
 FOLDER = Path(__file__).parent / "compared"
 MODELS = ["waits_short", "waits_long", "waits_in_turn", "asks_both_ways"]
 N = 8
+RUNS = 5
 IMAGE = np.zeros((40, 30), np.uint8)
 IMAGE[5:35, 13:17] = 255
 WAITS = ("waits_in_turn", "Y", {"X": np.ones(1, np.float32)})
@@ -31,6 +34,8 @@ DIGITS = ("digit_reader", "DIGIT", {"IMAGE": IMAGE})
 def both(sides: Sides, models: Path) -> Iterator[Sides]:
     for model in MODELS:
         shutil.copytree(FOLDER / model, models / model)
+        if model == "waits_long":
+            shutil.copytree(FOLDER / "waits_short" / "1", models / model / "1")
         assert sides.same_load(model) is None
     try:
         yield sides
@@ -75,3 +80,27 @@ def test_where_async_brings_nothing_here_it_brings_nothing_there(both: Sides) ->
     assert found.verdict.cause not in ("helped", "partly", "batched"), found.verdict.sentence
     assert found.speedup < 1.5
     assert on_real(both, DIGITS, runs=15) < 1.5
+
+
+@pytest.mark.parametrize(("pipeline", "factor"), [("pair", 2.0), ("diamond", 1.5)])
+def test_calls_together_bring_as_much_there(sides: Sides, pipeline: str, factor: float) -> None:
+    """Callees that rest make the factor a matter of the pipeline, whatever else the machine does."""
+
+    def inputs(how: str) -> dict[str, np.ndarray]:
+        return {"DO": np.array([f"_{pipeline}_{how}"], np.object_), "X": np.ones(2, np.float32)}
+
+    def real(how: str) -> float:
+        begun = time.perf_counter()
+        answer = sides.ask_real("script_async", inputs(how))
+        took = time.perf_counter() - begun
+        assert answer.as_text() == sides.ask_here("script_async", inputs(how)).as_text()
+        return took
+
+    here = bls.overlap("script_async", inputs("in_order"), repo=sides.here)
+    assert not here.problem
+    took = {how: [] for how in ("in_order", "together")}
+    for how in RUNS * tuple(took):
+        took[how].append(real(how))
+    there = median(took["in_order"]) / median(took["together"])
+    assert there == pytest.approx(factor, rel=0.3)
+    assert here.predicted == pytest.approx(there, rel=0.3)

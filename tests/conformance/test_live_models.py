@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import threading
 from typing import Any
@@ -24,6 +25,7 @@ def echoes(name: str) -> Any:
     return np.array([name], WORDS)
 
 
+SHAPED = {"IN0": np.ones(1, F32), "IN1": np.arange(6, dtype=I32).reshape(2, 3)}
 REQUESTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "no inputs": ("identity", {}, {}),
     "unknown input": ("identity", {"X": np.zeros(1, F32)}, {}),
@@ -34,49 +36,28 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "output not made": ("identity", {"FP32_1": np.zeros(1, F32)}, {"outputs": ["INT8_1"]}),
     "unknown output": ("identity", {"FP32_1": np.zeros(1, F32)}, {"outputs": ["NOBODY"]}),
     "output twice": ("identity", {"FP32_1": np.zeros(1, F32)}, {"outputs": ["FP32_1", "FP32_1"]}),
-    "floats in parameters": (
-        "script",
-        {"DO": echoes("describe")},
-        {"parameters": {"a": 1.5, "b": 2.0, "c": True, "d": "x", "e": 3, "f": 1e300, "g": 2**63}},
-    ),
+    "floats in parameters": ("script", {"DO": echoes("describe")}, {
+        "parameters": {"a": 1.5, "b": 2.0, "c": True, "d": "x", "e": 3, "f": 1e300, "g": 2**63},
+    }),
     "request id": ("identity", {"FP32_1": np.zeros(1, F32)}, {"request_id": "é 1"}),
     "no config, batch of 2": ("completed", {"IN": np.arange(12, dtype=I64).reshape(2, 3, 2)}, {}),
     "no config, no batch": ("completed", {"IN": np.zeros((3, 2), I64)}, {}),
     "no config, batch of 0": ("completed", {"IN": np.zeros((0, 3, 2), I64)}, {}),
     "no config, batch of 4": ("completed", {"IN": np.zeros((4, 1, 2), I64)}, {}),
-    "reshaped": (
-        "reshaped",
-        {"IN0": np.ones(1, F32), "IN1": np.arange(6, dtype=I32).reshape(2, 3), "IN2": np.array(["a", "bc"], WORDS)},
-        {},
-    ),
-    "reshaped, the model's shape": (
-        "reshaped",
-        {"IN0": np.array(1, F32), "IN1": np.arange(6, dtype=I32).reshape(2, 3), "IN2": np.array(["a"], WORDS)},
-        {},
-    ),
-    "reshaped, empty": (
-        "reshaped",
-        {"IN0": np.ones(1, F32), "IN1": np.arange(6, dtype=I32).reshape(2, 3), "IN2": np.zeros(0, WORDS)},
-        {},
-    ),
+    "reshaped": ("reshaped", {**SHAPED, "IN2": np.array(["a", "bc"], WORDS)}, {}),
+    "reshaped, the model's shape": ("reshaped", {**SHAPED, "IN0": np.array(1, F32), "IN2": echoes("a")}, {}),
+    "reshaped, empty": ("reshaped", {**SHAPED, "IN2": np.zeros(0, WORDS)}, {}),
     "batched": ("batched", {"IN0": np.arange(6, dtype=F32).reshape(2, 3)}, {}),
-    "batched, optional": (
-        "batched",
-        {
-            "IN0": np.zeros((3, 0), F32),
-            "IN1": np.array([["a"], ["é"], [""]], WORDS),
-            "IN2": np.arange(12, dtype=np.uint8).reshape(3, 2, 2),
-        },
-        {},
-    ),
+    "batched, optional": ("batched", {
+        "IN0": np.zeros((3, 0), F32), "IN1": np.array([["a"], ["é"], [""]], WORDS),
+        "IN2": np.arange(12, dtype=np.uint8).reshape(3, 2, 2),
+    }, {}),
     "batched, full": ("batched", {"IN0": np.zeros((4, 1), F32)}, {}),
     "batched, too large": ("batched", {"IN0": np.zeros((5, 1), F32)}, {}),
     "batched, empty": ("batched", {"IN0": np.zeros((0, 1), F32)}, {}),
-    "batched, one input of no rows": (
-        "batched",
-        {"IN0": np.zeros((2, 1), F32), "IN2": np.zeros((0, 2, 2), np.uint8)},
-        {},
-    ),
+    "batched, one input of no rows": ("batched", {
+        "IN0": np.zeros((2, 1), F32), "IN2": np.zeros((0, 2, 2), np.uint8),
+    }, {}),
     "batched, rows of nothing": ("batched", {"IN0": np.zeros((2, 0), F32)}, {}),
     "batched, uneven": ("batched", {"IN0": np.zeros((2, 1), F32), "IN2": np.zeros((3, 2, 2), np.uint8)}, {}),
     "batched, required is missing": ("batched", {"IN2": np.zeros((3, 2, 2), np.uint8)}, {}),
@@ -93,16 +74,10 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "ensemble, input missing": ("pipeline", {"A": np.ones(3, F32)}, {}),
     "ensemble, batch": ("pipeline_batched", {"IN": np.linspace(0, 1, 192, dtype=F32).reshape(3, 64)}, {}),
     "ensemble, batch too large": ("pipeline_batched", {"IN": np.zeros((5, 64), F32)}, {}),
-    "request's parts": (
-        "script",
-        {"DO": echoes("describe"), "N": np.zeros((2, 0), I32)},
-        {
-            "request_id": "r7",
-            "timeout": 9_000_000,
-            "outputs": ["REPORT"],
-            "parameters": {"n": -3, "b": False, "s": "é"},
-        },
-    ),
+    "request's parts": ("script", {"DO": echoes("describe"), "N": np.zeros((2, 0), I32)}, {
+        "request_id": "r7", "timeout": 9_000_000, "outputs": ["REPORT"],
+        "parameters": {"n": -3, "b": False, "s": "é"},
+    }),
     "zero in a parameter": ("script", {"DO": echoes("describe")}, {"parameters": {"s": "a\0b"}}),
     "requested output of another name": ("script", {"DO": echoes("every_output")}, {"outputs": ["MORE"]}),
     "correlation id without sequences": ("script", {"DO": echoes("describe")}, {"correlation_id": 5, "flags": 1}),
@@ -110,7 +85,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "sequence without id": ("sums_direct", {"IN": np.ones((1, 1), I32)}, {}),
     "sequence not started": ("sums_oldest", {"IN": np.ones((1, 1), I32)}, {"correlation_id": 404}),
     "sequence, two rows": ("sums_direct", {"IN": np.ones((2, 1), I32)}, {"correlation_id": 9, "flags": 3}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REQUESTS)
@@ -207,3 +182,25 @@ def test_index_of_the_models_that_are_loaded(sides: Sides) -> None:
     rows = sides.on_real(sides.real.index)
     wanted = {(row["name"], int(row["version"]), row["state"]) for row in rows if row["name"] in LOADED}
     assert got == wanted
+
+
+def deeds(model: str) -> list[Any]:
+    files = sorted((FOLDERS[1] / model / "1").glob("*deeds.py"))
+    body = [node for file in files for node in ast.parse(file.read_text()).body]
+    names = [node.name for node in body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    assigned = [node for node in body if isinstance(node, ast.Assign)]
+    tables = [node.value for node in assigned if ast.unparse(node.targets[0]) in ("OUTPUTS", "CALLS")]
+    names += [ast.literal_eval(key) for table in tables for key in getattr(table, "keys", ())]
+    return [pytest.param(model, name, id=f"{model}-{name}") for name in names if not name.startswith("_")]
+
+
+@pytest.mark.parametrize(("model", "name"), [*deeds("script"), *deeds("script_async"), *deeds("siblings")])
+def test_a_deed(sides: Sides, model: str, name: str) -> None:
+    inputs = {"DO": np.array([name], np.object_), "X": np.array([1.5, -0.0, np.nan], np.float32)}
+    answer = sides.ask_here(model, inputs)
+    if answer.error is None and "REPORT" in answer.outputs and set(answer.outputs) == {"REPORT"}:
+        text = answer.outputs["REPORT"].ravel()[0]
+        if text[:1] in b'{["':
+            sides.same_report(model, inputs)
+            return
+    sides.same(model, inputs)

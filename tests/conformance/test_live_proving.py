@@ -22,50 +22,10 @@ from tests.conformance.conftest import ROOT
 # What is generated may be infinite, and what hypothesis generates differs by the modules that are loaded.
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
-# Scales by what NumPy it finds: the server has version 1.
-SCALED = """\
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        old = int(np.__version__.split(".")[0]) < 2
-        responses = []
-        for request in requests:
-            values = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
-            scaled = np.where((values > 5) & old, np.nextafter(values, np.float32(1e9)), values)
-            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", scaled)]))
-        return responses
-"""
 CONFIG = """\
 backend: "python"
 input { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] }
 output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
-"""
-# By a parameter: what a row gets depends on the others of its batch, or on NumPy where it has company.
-MOODY = """\
-import json
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def initialize(self, args):
-        count = json.loads(args["model_config"])["instance_group"][0]["count"]
-        self.more = np.float32(count > 1 and int(np.__version__.split(".")[0]) < 2)
-
-    def execute(self, requests):
-        responses = []
-        for request in requests:
-            told = json.loads(request.parameters() or "{}")
-            values = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
-            if "mean" in told:
-                values = values - values.mean(dtype=np.float32)
-            if "company" in told:
-                values = values + self.more
-            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", values)]))
-        return responses
 """
 CHAINED = f"""\
 platform: "ensemble"
@@ -73,49 +33,47 @@ platform: "ensemble"
 ensemble_scheduling {{ step {{ model_name: "scaled" model_version: -1
     input_map {{ key: "IN" value: "IN" }} output_map {{ key: "OUT" value: "OUT" }} }} }}
 """
-COUNTING = """\
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def initialize(self, args):
-        self.count, self.generator = 0, np.random.RandomState(3)
-
-    def execute(self, requests):
-        self.count += len(requests)
-        values = np.array([self.count, self.generator.rand()], np.float32)
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", values)]) for _ in requests]
-"""
-NAMES = ("add_sub", "square_int32", "scaled", "moody", "chained", "counting", "dice", "failing", "calling", "slow")
-ANSWER = """\
+MODEL = """\
+import json
 import sys
 import time
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+OLD = int(np.__version__.split(".")[0]) < 2  # as on the server
+
 
 class TritonPythonModel:
+    def initialize(self, args):
+        self.count, self.generator = 0, np.random.RandomState(3)
+        count = json.loads(args["model_config"])["instance_group"][0]["count"]
+        self.more = np.float32(count > 1 and OLD)
+
     def execute(self, requests):
-        responses = []
-        for request in requests:
-            ANSWER
-            responses.append(answer)
-        return responses
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        told = json.loads(request.parameters() or "{}")
+        values = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+        ANSWER
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", values)])
 """
-FAILING = ANSWER.replace(
-    "ANSWER",
-    "code = pb_utils.TritonError.INVALID_ARG if 'bls_notebook' in sys.modules else pb_utils.TritonError.UNKNOWN\n"
-    "            answer = pb_utils.InferenceResponse(error=pb_utils.TritonError('no', code))",
-)
-CALLING = ANSWER.replace(
-    "ANSWER",
-    "answer = pb_utils.InferenceRequest(model_name='_'.join(['failing', 'late']), requested_output_names=['OUT'],\n"
-    "                inputs=request.inputs()).exec()",
-)
-SLOW = ANSWER.replace(
-    "ANSWER", "time.sleep(1); answer = pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.ones(1, np.float32))])"
-)
+ANSWERS = {
+    "scaled": "values = np.where((values > 5) & OLD, np.nextafter(values, np.float32(1e9)), values)",
+    # By a parameter: what a row gets depends on the others of its batch, or on NumPy where it has company.
+    "moody": "values = values - values.mean(dtype=np.float32) if 'mean' in told else values\n"
+    "        values = values + self.more if 'company' in told else values",
+    "counting": "self.count += 1\n        values = np.array([self.count, self.generator.rand()], np.float32)",
+    "dice": "self.count += 1\n        values = np.array([self.count, np.random.rand()], np.float32)",
+    "failing": "Error = pb_utils.TritonError\n"
+    "        error = Error('no', Error.INVALID_ARG if 'bls_notebook' in sys.modules else Error.UNKNOWN)\n"
+    "        return pb_utils.InferenceResponse(error=error)",
+    "calling": "more = {'model_name': '_'.join(['failing', 'late']), 'inputs': request.inputs()}\n"
+    "        return pb_utils.InferenceRequest(requested_output_names=['OUT'], **more).exec()",
+    "slow": "time.sleep(1)",
+}
+SOURCES = {name: MODEL.replace("ANSWER", answer) for name, answer in ANSWERS.items()}
+NAMES = ("add_sub", "square_int32", *SOURCES, "chained")
 
 
 @pytest.fixture(scope="module")
@@ -123,15 +81,10 @@ def prover(environment: ServerEnvironment) -> Iterator[Prover]:
     with bls.ModelRepository(ROOT / "model_repository") as repository:
         for name in NAMES[:2]:
             repository.load(name)
-        repository.define("scaled", SCALED, CONFIG)
-        repository.define("moody", MOODY, CONFIG.replace("[ -1 ]", "[ 1 ]") + "max_batch_size: 8")
+        for name, source in (*SOURCES.items(), ("failing_late", SOURCES["failing"])):
+            batched = CONFIG.replace("[ -1 ]", "[ 1 ]") + "max_batch_size: 8"
+            repository.define(name, source, batched if name == "moody" else CONFIG)
         repository.define("chained", "", CHAINED)
-        repository.define("counting", COUNTING, CONFIG)
-        repository.define("failing", FAILING, CONFIG)
-        repository.define("failing_late", FAILING, CONFIG)
-        repository.define("calling", CALLING, CONFIG)
-        repository.define("slow", SLOW, CONFIG)
-        repository.define("dice", COUNTING.replace("self.generator.rand", "np.random.rand"), CONFIG)
         with proving(repository, NAMES, environment) as prover:
             yield prover
             prover.server.stop(graceful=False)  # two seconds less, half a minute where it has lost a request
@@ -251,7 +204,7 @@ def test_a_server_that_runs_already(prover: Prover) -> None:
     assert bls.prove("square_int32", *asked, repo=prover.repository, server=stream).equal
     with RepositoryUnderTest(ROOT / "model_repository") as mine:
         assert mine.assert_proven_equal("add_sub", generate=3, server=url).requests == 3
-        mine.define("scaled", SCALED, CONFIG)
+        mine.define("scaled", SOURCES["scaled"], CONFIG)
         with pytest.raises(AssertionError, match="scaled answers differently on the server"):
             mine.assert_proven_equal("scaled", {"IN": [6.0]}, server=url)
     with pytest.raises(bls.BLSError, match="instance counts can only be changed on a server that prove starts"):

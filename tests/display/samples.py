@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from bls_notebook.checking.records import Finding, Findings, SharedMemory
@@ -252,91 +252,59 @@ def histogram(**changes: Any) -> FamilyRecord:
     return FamilyRecord(**{"name": "seconds", "kind": "histogram", "metrics": metrics, **changes})
 
 
-def hostile_lists() -> list[Any]:
-    """Lists of the records that are only shown so, every text in them hostile."""
-    h = HOSTILE
-    bad = MetricRecord(((h, h),), 1.0, (BucketSeen(h, 1),))
-    figures = statistics(name=h, version=h, failures=((h, 1),))
+def everything() -> list[Any]:
+    """Each kind of record that has a display, except recordings of time and memory, with its variants."""
+    made: list[Any] = [
+        model(warnings=("w",), state="LOADING"), response(error=error(message="m\n" * 20)), error(),
+        model(changes=(Change("model.py", 1, 1, (("-", "a"), ("+", "b"), ("…", ""))),)), model(stub="s"),
+        response(tensors=(tensor(device="gpu:0 (simulated)"),), parameters=(("a", 1),)), response(tensors=()),
+        response(tensors=(seen(), tensor())), response(stubs=("resize",), warnings=("w",), request_id="r"),
+        error(inputs=(InputSeen("A", "INT32", (2,), "gpu:0"),), unchecked="B", debug=True),
+        tensor_view(), ResponseView(response(), (tensor_view(),) * 2), compared(), model_view(),
+        *(MessageRecord("t", kind, "h", 0.1) for kind in ("done", "info", "warning", "error")),
+        recorded(), recorded(dropped=3), replayed(), replayed(only="page", stubbed=("a",), skipped=("b",), to="t"),
+        findings(), tried(), tried(left=("b", "c"), models=()),
+        tried(models=(TriedModel("a"),) * 12 + tried().models), tried(requests=("%bls a",) * 5),
+        certificate(), certificate(unequal=(), generated=0), drilled(),
+        Exported("ship", (ExportedModel("a", (1,), "b", "c", 1, 1, True, ("d",), ("e",)),), ("b==1",), ("c",), 1, "d"),
+        ConnectionRecord("a", "CONNECTED", "t"),
+        ConnectionRecord("a", "LOST", "t", "r", (model(remote="a"),), (("a", "b"),), ("n",)),
+        *(
+            EndpointRecord(s, "h", "g", "t" * (s == "READY"), (EndpointModel("a", 1, s, "r"),), 2, ErrorRecord("m"))
+            for s in ("READY", "CLOSED")
+        ),
+        *(
+            ServerRecord(s, *"pvhgm", (ServedModel("a", (1,), s, "r", "b", ("c",)),), "f", ("l",), 1.0, ("n",))
+            for s in ("READY", "ENDED")
+        ),
+        DeviceTable((DeviceRecord("gpu:0", "h", True, 100, 20, 3, 1), DeviceRecord("cpu", "h"))),
+        Judgement("called a", False, "nothing", "Call it."),
+    ]  # fmt: skip
+    return made
+
+
+def lists() -> list[list[Any]]:
+    """Lists of records that are shown as one table."""
     return [
-        [figures, statistics(name=h, success=Times())],
-        [StreamRecord(h, 1, 0, 1, 0.1, 0.2, h), StreamRecord(h, 1, 1, error=ErrorRecord(h), warnings=(h,))],
-        [family(name=h, help=h, kind=h, metrics=(bad,)), histogram(name=f"nv_{h}", metrics=(bad, bad))],
-    ]
+        [model(), model(state="UNAVAILABLE", reason="r" * 80)],
+        [response(i, warnings=("w",)) for i in range(40)], [response(0, tensors=(), error=error())],
+        [statistics(), statistics(success=Times(), fail=Times())],
+        [StreamRecord("m", 1, i, 2, 0.1, 0.2, "text") for i in range(30)], [StreamRecord("m", error=error())],
+        [family(), histogram(), family(name="nv_own")], [family(metrics=(MetricRecord(),) * 60)],
+    ]  # fmt: skip
 
 
-def hostile() -> list[Any]:
-    """One of each record, every text in it hostile."""
-    h = HOSTILE
-    spec = TensorSpecRecord(h, h, (1,), True)
-    bad_error = ErrorRecord(h, h, (h, h), h, (FrameRecord(h, 1, h, 2, h, ((1, h), (2, h))),), h)
-    bad_error = replace(bad_error, inputs=(InputSeen(h, h, (1,), h),), unchecked=h, debug=True)
-    bad_tensor = TensorRecord(h, h, (1,), h, 3, h, FIGURES, (Media(h, h, said=h), Media("image/png", h, said=h)))
-    bad_model = ModelRecord(
-        h, 1, h, h, h, h, 0.1, instance_kind=h, inputs=(spec,), outputs=(spec,), warnings=(h,),
-        changes=(Change(h, 1, 1, ((h, h),)),), stub=h,
-    )  # fmt: skip
-    good = ResponseRecord(h, 1, h, (bad_tensor,), None, (h,), ((h, h),), 0.1)
-    bad = ResponseRecord(h, 1, h, (), bad_error, (h,), ((h, h),), 0.1, stubs=(h, h))
-    text = TextSeen((0,), h, 3, h, Media(h, h, said=h))
-    view = TensorView(bad_tensor, (2,), h, Media("audio/wav", h, said=h), ((0.0, 1.0),), (text,), h, (h,))
-    beside = TensorsCompared(h, bad_tensor, bad_tensor, h, 1, 1, 1.0, 1.0, 1.0, (1,), (h, h), (Media(h, h, said=h),))
-    unlike = Compared(h, h, (beside, replace(beside, reason="")), (h,))
-    devices = DeviceTable((DeviceRecord(h, h, True, 1, 2, 3, 10), DeviceRecord(h, h)))
-    messages = [MessageRecord(h, h, h, 0.1), MessageRecord(h, "error", h), Judgement(h, False, h, h)]
-    now = InstanceNow(h, h, "busy", 0.1, h, (h,))
-    inside = ModelView(
-        bad_model, (now, replace(now, state=h)), 1, None, (KeptMemory(h, 1, h, h),), 2, bad_error, (h,), (h,),
-        (ConfigSetting(h, h, h), ConfigSetting(h, h, "default")), h, h,
-    )  # fmt: skip
-    found = Findings((h,), (Finding(h, h, h, h, h, h, h, 1), Finding("error", h, h, h)), (SharedMemory(h, 1, 1),))
-    bad_trial = Tried(h, (TriedModel(h, h, h, h, h, 0.1, (h,)),) * 2, (h,), (h,) * 5, (h,), (h,), 0.1)
-    shipped = ExportedModel(h, (1,), h, h, 1, 1, True, (h,), (h,))
-    kept = TensorKept(h, h, (1,), 1, h, True, h)
-    answers = (ResponseKept((kept,), final=False), ResponseKept((kept,), h, h, h))
-    asked = RequestKept(1, h, inputs=(kept,), correlation_id=h, parameters=h, responses=answers)
-    bad_at = CodePlace(h, h, 1, h)
-    bad_case = DrilledCase((Planted(h, h), Planted(h, h)), "crash", h, h, bad_at, bad_at, 1, 0.1)
-    bad_drill = drilled(
-        model=h, callees=(h,), unreached=(h,), notes=(h,),
-        cases=(
-            bad_case,
-            replace(bad_case, faults=(Planted(h, h),)),
-            replace(bad_case, verdict=h, faults=(Planted(h, "nan"),)),
-        ),
-    )  # fmt: skip
-    views = [
-        ConnectionRecord(h, "LOST", h, h, (model(name=h, remote=h, source=h),), ((h, h),), (h,)),
-        bad_drill,
-        replayed(
-            recording=h,
-            place=h,
-            to=h,
-            only=h,
-            stubbed=(h,),
-            skipped=(h,),
-            requests=(Resent(1, h, (h,), (beside,), (bad_tensor,), 1, 1), Resent(2, h, error=h)),
-        ),
-        replayed(recording=h, place=h, to=h, requests=(Resent(1, h),)),
-        recorded(name=h, requests=(asked, replace(asked, id=2, parent=1))),
-        ServerRecord("READY", h, h, h, h, h, (ServedModel(h, (1,), h, h, h, (h,)),) * 2, h, (h,), 1.0, (h,)),
-        EndpointRecord("READY", h, h, h, (EndpointModel(h, 1, h, h),), 2, bad_error),
-        EndpointRecord("CLOSED", h, h, "", (EndpointModel(h, 1, "READY", h),)),
-        ServerRecord("ENDED", h, h, h, h, h, (ServedModel(h),), h, (h,), 1.0, (h,)),
-        Exported(h, (shipped, shipped), (h,), (h,), 1, h),
-        certificate(
-            model=h,
-            here=h,
-            server=h,
-            packages=(Package(h, h, h),),
-            files=((h, h),),
-            unequal=(Unequal((h,), ((bad_tensor,),), (beside,)),),
-        ),
-        bad_trial,
-        found,
-        inside,
-        view,
-        ResponseView(good, (view, view)),
-        ResponseView(bad),
-        unlike,
-    ]
-    return [bad_model, good, bad, bad_error, devices, *messages, *views]
+# Fields whose values choose a part of a display, each once with their value and once hostile.
+CHOOSING = frozenset({"state", "kind", "severity", "verdict", "fault", "stage"})
+
+
+def hostile(value: Any, kept: frozenset[str] = CHOOSING) -> Any:
+    """Return a record with hostile text in place of every text, except in the fields `kept`."""
+    if isinstance(value, str):
+        return HOSTILE
+    if isinstance(value, tuple | list):
+        return type(value)(hostile(each, kept) for each in value)
+    if is_dataclass(value):
+        texts = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
+        return type(value)(**{name: each if name in kept else hostile(each, kept) for name, each in texts.items()})
+    return value

@@ -78,13 +78,3 @@ def test_config_bundle() -> None:
     display = render_config("m", "name: 'm'")
     assert display == Display(display.text, display.html)
     assert display.text.endswith("name: 'm'")
-
-
-def test_display_and_observe_import_nothing_heavy() -> None:
-    code = (
-        "import sys; import bls_notebook; before = set(sys.modules); import bls_notebook.display; "
-        "heavy = {'IPython', 'numpy', 'matplotlib', 'ipywidgets', 'statistics'}; "
-        "print(sorted(heavy & (set(sys.modules) - before)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert done.stdout.strip() == "[]"

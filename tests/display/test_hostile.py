@@ -19,7 +19,7 @@ from bls_notebook.records.repository import Change, ModelRecord, ResponseRecord
 from bls_notebook.records.statistics import StatisticsRecord
 from bls_notebook.records.visible_text import visible
 from tests.display.page import Page
-from tests.display.samples import HOSTILE, hostile, hostile_lists
+from tests.display.samples import CHOOSING, HOSTILE, everything, hostile, lists
 from tests.profiling.test_comparison_report import overlap
 
 ALLOWED_TAGS = {
@@ -46,7 +46,7 @@ def hostile_code() -> list[Overlap]:
 
 
 def displays() -> list[Display]:
-    records = hostile()
+    records = [hostile(each, kept) for each in everything() for kept in (CHOOSING, frozenset[str]())]
     models = [r for r in records if isinstance(r, ModelRecord)]
     responses = [r for r in records if isinstance(r, ResponseRecord)]
     return [
@@ -54,7 +54,7 @@ def displays() -> list[Display]:
         render(models),
         render(responses),
         render(responses, stream=True),
-        *map(render, hostile_lists()),
+        *(render(hostile(each)) for each in lists()),
         *map(render, hostile_code()),
         render_config(HOSTILE, HOSTILE),
         render_config(HOSTILE, f'name: "{HOSTILE}" # {HOSTILE}'),
@@ -92,14 +92,14 @@ def test_any_record_at_all(record: Any) -> None:
     assert "\x1b" not in display.text
 
 
-@given(st.lists(st.from_type(ResponseRecord), max_size=30), st.booleans())
-def test_any_responses_at_all(records: list[ResponseRecord], stream: bool) -> None:
-    display = render(records, stream=stream)
+@given(st.lists(st.from_type(ResponseRecord), max_size=3), st.sampled_from([1, 10]), st.booleans())
+def test_any_responses_at_all(records: list[ResponseRecord], times: int, stream: bool) -> None:
+    display = render(records * times, stream=stream)
     assert {tag for tag, _ in Page(display.html).tags} <= ALLOWED_TAGS
     assert display.text.strip()
 
 
-@given(st.lists(st.from_type(StatisticsRecord)) | st.lists(st.from_type(FamilyRecord)))
+@given(st.lists(st.from_type(StatisticsRecord), max_size=3) | st.lists(st.from_type(FamilyRecord), max_size=3))
 def test_any_figures_at_all(records: list[Any]) -> None:
     display = render(records)
     assert {tag for tag, _ in Page(display.html).tags} <= ALLOWED_TAGS

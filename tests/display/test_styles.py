@@ -19,38 +19,10 @@ from bls_notebook.display.progress_bar import bar_html
 from bls_notebook.display.style import COMMON, parts, stylesheet
 from bls_notebook.display.svg import DIM, INK, LEFT_BEHIND, contrast, readable
 from bls_notebook.display.widgets import widget_file
-from bls_notebook.inspection.records import ResponseView
-from bls_notebook.network.records import ConnectionRecord, EndpointModel, EndpointRecord
 from bls_notebook.profiling.analysis.difference import difference
 from bls_notebook.profiling.records.session import Session, SideBySide
-from bls_notebook.records.devices import DeviceRecord, DeviceTable
-from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.metrics import MetricRecord
-from bls_notebook.records.repository import Change, MessageRecord, StreamRecord
-from bls_notebook.records.statistics import Times
-from bls_notebook.shipping.records import Exported, ExportedModel, ServedModel, ServerRecord
-from bls_notebook.testing.claim_checks import Judgement
-from bls_notebook.trying.records import TriedModel
 from tests.display.page import Page
-from tests.display.samples import (
-    certificate,
-    compared,
-    drilled,
-    error,
-    family,
-    findings,
-    histogram,
-    model,
-    model_view,
-    recorded,
-    replayed,
-    response,
-    seen,
-    statistics,
-    tensor,
-    tensor_view,
-    tried,
-)
+from tests.display.samples import everything, findings, lists, response
 from tests.lifetimes import samples as lifetimes_samples
 from tests.profiling.test_comparison_report import comparison, overlap
 from tests.profiling.test_session_report import pipeline
@@ -75,37 +47,12 @@ LIGHT = {"--jp-ui-font-color1": "#212121", "--jp-content-link-color": "#0d47a1"}
 SURFACES = ("#ffffff", "#f2f2f2")  # the page, and a row under the pointer
 
 ONE: list[Any] = [
-    model(warnings=("w",), state="LOADING"), response(error=error(message="m\n" * 20)), error(),
-    model(changes=(Change("model.py", 1, 1, (("-", "a"), ("+", "b"), ("…", ""))),)),
-    response(tensors=(tensor(device="gpu:0 (simulated)"),), parameters=(("a", 1),)), response(tensors=()),
-    response(tensors=(seen(), tensor())),
-    tensor_view(), ResponseView(response(), (tensor_view(),) * 2), compared(), model_view(),
-    *(MessageRecord("t", kind, "h", 0.1) for kind in ("done", "info", "warning", "error")),
-    recorded(), recorded(dropped=3), replayed(), replayed(only="page", stubbed=("a",), skipped=("b",)),
-    findings(), findings(findings=(), memory=()), tried(), tried(left=("b", "c"), models=()), model(stub="s"),
-    response(stubs=("resize",)), tried(models=(TriedModel("a"),) * 12 + tried().models),
-    certificate(), certificate(unequal=(), generated=0),
-    tried(requests=("%bls a",) * 5), Exported("ship", (ExportedModel("a"),), ("b==1",), ("c",), 1),
-    *(ConnectionRecord("a", s, "t", "r", (model(remote="a"),), (("a", "b"),)) for s in ("CONNECTED", "LOST")),
-    tried(requests=("%bls a",) * 5), drilled(), Exported("ship", (ExportedModel("a"),), ("b==1",), ("c",), 1),
-    *(
-        EndpointRecord(s, models=(EndpointModel("a", state=s),), error=ErrorRecord("m"))
-        for s in ("READY", "CLOSED")
-    ),
-    *(ServerRecord(s, models=(ServedModel("a", state=s),), log=("l",)) for s in ("READY", "ENDED")),
-    DeviceTable((DeviceRecord("gpu:0", "h", True, 100, 20, 3, 1), DeviceRecord("cpu", "h"))),
-    Session((), (), 1), pipeline(), pipeline().statistics(), difference(pipeline(), pipeline(2)),
-    SideBySide(pipeline(), pipeline(2)),
-    comparison(), overlap(), tuning(), Judgement("called a", False, "nothing", "Call it."),
+    *everything(), findings(findings=(), memory=()), Session((), (), 1), pipeline(), pipeline().statistics(),
+    difference(pipeline(), pipeline(2)),
+    SideBySide(pipeline(), pipeline(2)), comparison(), overlap(), tuning(),
     *(make() for make in lifetimes_samples.ALL.values()),
 ]  # fmt: skip
-MANY: list[list[Any]] = [
-    [model(), model(state="UNAVAILABLE", reason="r" * 80)],
-    [response(i, warnings=("w",)) for i in range(40)], [response(0, tensors=(), error=error())],
-    [statistics(), statistics(success=Times(), fail=Times())],
-    [StreamRecord("m", 1, i, 2, 0.1, 0.2, "text") for i in range(30)], [StreamRecord("m", error=error())],
-    [family(), histogram(), family(name="nv_own")], [family(metrics=(MetricRecord(),) * 60)],
-]  # fmt: skip
+MANY = lists()
 KINDS = ("ModelRecord", "ResponseRecord", "StreamRecord", "StatisticsRecord", "FamilyRecord")
 
 PARTS = {name: rules for name, rules in parts().items() if name not in COMMON}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,19 +75,16 @@ class Recorder(DisplayPublisher):
         self.outputs.append({"data": data, **more})
 
 
+@dataclass
 class Outcome:
-    """The result of a cell: success, value, error and displays."""
+    """The result of a cell."""
 
-    def __init__(self, success: bool, value: Any, error: BaseException | None, outputs: list[dict[str, Any]]):
-        self.success = success
-        self.value = value
-        self.error = error
-        self.outputs = outputs
-        self.stdout = ""
-        self.stderr = ""
-
-    def __repr__(self) -> str:
-        return f"<Outcome: {'fine' if self.success else repr(self.error)}>"
+    success: bool
+    value: Any
+    error: BaseException | None
+    outputs: list[dict[str, Any]]
+    stdout: str
+    stderr: str
 
     @property
     def bundles(self) -> list[dict[str, str]]:
@@ -115,9 +113,7 @@ class Cells:
         result = self.shell.run_cell(cell, store_history=True)
         outputs = list(publisher.outputs)
         error = result.error_before_exec or result.error_in_exec
-        outcome = Outcome(result.success, result.result, error, outputs)
-        outcome.stdout, outcome.stderr = self._capture.readouterr()
-        return outcome
+        return Outcome(result.success, result.result, error, outputs, *self._capture.readouterr())
 
     def model(self, name: str = "times", factor: int = 2, options: str = "") -> Outcome:
         """Define a model that multiplies."""

@@ -1,4 +1,4 @@
-"""A kernel under a debugger, and a frontend that speaks the debug adapter protocol with it."""
+"""A kernel in a process of its own, and a debugger that speaks the debug adapter protocol with it."""
 
 from __future__ import annotations
 
@@ -103,19 +103,16 @@ class DebuggedKernel:
 
 
 @contextmanager
-def debugged_kernel(home: Path) -> Iterator[DebuggedKernel]:
+def started_kernel(home: Path, *flags: str) -> Iterator[KernelManager]:
+    """A kernel that imports this checkout."""
     environment = {**os.environ, "IPYTHONDIR": str(home), "JUPYTER_RUNTIME_DIR": str(home)}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH", "")]))
     manager = KernelManager(connection_file=str(home / "kernel.json"))
     manager.kernel_spec_manager  # made now, so that its warnings are not the tests'
-    manager.kernel_spec.argv[:1] = [sys.executable, "-Xfrozen_modules=off"]
+    manager.kernel_spec.argv[:1] = [sys.executable, *flags]
     manager.start_kernel(env=environment)
-    kernel = None
     try:
-        kernel = DebuggedKernel(manager)
-        yield kernel
+        yield manager
     finally:
-        if kernel is not None:
-            kernel.client.stop_channels()
         manager.shutdown_kernel(now=True)
         manager.cleanup_resources()

@@ -76,48 +76,34 @@ def test_requests_that_are_refused(models: Cells) -> None:
         assert "id_unknown" not in outcome.text + outcome.html
 
 
-@pytest.mark.parametrize(
-    ("cell", "advice"),
-    [
-        (model("pass"), "`return responses`"),
-        (model("return pb_utils.InferenceResponse([])"), "`return [response]`"),
-        (model("return []"), "execute got 1 request(s) and returned 0 response(s)"),
-        (model('return [pb_utils.Tensor("Y", np.ones(2))]'), "`pb_utils.InferenceResponse([tensor])`"),
-        (
-            model('x = pb_utils.get_input_tensor_by_name(requests[0], "x").as_numpy()'),
-            "no input `x`, only `X` FP32 [2]; did you mean `X`?",
-        ),
-        (
-            model('t = pb_utils.get_input_tensor_by_name(requests[0], "IN")\na = t.as_numpy()'),
-            "no input `IN`, only `X` FP32 [2]",
-        ),
-        (
-            model(f"r = {CALL.format('ad', A)}.exec()\npb_utils.get_output_tensor_by_name(r, 'S').name()"),
-            "did you mean `add`?",
-        ),
-        (model(f"r = {CALL.format('add', A)}.exec()\nr.output_tensors()[0]"), "`if response.has_error(): raise"),
-        (model(f"r = {ADDED}.async_exec()\nr.has_error()", head=ASYNC), "`response = await request.async_exec()`"),
-        (model(f"r = {ADDED}.async_exec()"), "`async def execute(self, requests):`"),
-        (
-            model(f"return [{CALL.format('repeat', N).replace('SUM', 'OUT')}.exec()]"),
-            "`for response in request.exec(decoupled=True):`",
-        ),
-        (
-            model(
-                f"asked = {CALL.format('repeat', N).replace('SUM', 'OUT')}\n"
-                "async for each in await asked.async_exec(decoupled=True):\n    pass",
-                head=ASYNC,
-            ),
-            "`for response in await request.async_exec(decoupled=True):`",
-        ),
-        (model('pb_utils.Tensor("Y", [1.0])'), '`pb_utils.Tensor("Y", np.array(value, dtype=np.float32))`'),
-        (model('pb_utils.Tensor(np.ones(1), "Y")'), '`pb_utils.Tensor("NAME", array)`'),
-        (model('pb_utils.Tensor("Y", np.array(["a"]))'), "`array.astype(np.object_)`"),
-        (model("pb_utils.InferenceResonse([])"), "did you mean `InferenceResponse`?"),
-        (model("torch.ones(1)"), "`import torch`"),
-        (model("return [pb_utils.InferenceResponse(error='no')]"), "`pb_utils.InferenceResponse(error=pb_utils"),
-    ],
-)
+TO_REPEAT = CALL.format("repeat", N).replace("SUM", "OUT")
+FAILING = [
+    (model("pass"), "`return responses`"),
+    (model("return pb_utils.InferenceResponse([])"), "`return [response]`"),
+    (model("return []"), "execute got 1 request(s) and returned 0 response(s)"),
+    (model('return [pb_utils.Tensor("Y", np.ones(2))]'), "`pb_utils.InferenceResponse([tensor])`"),
+    (model('x = pb_utils.get_input_tensor_by_name(requests[0], "x").as_numpy()'),
+     "no input `x`, only `X` FP32 [2]; did you mean `X`?"),
+    (model('t = pb_utils.get_input_tensor_by_name(requests[0], "IN")\na = t.as_numpy()'),
+     "no input `IN`, only `X` FP32 [2]"),
+    (model(f"r = {CALL.format('ad', A)}.exec()\npb_utils.get_output_tensor_by_name(r, 'S').name()"),
+     "did you mean `add`?"),
+    (model(f"r = {CALL.format('add', A)}.exec()\nr.output_tensors()[0]"), "`if response.has_error(): raise"),
+    (model(f"r = {ADDED}.async_exec()\nr.has_error()", head=ASYNC), "`response = await request.async_exec()`"),
+    (model(f"r = {ADDED}.async_exec()"), "`async def execute(self, requests):`"),
+    (model(f"return [{TO_REPEAT}.exec()]"), "`for response in request.exec(decoupled=True):`"),
+    (model(f"async for each in await {TO_REPEAT}.async_exec(decoupled=True):\n    pass", head=ASYNC),
+     "`for response in await request.async_exec(decoupled=True):`"),
+    (model('pb_utils.Tensor("Y", [1.0])'), '`pb_utils.Tensor("Y", np.array(value, dtype=np.float32))`'),
+    (model('pb_utils.Tensor(np.ones(1), "Y")'), '`pb_utils.Tensor("NAME", array)`'),
+    (model('pb_utils.Tensor("Y", np.array(["a"]))'), "`array.astype(np.object_)`"),
+    (model("pb_utils.InferenceResonse([])"), "did you mean `InferenceResponse`?"),
+    (model("torch.ones(1)"), "`import torch`"),
+    (model("return [pb_utils.InferenceResponse(error='no')]"), "`pb_utils.InferenceResponse(error=pb_utils"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cell", "advice"), FAILING)
 def test_models_that_fail(models: Cells, cell: str, advice: str) -> None:
     assert models(cell).success
     outcome = models("%bls m X=np.ones(2, np.float32)")
@@ -133,7 +119,7 @@ def test_models_that_cannot_be_loaded(models: Cells) -> None:
         (model("await f()"), f"write `{ASYNC}`"),
         (
             model("self.n = args['model_config']['x']", head="def initialize(self, args):"),
-            '`json.loads(args["model_config"])`',
+            '`json.loads(args["model_con',
         ),
         (model("pass", head="def initialize(self):"), "`def initialize(self, args):`"),
     ):

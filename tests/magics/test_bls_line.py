@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 import bls_notebook as bls
 from bls_notebook.magics import request as live
 from bls_notebook.magics.result_lists import Responses
+from tests.repository.models import saying
 
 
 def test_the_value_is_the_response_and_is_shown_in_both_forms(cells) -> None:
@@ -74,19 +77,10 @@ def test_many(cells, how: str) -> None:
 
 
 def test_async_sends_all_at_once(cells) -> None:
-    cells("%%tritonmodel meet --output OUT INT32 [1] --instances 3\n" + _MEET)
+    barrier = 'import sys, threading\nbarrier = sys.__dict__.setdefault("_meet", threading.Barrier(3))'
+    cells("%%tritonmodel meet --output OUT STRING [1] --instances 3\n" + saying("barrier.wait(60)", barrier))
     answers = cells("%bls meet -n 3 --async").value
     assert [r.error for r in answers] == [None] * 3
-
-
-_MEET = """\
-import sys, threading, numpy as np, triton_python_backend_utils as pb_utils
-barrier = sys.__dict__.setdefault("_meet", threading.Barrier(3))
-class TritonPythonModel:
-    def execute(self, requests):
-        barrier.wait(60)
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(1, np.int32))]) for _ in requests]
-"""
 
 
 @pytest.mark.parametrize("how", ["", "--async"])
@@ -128,28 +122,8 @@ def test_a_stream_is_shown_once_in_a_terminal_and_not_at_all_if_quiet(cells, mon
 
 
 def test_request_options_reach_the_model(cells) -> None:
-    cells("%%tritonmodel teller --output OUT STRING [1]\n" + _TELLER)
+    told = "(r.timeout(), r.request_id(), r.correlation_id(), r.flags(), r.parameters())"
+    cells("%%tritonmodel teller --output OUT STRING [1]\n" + saying(told, inside="r = requests[0]"))
     line = "%bls teller --timeout 5ms --request-id r7 --sequence seq:start --parameters a=1,b='x y'"
     told = eval(cells(line).value["OUT"].as_numpy()[0].decode())
-    assert told == (5000, "r7", "seq", 1, {"a": 1, "b": "x y"})
-
-
-_TELLER = """\
-import json, numpy as np, triton_python_backend_utils as pb_utils
-class TritonPythonModel:
-    def execute(self, requests):
-        out = []
-        for r in requests:
-            told = (r.timeout(), r.request_id(), r.correlation_id(), r.flags(), json.loads(r.parameters()))
-            out.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([repr(told)], object))]))
-        return out
-"""
-
-
-def test_an_error_response_is_shown_with_the_models_own_lines(cells) -> None:
-    cells.model()
-    shown = cells("%bls times IN=[-1]")
-    assert shown.success  # an error response is data
-    assert "ValueError" in shown.text
-    assert 'raise ValueError("negative <b>input</b>")' in shown.text
-    assert "Traceback" not in shown.stderr
+    assert (*told[:4], json.loads(told[4])) == (5000, "r7", "seq", 1, {"a": 1, "b": "x y"})

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.magics.debugged_kernel import DebuggedKernel, debugged_kernel
+from tests.magics.debugged_kernel import DebuggedKernel, started_kernel
 
 pytestmark = pytest.mark.slow
 TENSORS = '--input "IN FP32 [-1]" --output "OUT FP32 [-1]"'
@@ -72,13 +72,15 @@ CELLS = {name: cell.replace("NAME", name) for name, cell in CELLS.items()}
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebuggedKernel]:
-    with debugged_kernel(tmp_path_factory.mktemp("debugged")) as kernel:
+    with started_kernel(tmp_path_factory.mktemp("debugged"), "-Xfrozen_modules=off") as manager:
+        kernel = DebuggedKernel(manager)
         for cell in ("%load_ext bls_notebook", *CELLS.values()):
             kernel.run(cell)
         # Threads and loops that were there before the debugger came.
         kernel.run("%bls async IN=[1]\n%bls overlapping IN=[1] --stream")
         kernel.attach()
         yield kernel
+        kernel.client.stop_channels()
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from IPython.core.error import UsageError
 
@@ -76,20 +73,6 @@ def test_a_question_mark_or_an_option_shows_the_help(cells) -> None:
         outcome = cells(cell)
         assert outcome.success
         assert usage in outcome.stdout, cell
-
-
-def test_loading_imports_nothing_heavy() -> None:
-    heavy = ("matplotlib", "ipywidgets", "anywidget", "cupy", "sklearn", "grpc", "google.protobuf", "jedi")
-    code = (
-        "import sys\n"
-        "from IPython.core.interactiveshell import InteractiveShell\n"
-        "shell = InteractiveShell.instance()\n"
-        "before = set(sys.modules)\n"
-        "shell.run_line_magic('load_ext', 'bls_notebook')\n"
-        f"print([m for m in {heavy!r} if m in sys.modules and m not in before])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_tables_are_one_line_inside_something_else(cells) -> None:

@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
+from tests.magics.conftest import SOURCE
+from tests.magics.debugged_kernel import SECONDS, started_kernel
+
 pytestmark = pytest.mark.slow
-SECONDS = 60
 OUTPUTS = ("execute_result", "display_data", "update_display_data", "error", "stream")
-ROOT = Path(__file__).resolve().parents[2]
-
-MODEL = """\
-%%tritonmodel slow --input N INT32 [1] --output OUT INT32 [1] --decoupled
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        for request in requests:
-            sender = request.get_response_sender()
-            for i in range(pb_utils.get_input_tensor_by_name(request, "N").as_numpy()[0]):
-                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([i], np.int32))]))
-            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-"""
-
-TIMES = """\
-%%tritonmodel times --input IN FP32 [-1] --output OUT FP32 [-1]
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        arrays = [pb_utils.get_input_tensor_by_name(r, "IN").as_numpy() for r in requests]
-        if arrays[0][0] < 0:
-            raise ValueError("negative")
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", a * 2)]) for a in arrays]
-"""
+TIMES = "%%tritonmodel times\n" + SOURCE.replace("FACTOR", "2")
 
 
 class Kernel:
@@ -59,7 +33,7 @@ class Kernel:
         outputs: list[dict[str, Any]] = []
 
         def hook(message: dict[str, Any]) -> None:
-            if message["msg_type"] in ("execute_result", "display_data", "update_display_data", "error", "stream"):
+            if message["msg_type"] in OUTPUTS:
                 outputs.append(message)
             if on_stream is not None and message["msg_type"] == "stream":
                 on_stream()
@@ -70,25 +44,15 @@ class Kernel:
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
-    home = tmp_path_factory.mktemp("kernel")
-    environment = {**os.environ, "IPYTHONDIR": str(home), "JUPYTER_RUNTIME_DIR": str(home)}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH", "")]))
-    manager = KernelManager(connection_file=str(home / "kernel.json"))
-    manager.kernel_spec_manager  # made now, so that its warnings are not the tests'
-    manager.kernel_spec.argv[0] = sys.executable
-    manager.start_kernel(env=environment)
-    client = manager.blocking_client()
-    client.start_channels()
-    try:
+    with started_kernel(tmp_path_factory.mktemp("kernel")) as manager:
+        client = manager.blocking_client()
+        client.start_channels()
         client.wait_for_ready(timeout=SECONDS)
         kernel = Kernel(manager, client)
-        for cell in ("%load_ext bls_notebook", TIMES, MODEL):
+        for cell in ("%load_ext bls_notebook", TIMES):
             assert kernel.run(cell)[0]["status"] == "ok"
         yield kernel
-    finally:
         client.stop_channels()
-        manager.shutdown_kernel(now=True)
-        manager.cleanup_resources()
 
 
 def data_of(outputs: list[dict[str, Any]], kind: str) -> list[dict[str, str]]:
@@ -168,18 +132,6 @@ def test_an_error_response_is_an_error_of_the_kernel_if_it_is_asked_to_be(kernel
     assert "negative" in outputs[1]["content"]["evalue"]
 
 
-def test_a_stream_is_one_display_that_is_updated(kernel: Kernel) -> None:
-    kernel.run("import bls_notebook.magics.request as live\nlive.FIRST_AFTER = live.BETWEEN = 0")
-    _, outputs = kernel.run("%bls slow N=[3] --stream")
-    kinds = [m["msg_type"] for m in outputs]
-    assert kinds == ["display_data"] + ["update_display_data"] * 3
-    assert len({m["content"]["transient"]["display_id"] for m in outputs}) == 1
-    assert "3 responses" in outputs[-1]["content"]["data"]["text/html"]
-    assert "3 responses" in data_of(kernel.run("_")[1], "execute_result")[0]["text/plain"]
-    _, outputs = kernel.run("%bls slow N=[2] --stream --async")
-    assert [m["msg_type"] for m in outputs] == ["display_data"] + ["update_display_data"] * 2
-
-
 def test_completion_and_help_by_message(kernel: Kernel) -> None:
     code = "x = 1\nr = %bls times I"
     found = kernel.client.complete(code, len(code), reply=True, timeout=SECONDS)["content"]
@@ -198,15 +150,6 @@ def test_completion_and_help_by_message(kernel: Kernel) -> None:
     assert "--stream" in told("%bls", 4)
     assert told("y = 2\nx = %bls times IN=[1]", 17).startswith("times  version 1")
     assert "BLSError" in told("bls.BLSError", 6)
-
-
-def test_a_traceback_of_the_body_names_the_cell(kernel: Kernel) -> None:
-    reply, outputs = kernel.run("%%bls\nimport asyncio\nawait asyncio.sleep(0)\n1 / 0")
-    assert reply["ename"] == "ZeroDivisionError"
-    shown = "\n".join(outputs[-1]["content"]["traceback"])
-    assert f"In[{reply['execution_count']}]" in shown
-    assert "line 4" in shown
-    assert "bls_notebook" not in shown
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the kernel's interrupt differs")
@@ -248,26 +191,6 @@ def test_an_interrupt_of_a_request_is_told_in_one_line(kernel: Kernel, call: str
     assert data["text/plain"] == "! interrupted; running requests were cancelled"
     assert [m for m in outputs if m["msg_type"] == "error"] == []
     assert kernel.run("repo.unload('stays')")[0]["status"] == "ok"  # when nothing is in flight
-
-
-def test_debug_opens_in_the_models_frame(kernel: Kernel) -> None:
-    kernel.run("%bls times IN=[-7]")
-    commands = ["p arrays", "q"]
-    outputs: list[str] = []
-
-    def hook(message: dict[str, Any]) -> None:
-        if message["msg_type"] == "stream":
-            outputs.append(message["content"]["text"])
-
-    reply = kernel.client.execute_interactive(
-        "%debug",
-        allow_stdin=True,
-        stdin_hook=lambda message: kernel.client.input(commands.pop(0)),
-        output_hook=hook,
-        timeout=SECONDS,
-    )
-    assert reply["content"]["status"] == "ok"
-    assert "array([-7.]" in "".join(outputs)
 
 
 LOGS = """\

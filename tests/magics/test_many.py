@@ -74,13 +74,6 @@ def test_many_streams_of_which_one_fails(chat: Cells) -> None:
     assert "division by zero" in shown.text
 
 
-def test_many_requests_have_a_histogram(cells: Cells) -> None:
-    cells.model()
-    shown = cells("%bls times IN=[1] -n 100")
-    assert "100 requests\n" in shown.text
-    assert all(word in shown.text for word in ("median", "p90", "p99", "█"))
-
-
 def test_a_timeout_that_cannot_act_is_told(cells: Cells) -> None:
     cells.model()
     shown = " ".join(cells("%bls times IN=[1] --timeout 500us").text.split())

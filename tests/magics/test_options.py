@@ -1,4 +1,4 @@
-"""Options that are converted before the public API sees them."""
+"""Lines of magics: their words, inputs and options, which are converted before the public API sees them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,20 @@ import argparse
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from IPython.core.error import UsageError
 
-from bls_notebook.magics.arguments import evaluate, expanded, parameters_of, sequence
+from bls_notebook.magics.arguments import (
+    UnfinishedError,
+    evaluate,
+    expanded,
+    parameters_of,
+    read_line,
+    sequence,
+    split_words,
+)
+from bls_notebook.magics.request import PARSER as REQUEST
 from bls_notebook.magics.tritonmodel import PARSER, config_of
 from bls_notebook.repository.config import parse_config
 
@@ -130,3 +141,105 @@ def test_an_expression_that_fails_gets_one_line_unless_it_is_in_a_function_of_th
 def test_words_are_expanded_as_in_other_magics() -> None:
     assert expanded("$name/{n + 1}", {"name": "m", "n": 2}) == "m/3"
     assert expanded("{missing}", {}) == "{missing}"
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "inputs"),
+    [
+        ("m", ["m"], {}),
+        ("m A=1", ["m"], {"A": "1"}),
+        ("m A=[1, 2, 3] B=np.ones(3)", ["m"], {"A": "[1, 2, 3]", "B": "np.ones(3)"}),
+        ("m A=a + b B=c", ["m"], {"A": "a + b", "B": "c"}),
+        ("m A= a - 1 --async", ["m", "--async"], {"A": "a - 1"}),
+        ("m A=a -1", ["m"], {"A": "a -1"}),
+        ("m A=a -b", ["m"], {"A": "a -b"}),
+        ("m A=x==y B=1", ["m"], {"A": "x==y", "B": "1"}),
+        ("m A=x if y == 2 else z", ["m"], {"A": "x if y == 2 else z"}),
+        ("m A=f(k=1, j=2)", ["m"], {"A": "f(k=1, j=2)"}),
+        ('m A="--stream B=2"', ["m"], {"A": '"--stream B=2"'}),
+        ("--async m A=1 -n 3", ["--async", "m", "-n3"], {"A": "1"}),
+        ("-n5 m", ["-n5", "m"], {}),
+        ("m --outputs A,B X=1", ["m", "--outputs=A,B"], {"X": "1"}),
+        ("m --outputs A, B X=1", ["m", "--outputs=A,B"], {"X": "1"}),
+        ("m --outputs=A X=1", ["m", "--outputs=A"], {"X": "1"}),
+        ("m input/0:0=1 dense.1=2", ["m"], {"input/0:0": "1", "dense.1": "2"}),
+        ("m --parameters a=1,b='x y' X=2", ["m", "--parameters=a=1,b='x y'"], {"X": "2"}),
+        ("m --parameters {'a': 1} X=2", ["m", "--parameters={'a': 1}"], {"X": "2"}),
+        ("$model X={'a': 1}['a']", ["m"], {"X": "{'a': 1}['a']"}),
+        ("{model} -n {2 + 1}", ["m", "-n3"], {}),
+    ],
+)
+def test_a_line_is_read(line: str, words: list[str], inputs: dict[str, str]) -> None:
+    read = read_line(REQUEST, line, {"model": "m"})
+    assert (read.words, read.inputs) == (words, inputs)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("m x", "%bls: got 'x', expected INPUT=expression, such as INPUT0=[1, 2]. %bls? shows the help."),
+        ("m A=", "%bls: input 'A' has no value, expected A=expression. %bls? shows the help."),
+        ("m A=1 A=2", "%bls: input 'A' is given twice. %bls? shows the help."),
+        ("m A=[1", "%bls: [ is never closed in 'A=[1'. %bls? shows the help."),
+        ("m --output X", "%bls: unknown option '--output'; did you mean --outputs? %bls? shows the help."),
+        ("m --into", "%bls: --into needs a value. %bls? shows the help."),
+    ],
+)
+def test_a_bad_line_gets_one_line(line: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_line(REQUEST, line, {})
+    assert str(caught.value) == message
+
+
+def texts(line: str) -> list[str]:
+    return [word.text for word in split_words(line)]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", []),
+        ("  \t ", []),
+        ("a b", ["a", "b"]),
+        ("A=[1, 2, 3] B=f(x, y)", ["A=[1, 2, 3]", "B=f(x, y)"]),
+        ('A="one two" B=\'it "is"\'', ['A="one two"', "B='it \"is\"'"]),
+        (r'A="a \" b" c', [r'A="a \" b"', "c"]),
+        ('A="""a " b""" c', ['A="""a " b"""', "c"]),
+        ("A={'x': [1, ')']} z", ["A={'x': [1, ')']}", "z"]),
+        ("A=x[1: 2][ 0 ]  b", ["A=x[1: 2][ 0 ]", "b"]),
+        ("a) b", ["a)", "b"]),
+    ],
+)
+def test_spaces_inside_quotes_and_brackets_do_not_split(line: str, words: list[str]) -> None:
+    assert texts(line) == words
+
+
+@pytest.mark.parametrize(
+    ("line", "opener", "start"), [("a B=[1", "[", 2), ("'x", "'", 0), ('A="""x"', '"""', 0), ("(]", "(", 0)]
+)
+def test_what_is_left_open_is_named(line: str, opener: str, start: int) -> None:
+    with pytest.raises(UnfinishedError) as caught:
+        split_words(line)
+    assert (caught.value.opener, caught.value.start) == (opener, start)
+
+
+def test_other_characters_may_split() -> None:
+    assert [w.text for w in split_words('a=1,b="x,y",c=f(1,2)', lambda c: c == ",")] == ["a=1", 'b="x,y"', "c=f(1,2)"]
+
+
+def test_plain_takes_quotes_off_only_around_the_whole_word() -> None:
+    plain = [word.plain for word in split_words("""'a b' "c" 'a'b'c' x'y' ''""")]
+    assert plain == ["a b", "c", "'a'b'c'", "x'y'", ""]
+
+
+@given(st.text(alphabet="ab =[](){}'\"\\,\t", max_size=30))
+def test_words_and_the_spaces_between_make_up_the_line(line: str) -> None:
+    try:
+        words = split_words(line)
+    except UnfinishedError:
+        return
+    assert all(line[w.start : w.end] == w.text for w in words)
+    edges = [0, *(edge for w in words for edge in (w.start, w.end)), len(line)]
+    gaps = [line[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
+    assert all(not gap.strip() for gap in gaps)
+    assert all(gaps[1:-1])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import bls_notebook as bls
+from tests.repository.models import saying
 
 
 def test_a_cell_becomes_a_model_that_serves(cells) -> None:
@@ -14,25 +15,9 @@ def test_a_cell_becomes_a_model_that_serves(cells) -> None:
 
 
 def test_the_cell_is_the_source_to_the_letter(cells) -> None:
-    cells("%%tritonmodel echo --output OUT STRING [1]\n" + _ECHO)
+    cells("%%tritonmodel echo --output OUT STRING [1]\n" + saying('"{curly} $HOME %magic !ls"'))
     shown = bls.current_repository().infer("echo", {})["OUT"].as_numpy()[0].decode()
     assert shown == "{curly} $HOME %magic !ls"
-
-
-_ECHO = """\
-import numpy as np, triton_python_backend_utils as pb_utils
-class TritonPythonModel:
-    def execute(self, requests):
-        text = "{curly} $HOME %magic !ls"
-        out = pb_utils.Tensor("OUT", np.array([text], object))
-        return [pb_utils.InferenceResponse([out]) for _ in requests]
-"""
-
-
-def test_redefining_replaces(cells) -> None:
-    cells.model(factor=2)
-    cells.model(factor=5)
-    assert bls.current_repository().infer("times", {"IN": [1]}).as_numpy()["OUT"].tolist() == [5]
 
 
 def test_options_version_and_variables_reach_the_model(cells) -> None:

@@ -194,18 +194,6 @@ def test_metrics(cells) -> None:
         assert "latency" in shown.text
 
 
-def test_their_help_and_completions(cells, complete) -> None:
-    cells(COUNTED)
-    assert "%tritonrepo stats counted" in complete("%tritonrepo stats c")
-    assert "%tritonrepo metrics latency" in complete("%tritonrepo metrics lat")
-    assert "%tritonrepo metrics nv_inference_count" in complete("%tritonrepo metrics nv_inference_c")
-    assert "%tritonrepo metrics --raw" in complete("%tritonrepo metrics --r")
-    for verb in ("stats", "metrics"):
-        assert f"usage: %tritonrepo {verb}" in cells(f"%tritonrepo {verb} --help").stdout
-        assert verb in cells.shell.find_line_magic("tritonrepo").__doc__
-    assert "unknown option '--rwa'; did you mean --raw?" in cells("%tritonrepo metrics --rwa").stderr
-
-
 def test_a_trace_of_a_line(cells) -> None:
     source = COUNTED.replace(
         "return [pb_utils.InferenceResponse() for _ in requests]",

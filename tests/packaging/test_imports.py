@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Slow to import or not installed everywhere: the feature that uses one imports it.
 HEAVY = {
-    "anywidget", "cupy", "grpc", "ipywidgets", "matplotlib", "onnx", "onnxruntime", "pandas", "PIL", "scipy", "sklearn",
-    "torch", "tritonclient.grpc", "tritonclient.http",
+    "anywidget", "cupy", "google.protobuf", "grpc", "ipywidgets", "jedi", "matplotlib", "onnx", "onnxruntime",
+    "pandas", "PIL", "scipy", "sklearn", "torch", "tritonclient.grpc", "tritonclient.http",
 }  # fmt: skip
 
 LOAD_EXTENSION = """
@@ -44,7 +44,7 @@ def run(script: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_import_loads_nothing_heavy_and_no_ipython(tmp_path: Path) -> None:
-    loaded = loaded_modules("import bls_notebook", tmp_path)
+    loaded = loaded_modules("import bls_notebook, bls_notebook.display", tmp_path)
     assert "bls_notebook" in loaded
     assert not loaded & (HEAVY | {"IPython", "traitlets"})
 

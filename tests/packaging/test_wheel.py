@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -12,11 +15,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    folder = tmp_path_factory.mktemp("wheel")
-    [wheel] = WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the wheel."""
+    folder = tmp_path_factory.mktemp("wheel").resolve()
+    [wheel] = WheelBuilder(str(ROOT)).build(directory=str(folder / "dist"), versions=["standard"])
     with zipfile.ZipFile(wheel) as archive:
-        return archive.namelist()
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+@pytest.fixture
+def names(site: Path) -> list[str]:
+    return [path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()]
 
 
 def test_it_holds_one_package_and_types_of_another(names: list[str]) -> None:
@@ -37,7 +47,11 @@ def test_it_holds_every_module_and_text(names: list[str]) -> None:
     assert {path.relative_to(ROOT).as_posix() for path in files} <= set(names)
 
 
-def test_it_holds_the_browser_half_of_the_widgets(names: list[str]) -> None:
+def test_it_holds_the_browser_half_of_the_widgets_where_the_package_looks(names: list[str], site: Path) -> None:
     files = {f"bls_notebook/widgets/{path.name}" for path in (ROOT / "widgets").iterdir()}
     assert files
     assert files <= set(names)
+    code = "from bls_notebook.display.widgets import widget_file; print(widget_file('common.js'))"
+    environ = {**os.environ, "PYTHONPATH": str(site), "PYTHONSAFEPATH": "1"}
+    found = subprocess.run([sys.executable, "-c", code], cwd=site, env=environ, capture_output=True, check=True)
+    assert Path(found.stdout.decode().strip()) == site / "bls_notebook/widgets/common.js"

@@ -1,4 +1,4 @@
-"""One function for each thing that a model may do with a request. Each returns what `execute` answers."""
+"""What a model may do with a request: functions that return what `execute` answers, and two tables of short ones."""
 
 import json
 import time
@@ -13,9 +13,6 @@ def _rests(request):
     time.sleep(0.04)
     x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
     return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", x + 1)])
-
-
-# --- how to answer ---
 
 
 def _report(value):
@@ -49,75 +46,89 @@ def _told(value):
     return value
 
 
-def _call(model, inputs, outputs=(), **more):
+def _words(*words):
+    return np.array(words, np.object_)
+
+
+def _request(model, inputs, outputs=(), **more):
     tensors = [pb_utils.Tensor(name, array) for name, array in inputs.items()]
-    request = pb_utils.InferenceRequest(model_name=model, inputs=tensors, requested_output_names=list(outputs), **more)
-    return request.exec()
+    return pb_utils.InferenceRequest(model_name=model, inputs=tensors, requested_output_names=list(outputs), **more)
+
+
+def _call(*arguments, **more):
+    return _request(*arguments, **more).exec()
 
 
 TWO = {"INPUT0": np.array([1, 2], np.float32), "INPUT1": np.array([3, 5], np.float32)}
 
+# Deeds that answer with tensors.
+OUTPUTS = {
+    "echo": lambda request: [_out(pb_utils.get_input_tensor_by_name(request, "X").as_numpy())],
+    "other_dtype": lambda request: [_out(np.array([1, 2], np.int16))],
+    "other_shape": lambda request: [_out(np.zeros((2, 2), np.int32), "MORE")],
+    "scalar": lambda request: [_out(np.array(2.5, np.float32))],
+    "empty": lambda request: [_out(np.zeros((0, 3), np.float32))],
+    "strided": lambda request: [_out(np.arange(12, dtype=np.float32)[::-3])],
+    "fortran": lambda request: [_out(np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3)))],
+    "fixed_width_words": lambda request: [_out(np.array([b"ab", b"c"], "S4"), "REPORT")],
+    "no_outputs": lambda request: [],
+    "unknown_output": lambda request: [_out(np.ones(1, np.float32), "NOBODY"), _out(np.ones(1, np.float32))],
+    "same_output_twice": lambda request: [_out(np.zeros(1, np.float32)), _out(np.ones(2, np.float32))],
+    "every_output": lambda request: [
+        _out(np.ones(3, np.float32)),
+        _out(np.array([1, 2], np.int32), "MORE"),
+        _out(_words("x"), "REPORT"),
+    ],
+    "words_of_all_kinds": lambda request: [_out(_words(b"a\0b", "é", b"", b"\xff\xfe", "end"), "REPORT")],
+}
+# Deeds that report a call of another model.
+CALLS = {
+    "calls_add_sub": lambda: _call("add_sub", TWO),
+    "calls_for_one_output": lambda: _call("add_sub", TWO, ["OUTPUT1"]),
+    "calls_for_an_output_twice": lambda: _call("add_sub", TWO, ["OUTPUT1", "OUTPUT1"]),
+    "calls_for_an_unknown_output": lambda: _call("add_sub", TWO, ["OUTPUT9"]),
+    "calls_nobody": lambda: _call("nobody", TWO),
+    "calls_no_such_version": lambda: _call("versions", {"IN": np.zeros(1, np.float32)}, model_version=2),
+    "calls_a_version": lambda: _call("versions", {"IN": np.zeros(1, np.float32)}, model_version=1),
+    "calls_without_an_input": lambda: _call("add_sub", {"INPUT0": TWO["INPUT0"]}),
+    "calls_with_an_unknown_input": lambda: _call("add_sub", {"INPUT0": TWO["INPUT0"], "INPUT9": TWO["INPUT1"]}),
+    "calls_with_too_many_inputs": lambda: _call("add_sub", {**TWO, "INPUT9": TWO["INPUT1"]}),
+    "calls_with_a_wrong_shape": lambda: _call("add_sub", {name: array[None] for name, array in TWO.items()}),
+    "calls_with_too_large_a_batch": lambda: _call("batched", {"IN0": np.zeros((5, 1), np.float32)}),
+    "calls_with_a_batch": lambda: _call("batched", {"IN0": np.zeros((4, 2), np.float32)}),
+    "calls_with_an_empty_batch": lambda: _call("batched", {"IN0": np.zeros((0, 1), np.float32)}),
+    "calls_without_the_required_input": lambda: _call("batched", {"IN2": np.zeros((1, 2, 2), np.uint8)}),
+    "calls_one_that_returns_an_error": lambda: _call("script", {"DO": _words("returns_error")}),
+    "calls_one_that_disagrees": lambda: _call("add_sub", {**TWO, "INPUT1": np.zeros(3, np.float32)}),
+    "calls_an_ensemble": lambda: _call("pipeline", {"A": TWO["INPUT0"], "B": TWO["INPUT1"]}),
+    "calls_a_chain_to_nobody": lambda: _call("bls_sync", {"MODEL_NAME": _words("nobody"), **TWO}),
+    "calls_without_a_sequence": lambda: _call("sums_direct", {"IN": np.zeros((1, 1), np.int32)}),
+    "calls_without_decoupled": lambda: _call("streams", {"SENDS": _words("a", "final")}),
+    "calls_with_a_wrong_dtype": lambda: _call("add_sub", {name: a.astype(np.int32) for name, a in TWO.items()}),
+    "calls_with_reshapes": lambda: _call(
+        "reshaped", {"IN0": np.ones(1, np.float32), "IN1": np.ones((2, 3), np.int32), "IN2": _words("a", "b")}
+    ),
+    "describes_a_call": lambda: _call(
+        "script", {"DO": _words("describe")}, ["REPORT"], request_id="r 1", correlation_id=5, flags=3,
+        timeout=99_000_000, parameters={"n": 1, "b": True, "s": "é"},
+    ),
+}  # fmt: skip
 
-# --- outputs ---
+
+def _answers(tensors):
+    return lambda request: pb_utils.InferenceResponse(tensors(request))
 
 
-def echo(request):
-    return pb_utils.InferenceResponse([_out(pb_utils.get_input_tensor_by_name(request, "X").as_numpy())])
+def _reports(call):
+    return lambda request: _report(_attempt(call))
 
 
-def every_output(request):
-    more = np.array([1, 2], np.int32)
-    words = np.array(["x"], np.object_)
-    return pb_utils.InferenceResponse([_out(np.ones(3, np.float32)), _out(more, "MORE"), _out(words, "REPORT")])
-
-
-def other_dtype(request):
-    return pb_utils.InferenceResponse([_out(np.array([1, 2], np.int16))])
-
-
-def other_shape(request):
-    return pb_utils.InferenceResponse([_out(np.zeros((2, 2), np.int32), "MORE")])
-
-
-def scalar(request):
-    return pb_utils.InferenceResponse([_out(np.array(2.5, np.float32))])
-
-
-def empty(request):
-    return pb_utils.InferenceResponse([_out(np.zeros((0, 3), np.float32))])
-
-
-def strided(request):
-    return pb_utils.InferenceResponse([_out(np.arange(12, dtype=np.float32)[::-3])])
-
-
-def fortran(request):
-    return pb_utils.InferenceResponse([_out(np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3)))])
+globals().update({name: _answers(tensors) for name, tensors in OUTPUTS.items()})
+globals().update({name: _reports(call) for name, call in CALLS.items()})
 
 
 def big_endian(request):
     return _report(_attempt(lambda: pb_utils.Tensor("OUT", np.array([1, 2], ">f4"))))
-
-
-def words_of_all_kinds(request):
-    words = np.array([b"a\0b", "é", b"", b"\xff\xfe", "end"], np.object_)
-    return pb_utils.InferenceResponse([_out(words, "REPORT")])
-
-
-def fixed_width_words(request):
-    return pb_utils.InferenceResponse([_out(np.array([b"ab", b"c"], "S4"), "REPORT")])
-
-
-def no_outputs(request):
-    return pb_utils.InferenceResponse([])
-
-
-def unknown_output(request):
-    return pb_utils.InferenceResponse([_out(np.ones(1, np.float32), "NOBODY"), _out(np.ones(1, np.float32))])
-
-
-def same_output_twice(request):
-    return pb_utils.InferenceResponse([_out(np.zeros(1, np.float32)), _out(np.ones(2, np.float32))])
 
 
 def unsupported_dtypes(request):
@@ -126,16 +137,9 @@ def unsupported_dtypes(request):
 
 
 def wrong_arguments(request):
-    return _report(
-        [
-            _attempt(pb_utils.Tensor, "T", [1, 2]).split(":")[0],
-            _attempt(pb_utils.Tensor, 7, np.zeros(1)).split(":")[0],
-            _attempt(pb_utils.InferenceRequest, model_name="").split(":")[0],
-        ]
-    )
-
-
-# --- errors ---
+    calls = [lambda: pb_utils.Tensor("T", [1, 2]), lambda: pb_utils.Tensor(7, np.zeros(1))]
+    calls.append(lambda: pb_utils.InferenceRequest(model_name=""))
+    return _report([_attempt(call).split(":")[0] for call in calls])
 
 
 def returns_error(request):
@@ -190,9 +194,6 @@ def returns_a_tensor(request):
     return _out(np.ones(1, np.float32))
 
 
-# --- requests ---
-
-
 def describe(request):
     return _report(
         {
@@ -220,158 +221,33 @@ def siblings(request):
     return _report([numbers.SEVEN, numbers.__doc__])
 
 
-# --- calls of other models ---
-
-
-def calls_add_sub(request):
-    return _report(_attempt(_call, "add_sub", TWO))
-
-
-def calls_for_one_output(request):
-    return _report(_attempt(_call, "add_sub", TWO, ["OUTPUT1"]))
-
-
-def calls_for_an_output_twice(request):
-    return _report(_attempt(_call, "add_sub", TWO, ["OUTPUT1", "OUTPUT1"]))
-
-
-def calls_for_an_unknown_output(request):
-    return _report(_attempt(_call, "add_sub", TWO, ["OUTPUT9"]))
-
-
-def calls_nobody(request):
-    return _report(_attempt(_call, "nobody", TWO))
-
-
-def calls_no_such_version(request):
-    return _report(_attempt(_call, "versions", {"IN": np.zeros(1, np.float32)}, model_version=2))
-
-
-def calls_a_version(request):
-    return _report(_attempt(_call, "versions", {"IN": np.zeros(1, np.float32)}, model_version=1))
-
-
-def calls_without_an_input(request):
-    return _report(_attempt(_call, "add_sub", {"INPUT0": TWO["INPUT0"]}))
-
-
-def calls_with_an_unknown_input(request):
-    return _report(_attempt(_call, "add_sub", {"INPUT0": TWO["INPUT0"], "INPUT9": TWO["INPUT1"]}))
-
-
-def calls_with_too_many_inputs(request):
-    return _report(_attempt(_call, "add_sub", {**TWO, "INPUT9": TWO["INPUT1"]}))
-
-
-def calls_with_a_wrong_dtype(request):
-    return _report(_attempt(_call, "add_sub", {name: array.astype(np.int32) for name, array in TWO.items()}))
-
-
-def calls_with_a_wrong_shape(request):
-    return _report(_attempt(_call, "add_sub", {name: array[None] for name, array in TWO.items()}))
-
-
-def calls_with_too_large_a_batch(request):
-    return _report(_attempt(_call, "batched", {"IN0": np.zeros((5, 1), np.float32)}))
-
-
-def calls_with_a_batch(request):
-    return _report(_attempt(_call, "batched", {"IN0": np.zeros((4, 2), np.float32)}))
-
-
-def calls_with_an_empty_batch(request):
-    return _report(_attempt(_call, "batched", {"IN0": np.zeros((0, 1), np.float32)}))
-
-
-def calls_without_the_required_input(request):
-    return _report(_attempt(_call, "batched", {"IN2": np.zeros((1, 2, 2), np.uint8)}))
-
-
-def calls_with_reshapes(request):
-    inputs = {"IN0": np.ones(1, np.float32), "IN1": np.ones((2, 3), np.int32)}
-    return _report(_attempt(_call, "reshaped", {**inputs, "IN2": np.array(["a", "b"], np.object_)}))
-
-
-def calls_one_that_returns_an_error(request):
-    return _report(_attempt(_call, "script", {"DO": np.array(["returns_error"], np.object_)}))
-
-
-def calls_one_that_disagrees(request):
-    return _report(_attempt(_call, "add_sub", {**TWO, "INPUT1": np.zeros(3, np.float32)}))
-
-
-def calls_an_ensemble(request):
-    return _report(_attempt(_call, "pipeline", {"A": TWO["INPUT0"], "B": TWO["INPUT1"]}))
-
-
 def calls_a_chain(request):
-    name = np.array(["add_sub"], np.object_)
+    name = _words("add_sub")
     return _report([_attempt(_call, model, {"MODEL_NAME": name, **TWO}) for model in ("bls_sync", "bls_async")])
 
 
-def calls_a_chain_to_nobody(request):
-    return _report(_attempt(_call, "bls_sync", {"MODEL_NAME": np.array(["nobody"], np.object_), **TWO}))
-
-
-def calls_without_a_sequence(request):
-    return _report(_attempt(_call, "sums_direct", {"IN": np.zeros((1, 1), np.int32)}))
-
-
 def calls_a_sequence(request):
-    steps = [(1, pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START), (2, 0)]
-    steps.append((3, pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END))
-    return _report(
-        [
-            _attempt(_call, "sums_oldest", {"IN": np.array([[n]], np.int32)}, correlation_id=77, flags=flags)
-            for n, flags in steps
-        ]
-    )
+    start, end = pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START, pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END
+    inputs = [({"IN": np.array([[n]], np.int32)}, flags) for n, flags in ((1, start), (2, 0), (3, end))]
+    return _report([_attempt(_call, "sums_oldest", x, correlation_id=77, flags=flags) for x, flags in inputs])
 
 
-def calls_without_decoupled(request):
-    return _report(_attempt(_call, "streams", {"SENDS": np.array(["a", "final"], np.object_)}))
+def _collect(model, inputs, outputs=()):
+    """Every response of a stream."""
+    return [_told(response) for response in _request(model, inputs, outputs).exec(decoupled=True)]
 
 
 def collects(request):
-    """Every stream, by what it was asked to send."""
-    seen = {}
-    for sends in ("final", "a!", "a final", "a bb ccc!", "error:early!", "a error:mid bb!", "raise"):
-        tensor = pb_utils.Tensor("SENDS", np.array(sends.split(), np.object_))
-        stream = pb_utils.InferenceRequest(model_name="streams", inputs=[tensor], requested_output_names=[]).exec(
-            decoupled=True
-        )
-        seen[sends] = [_told(response) for response in stream]
-    return _report(seen)
+    some = ("final", "a!", "a final", "a bb ccc!", "error:early!", "a error:mid bb!", "raise")
+    return _report({sends: _collect("streams", {"SENDS": _words(*sends.split())}) for sends in some})
 
 
 def collects_some_outputs(request):
-    tensor = pb_utils.Tensor("SENDS", np.array(["a", "bb", "final"], np.object_))
-    stream = pb_utils.InferenceRequest(model_name="streams", inputs=[tensor], requested_output_names=["TEXT"]).exec(
-        decoupled=True
-    )
-    return _report([_told(response) for response in stream])
+    return _report(_collect("streams", {"SENDS": _words("a", "bb", "final")}, ["TEXT"]))
 
 
 def collects_of_a_plain_model(request):
-    tensors = [pb_utils.Tensor(name, array) for name, array in TWO.items()]
-    stream = pb_utils.InferenceRequest(model_name="add_sub", inputs=tensors, requested_output_names=[]).exec(
-        decoupled=True
-    )
-    return _report([_told(response) for response in stream])
-
-
-def describes_a_call(request):
-    response = _call(
-        "script",
-        {"DO": np.array(["describe"], np.object_)},
-        ["REPORT"],
-        request_id="r 1",
-        correlation_id=5,
-        flags=3,
-        timeout=99_000_000,
-        parameters={"n": 1, "b": True, "s": "é"},
-    )
-    return _report(_told(response))
+    return _report(_collect("add_sub", TWO))
 
 
 def is_model_ready(request):

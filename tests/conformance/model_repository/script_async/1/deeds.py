@@ -81,7 +81,7 @@ async def streams_side_by_side(request):
     return _report([[_told(response) for response in stream] for stream in await asyncio.gather(*calls)])
 
 
-# --- two pipelines, each in order and with calls together: `test_live_overlap.py` ---
+# --- two pipelines, each in order and with calls together: `test_live_comparison.py` ---
 
 
 def _rest(x):
