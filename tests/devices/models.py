@@ -2,58 +2,55 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 
 import bls_notebook as bls
 
-__all__ = ["CUPY_DOUBLE", "KEEP", "SAY", "define"]
+__all__ = ["CUPY_DOUBLE", "HEAD", "KEEP", "SAY", "cupy_model", "define", "model"]
 
-HEAD = "import triton_python_backend_utils as pb_utils\n"
+HEAD = "import numpy as np\nimport triton_python_backend_utils as pb_utils\n"
 
-KEEP = (
-    HEAD
-    + """
-class TritonPythonModel:
-    def execute(self, requests):
-        return [
-            pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", request.inputs()[0])])
-            for request in requests
-        ]
-"""
-)
+
+def model(body: str, before: str = "") -> str:
+    """Source of a model: what comes before its class, and the body of its class."""
+    return f"{HEAD}{before}\nclass TritonPythonModel:{textwrap.indent(body, '    ')}"
+
+
+def cupy_model(body: str) -> str:
+    return model(body, "import cupy")
+
+
+KEEP = model("""
+def execute(self, requests):
+    return [
+        pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", request.inputs()[0])])
+        for request in requests
+    ]
+""")
 """Gives its input back where it is."""
 
-SAY = (
-    HEAD
-    + """
-import numpy as np
-class TritonPythonModel:
-    def execute(self, requests):
-        out = []
-        for request in requests:
-            told = [str(t.__dlpack_device__()) for t in request.inputs()]
-            out.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(told, object))]))
-        return out
-"""
-)
+SAY = model("""
+def execute(self, requests):
+    out = []
+    for request in requests:
+        told = [str(t.__dlpack_device__()) for t in request.inputs()]
+        out.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(told, object))]))
+    return out
+""")
 """Says which device each of its inputs is on."""
 
-CUPY_DOUBLE = (
-    HEAD
-    + """
-import cupy
-class TritonPythonModel:
-    def execute(self, requests):
-        out = []
-        for request in requests:
-            tensor = request.inputs()[0]
-            number = 0 if tensor.is_cpu() else tensor.__dlpack_device__()[1]
-            with cupy.cuda.Device(number):
-                x = cupy.asarray(tensor.as_numpy()) if tensor.is_cpu() else cupy.from_dlpack(tensor)
-                out.append(pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", x * 2)]))
-        return out
-"""
-)
+CUPY_DOUBLE = cupy_model("""
+def execute(self, requests):
+    out = []
+    for request in requests:
+        tensor = request.inputs()[0]
+        number = 0 if tensor.is_cpu() else tensor.__dlpack_device__()[1]
+        with cupy.cuda.Device(number):
+            x = cupy.asarray(tensor.as_numpy()) if tensor.is_cpu() else cupy.from_dlpack(tensor)
+            out.append(pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", x * 2)]))
+    return out
+""")
 """Twice its input, on a GPU."""
 
 

@@ -36,15 +36,10 @@ def same(there: Any, here: Any) -> None:
 @pytest.mark.parametrize(
     "convert",
     [
-        np.asarray,
-        np.array,
-        np.ascontiguousarray,
-        lambda x: np.asarray(x, np.float64),
-        lambda x: np.array([x, x]),
-        lambda x: np.zeros(4, np.float32).__setitem__(slice(None), x),
-        lambda x: x.__array__(),
+        np.asarray, np.array, np.ascontiguousarray, lambda x: np.asarray(x, np.float64), lambda x: np.array([x, x]),
+        lambda x: np.zeros(4, np.float32).__setitem__(slice(None), x), lambda x: x.__array__(),
     ],
-)
+)  # fmt: skip
 def test_it_never_turns_into_a_numpy_array_by_itself(gpu: Kit, convert: Callable[[Any], Any]) -> None:
     x = gpu.array([1, 2, 3, 4])
     with pytest.raises(TypeError, match=r"Implicit conversion.*Please use `\.get\(\)`"):

@@ -9,24 +9,19 @@ import pytest
 
 import bls_notebook as bls
 from tests.devices.conftest import Kit
-from tests.devices.models import HEAD, define
+from tests.devices.models import HEAD, cupy_model, define
 
-TELL = (
-    HEAD
-    + """
-import cupy, numpy as np
-class TritonPythonModel:
-    def initialize(self, args):
-        self.told = "{model_instance_name} {model_instance_kind} {model_instance_device_id}".format(**args)
-        SETUP
-    DEF execute(self, requests):
-        told = f"{self.told} current {cupy.cuda.runtime.getDevice()}"
-        BODY
-        return [
-            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([told], object))]) for _ in requests
-        ]
-"""
-)
+TELL = cupy_model("""
+def initialize(self, args):
+    self.told = "{model_instance_name} {model_instance_kind} {model_instance_device_id}".format(**args)
+    SETUP
+DEF execute(self, requests):
+    told = f"{self.told} current {cupy.cuda.runtime.getDevice()}"
+    BODY
+    return [
+        pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([told], object))]) for _ in requests
+    ]
+""")
 
 
 def tell(setup: str = "pass", body: str = "pass", is_async: bool = False) -> str:
@@ -97,20 +92,15 @@ def test_what_it_makes_current_later_stays_so_too(two: Kit, repo: bls.ModelRepos
     assert two.cupy.cuda.runtime.getDevice() == 0
 
 
-CALLS = (
-    HEAD
-    + """
-import cupy, numpy as np
-class TritonPythonModel:
-    def execute(self, requests):
-        cupy.cuda.Device(1).use()
-        answer = pb_utils.InferenceRequest(
-            model_name="first", inputs=requests[0].inputs(), requested_output_names=["OUT"]
-        ).exec().output_tensors()[0].as_numpy()[0].decode()
-        told = f"{answer}, then {cupy.cuda.runtime.getDevice()}"
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([told], object))])]
-"""
-)
+CALLS = cupy_model("""
+def execute(self, requests):
+    cupy.cuda.Device(1).use()
+    answer = pb_utils.InferenceRequest(
+        model_name="first", inputs=requests[0].inputs(), requested_output_names=["OUT"]
+    ).exec().output_tensors()[0].as_numpy()[0].decode()
+    told = f"{answer}, then {cupy.cuda.runtime.getDevice()}"
+    return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([told], object))])]
+""")
 
 
 def test_a_callee_does_not_inherit_the_callers_gpu(two: Kit, repo: bls.ModelRepository) -> None:

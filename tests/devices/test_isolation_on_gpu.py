@@ -19,7 +19,7 @@ from bls_notebook.devices.registry import device_of
 from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.pb_utils import InferenceRequest, Tensor
 from tests.devices.conftest import Kit, pointer
-from tests.devices.models import HEAD, KEEP, define
+from tests.devices.models import KEEP, cupy_model, define
 from tests.engine.isolated import MOVES_REQUESTS
 
 SIZE = 1000
@@ -41,15 +41,11 @@ def test_memory_without_another_owner_moves(gpu: Kit, shape: tuple[int, ...]) ->
 
 
 HOLDERS: dict[str, Callable[[Any, Tensor], Any]] = {
-    "the array": lambda array, tensor: array,
-    "the tensor": lambda array, tensor: tensor,
-    "a view": lambda array, tensor: array[1:],
-    "a reshaped view": lambda array, tensor: array.reshape(2, -1),
+    "the array": lambda array, tensor: array, "the tensor": lambda array, tensor: tensor,
+    "a view": lambda array, tensor: array[1:], "a reshaped view": lambda array, tensor: array.reshape(2, -1),
     "a view of a view": lambda array, tensor: array[1:].reshape(-1)[3:],
-    "a transposed view": lambda array, tensor: array.reshape(2, -1).T,
-    "its pointer": lambda array, tensor: array.data,
-    "its memory": lambda array, tensor: array.data.mem,
-    "a capsule": lambda array, tensor: array.__dlpack__(),
+    "a transposed view": lambda array, tensor: array.reshape(2, -1).T, "its pointer": lambda array, tensor: array.data,
+    "its memory": lambda array, tensor: array.data.mem, "a capsule": lambda array, tensor: array.__dlpack__(),
     "a capsule of the tensor": lambda array, tensor: tensor.to_dlpack(),
     "another tensor": lambda array, tensor: Tensor.from_dlpack("U", array),
     "a tensor of a view": lambda array, tensor: Tensor.from_dlpack("U", array[:5]),
@@ -58,7 +54,7 @@ HOLDERS: dict[str, Callable[[Any, Tensor], Any]] = {
     "an array over a capsule": lambda array, tensor: bls.cupy().from_dlpack(array.__dlpack__()),
     "a request": lambda array, tensor: InferenceRequest("", 0, [tensor], [], "m"),
     "a bound method": lambda array, tensor: array.sum,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("holder", HOLDERS, ids=HOLDERS.keys())
@@ -97,36 +93,26 @@ def test_a_copy_stays_on_its_gpu(two: Kit) -> None:
     assert (copy.__dlpack_device__(), two.cupy.cuda.runtime.getDevice()) == ((2, 1), 0)
 
 
-SPOIL = (
-    HEAD
-    + """
-import cupy
-class TritonPythonModel:
-    def execute(self, requests):
-        out = []
-        for request in requests:
-            x = cupy.from_dlpack(request.inputs()[0])
-            x[:] = -1
-            out.append(pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", x)]))
-        return out
-"""
-)
-REUSE = (
-    HEAD
-    + """
-import cupy
-class TritonPythonModel:
-    def initialize(self, args):
-        self.buffer = cupy.zeros(4, cupy.float32)
-        self.count = 0
-    def execute(self, requests):
-        self.count += 1
-        self.buffer[:] = self.count
-        return [
-            pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", self.buffer)]) for _ in requests
-        ]
-"""
-)
+SPOIL = cupy_model("""
+def execute(self, requests):
+    out = []
+    for request in requests:
+        x = cupy.from_dlpack(request.inputs()[0])
+        x[:] = -1
+        out.append(pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", x)]))
+    return out
+""")
+REUSE = cupy_model("""
+def initialize(self, args):
+    self.buffer = cupy.zeros(4, cupy.float32)
+    self.count = 0
+def execute(self, requests):
+    self.count += 1
+    self.buffer[:] = self.count
+    return [
+        pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", self.buffer)]) for _ in requests
+    ]
+""")
 
 
 @pytest.mark.parametrize("way", ["infer", "async"])
@@ -148,23 +134,18 @@ def test_a_callee_that_reuses_its_output(gpu: Kit, repo: bls.ModelRepository) ->
     assert [float(gpu.cupy.from_dlpack(r["OUT"])[0]) for r in responses] == [1, 2, 3]
 
 
-CHAIN = (
-    HEAD
-    + """
-import cupy
-class TritonPythonModel:
-    def execute(self, requests):
-        out = []
-        for request in requests:
-            response = pb_utils.InferenceRequest(
-                model_name="keep",
-                inputs=[pb_utils.Tensor.from_dlpack("IN", cupy.arange(1000, dtype=cupy.float32))],
-                requested_output_names=["OUT"],
-            ).exec()
-            out.append(pb_utils.InferenceResponse(response.output_tensors()))
-        return out
-"""
-)
+CHAIN = cupy_model("""
+def execute(self, requests):
+    out = []
+    for request in requests:
+        response = pb_utils.InferenceRequest(
+            model_name="keep",
+            inputs=[pb_utils.Tensor.from_dlpack("IN", cupy.arange(1000, dtype=cupy.float32))],
+            requested_output_names=["OUT"],
+        ).exec()
+        out.append(pb_utils.InferenceResponse(response.output_tensors()))
+    return out
+""")
 
 
 class Watcher(allocation_log.AllocationRecorder):

@@ -11,46 +11,44 @@ import pytest
 import bls_notebook as bls
 from tests.devices.conftest import Kit
 from tests.devices.lazy_torch import needs_torch, torch
-from tests.devices.models import HEAD, define
+from tests.devices.models import define, model
 
 pytestmark = needs_torch
 
-SEES = (
-    HEAD
-    + """
-import asyncio, threading
+SEES = model(
+    """
+@staticmethod
+def auto_complete_config(config):
+    assert where() == "cuda:0"
+    return config
+
+def initialize(self, args):
+    assert AT_IMPORT and where() == "cuda:0"
+    torch.set_default_device("cuda")
+    self.net = torch.nn.Linear(2, 2)
+    self.pool = ThreadPoolExecutor(1)
+
+def finalize(self):
+    assert where() == "cuda:0" and self.net.weight.is_cuda
+
+def is_ready(self):
+    return where() == "cuda:0"
+
+def look(self):
+    seen = [where(), str(torch.zeros(1).device), self.pool.submit(where).result()]
+    thread = threading.Thread(target=lambda: seen.append(where()))
+    thread.start()
+    thread.join()
+    return seen
+""",
+    """import asyncio, threading
 from concurrent.futures import ThreadPoolExecutor
 import torch
 AT_IMPORT = torch.cuda.is_available()
 
 def where():
     return str(torch.zeros(1, device="cuda").cuda().device)
-
-class TritonPythonModel:
-    @staticmethod
-    def auto_complete_config(config):
-        assert where() == "cuda:0"
-        return config
-
-    def initialize(self, args):
-        assert AT_IMPORT and where() == "cuda:0"
-        torch.set_default_device("cuda")
-        self.net = torch.nn.Linear(2, 2)
-        self.pool = ThreadPoolExecutor(1)
-
-    def finalize(self):
-        assert where() == "cuda:0" and self.net.weight.is_cuda
-
-    def is_ready(self):
-        return where() == "cuda:0"
-
-    def look(self):
-        seen = [where(), str(torch.zeros(1).device), self.pool.submit(where).result()]
-        thread = threading.Thread(target=lambda: seen.append(where()))
-        thread.start()
-        thread.join()
-        return seen
-"""
+""",
 )
 SYNC = """
     def execute(self, requests):
@@ -82,38 +80,35 @@ def test_wherever_its_code_runs(simulated: Kit, repo: bls.ModelRepository, execu
     repo.unload("sees")
 
 
-DOUBLE = (
-    HEAD
-    + """
-import torch
+DOUBLE = model(
+    """
+def execute(self, requests):
+    out = []
+    for request in requests:
+        tensor = request.inputs()[0]
+        x = from_dlpack(tensor.to_dlpack()).to("cuda:1")
+        out.append(pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", to_dlpack(x * 2))]))
+    return out
+""",
+    """import torch
 from torch.utils.dlpack import from_dlpack, to_dlpack
-class TritonPythonModel:
-    def execute(self, requests):
-        out = []
-        for request in requests:
-            tensor = request.inputs()[0]
-            x = from_dlpack(tensor.to_dlpack()).to("cuda:1")
-            out.append(pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", to_dlpack(x * 2))]))
-        return out
-"""
+""",
 )
-CALLS = (
-    HEAD
-    + """
-import torch
-class TritonPythonModel:
-    def execute(self, requests):
-        x = torch.from_numpy(requests[0].inputs()[0].as_numpy()).cuda()
-        request = pb_utils.InferenceRequest(
-            model_name="double", requested_output_names=["OUT"],
-            inputs=[pb_utils.Tensor.from_dlpack("IN", x)],
-            preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, 0))
-        with torch.device("cuda:1"):
-            answer = request.exec()
-        y = torch.from_dlpack(answer.output_tensors()[0])
-        assert (str(y.device), torch.cuda.current_device()) == ("cuda:0", 0), y.device
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", (x + y).cpu().numpy())])]
-"""
+CALLS = model(
+    """
+def execute(self, requests):
+    x = torch.from_numpy(requests[0].inputs()[0].as_numpy()).cuda()
+    request = pb_utils.InferenceRequest(
+        model_name="double", requested_output_names=["OUT"],
+        inputs=[pb_utils.Tensor.from_dlpack("IN", x)],
+        preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, 0))
+    with torch.device("cuda:1"):
+        answer = request.exec()
+    y = torch.from_dlpack(answer.output_tensors()[0])
+    assert (str(y.device), torch.cuda.current_device()) == ("cuda:0", 0), y.device
+    return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", (x + y).cpu().numpy())])]
+""",
+    "import torch",
 )
 
 

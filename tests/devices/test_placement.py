@@ -15,7 +15,7 @@ import bls_notebook as bls
 from bls_notebook import pb_utils
 from bls_notebook.devices.registry import devices
 from tests.devices.conftest import Kit
-from tests.devices.models import CUPY_DOUBLE, HEAD, KEEP, SAY, define
+from tests.devices.models import CUPY_DOUBLE, KEEP, SAY, define, model
 
 X = np.arange(5, dtype=np.float32)
 CPU = "(1, 0)"
@@ -77,22 +77,17 @@ def test_outputs(gpu: Kit, repo: bls.ModelRepository, source: str, preferred: st
     assert (given if source == "cpu" else given.get()).tolist() == X.tolist()
 
 
-CALLER = (
-    HEAD
-    + """
-import numpy as np
-class TritonPythonModel:
-    def execute(self, requests):
-        out = []
-        for request in requests:
-            sent = pb_utils.InferenceRequest(
-                model_name="keep", inputs=request.inputs(), requested_output_names=["OUT"]PREFERRED,
-            )
-            told = str(sent.EXEC.output_tensors()[0].__dlpack_device__())
-            out.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([told], object))]))
-        return out
-"""
-)
+CALLER = model("""
+def execute(self, requests):
+    out = []
+    for request in requests:
+        sent = pb_utils.InferenceRequest(
+            model_name="keep", inputs=request.inputs(), requested_output_names=["OUT"]PREFERRED,
+        )
+        told = str(sent.EXEC.output_tensors()[0].__dlpack_device__())
+        out.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([told], object))]))
+    return out
+""")
 
 
 @pytest.mark.parametrize(
@@ -118,22 +113,17 @@ def test_bls(gpu: Kit, repo: bls.ModelRepository, preferred: str, expected: str,
     assert response["OUT"].as_numpy().tolist() == [expected.encode()]
 
 
-TWO = (
-    HEAD
-    + """
-import numpy as np
-class TritonPythonModel:
-    def execute(self, requests):
-        return [
-            pb_utils.InferenceResponse([
-                pb_utils.Tensor("WORDS", np.array(["äh", "", "longer"], object)),
-                pb_utils.Tensor.from_dlpack("OUT", request.inputs()[0]),
-                pb_utils.Tensor("MORE", np.arange(3, dtype=np.float32)),
-            ])
-            for request in requests
-        ]
-"""
-)
+TWO = model("""
+def execute(self, requests):
+    return [
+        pb_utils.InferenceResponse([
+            pb_utils.Tensor("WORDS", np.array(["äh", "", "longer"], object)),
+            pb_utils.Tensor.from_dlpack("OUT", request.inputs()[0]),
+            pb_utils.Tensor("MORE", np.arange(3, dtype=np.float32)),
+        ])
+        for request in requests
+    ]
+""")
 
 
 def test_text_on_a_gpu_is_as_unreadable_as_on_triton(gpu: Kit, repo: bls.ModelRepository) -> None:
@@ -166,17 +156,13 @@ def test_text_on_a_gpu_is_as_unreadable_as_on_triton(gpu: Kit, repo: bls.ModelRe
     assert gpu.used() == before
 
 
-KEEP_TEXT = (
-    HEAD
-    + """
-class TritonPythonModel:
-    def execute(self, requests):
-        return [
-            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", request.inputs()[0].as_numpy())])
-            for request in requests
-        ]
-"""
-)
+KEEP_TEXT = model("""
+def execute(self, requests):
+    return [
+        pb_utils.InferenceResponse([pb_utils.Tensor("OUT", request.inputs()[0].as_numpy())])
+        for request in requests
+    ]
+""")
 PASS_TEXT = KEEP_TEXT.replace('[pb_utils.Tensor("OUT", request.inputs()[0].as_numpy())]', "request.inputs()").replace(
     "class", "import copy\nclass"
 )
@@ -257,19 +243,15 @@ def test_batched_requests_keep_their_own_wishes(gpu: Kit, repo: bls.ModelReposit
     assert [where(r) for r in asyncio.run(send())] == ["gpu:0", "cpu", "gpu:0", "cpu"]
 
 
-DECOUPLED = (
-    HEAD
-    + """
-class TritonPythonModel:
-    def execute(self, requests):
-        for request in requests:
-            sender = request.get_response_sender()
-            for _ in range(3):
-                tensor = pb_utils.Tensor.from_dlpack("OUT", request.inputs()[0])
-                sender.send(pb_utils.InferenceResponse([tensor]))
-            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-"""
-)
+DECOUPLED = model("""
+def execute(self, requests):
+    for request in requests:
+        sender = request.get_response_sender()
+        for _ in range(3):
+            tensor = pb_utils.Tensor.from_dlpack("OUT", request.inputs()[0])
+            sender.send(pb_utils.InferenceResponse([tensor]))
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+""")
 
 
 @pytest.mark.parametrize(("preferred", "expected"), [(None, "gpu:0"), ("cpu", "cpu"), ("gpu:0", "gpu:0")])

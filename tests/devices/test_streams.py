@@ -16,32 +16,31 @@ import bls_notebook as bls
 from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.pb_utils import Tensor
 from tests.devices.conftest import Kit
-from tests.devices.models import HEAD, KEEP, define
+from tests.devices.models import KEEP, define, model
 
 ROUNDS = 12
 
-SLOW = (
-    HEAD
-    + """
-import cupy
+SLOW = model(
+    """
+def initialize(self, args):
+    self.stream = cupy.cuda.Stream(non_blocking=True)
+    self.a = cupy.full((SIDE, SIDE), 1.0 / SIDE, dtype=cupy.float32)
+    cupy.cuda.Device(0).synchronize()
+def execute(self, requests):
+    out = []
+    for request in requests:
+        with self.stream:
+            x = cupy.ones((SIDE, SIDE), cupy.float32)
+            for _ in range(12):
+                x = self.a @ x
+            y = x[0] * 3
+            MAKE
+        out.append(pb_utils.InferenceResponse([tensor]))
+    return out
+""",
+    """import cupy
 SIDE = NUMBER
-class TritonPythonModel:
-    def initialize(self, args):
-        self.stream = cupy.cuda.Stream(non_blocking=True)
-        self.a = cupy.full((SIDE, SIDE), 1.0 / SIDE, dtype=cupy.float32)
-        cupy.cuda.Device(0).synchronize()
-    def execute(self, requests):
-        out = []
-        for request in requests:
-            with self.stream:
-                x = cupy.ones((SIDE, SIDE), cupy.float32)
-                for _ in range(12):
-                    x = self.a @ x
-                y = x[0] * 3
-                MAKE
-            out.append(pb_utils.InferenceResponse([tensor]))
-        return out
-"""
+""",
 )
 MAKE = {
     "the array": 'tensor = pb_utils.Tensor.from_dlpack("OUT", y)',

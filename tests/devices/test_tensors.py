@@ -14,19 +14,8 @@ from bls_notebook.pb_utils import Tensor, TritonModelException
 from tests.devices.conftest import Kit, pointer
 
 DTYPES = [
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-]
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
+]  # fmt: skip
 
 
 def test_what_it_says_of_itself(gpu: Kit) -> None:

@@ -160,18 +160,13 @@ def test_the_current_gpu_is_meant_by_no_number(inside: Kit) -> None:
 @pytest.mark.parametrize(
     "mix",
     [
-        lambda x: x + torch.ones(3),
-        lambda x: torch.ones(3) * x[0, 0],
-        lambda x: torch.cat([x, torch.ones(1, 3)]),
-        lambda x: torch.nn.Linear(3, 2)(x),
-        lambda x: torch.nn.Linear(3, 2).cuda()(x.cpu()),
-        lambda x: torch.where(x > 1, x, torch.ones(2, 3)),
-        lambda x: x.add_(torch.ones(2, 3)),
+        lambda x: x + torch.ones(3), lambda x: torch.ones(3) * x[0, 0], lambda x: torch.cat([x, torch.ones(1, 3)]),
+        lambda x: torch.nn.Linear(3, 2)(x), lambda x: torch.nn.Linear(3, 2).cuda()(x.cpu()),
+        lambda x: torch.where(x > 1, x, torch.ones(2, 3)), lambda x: x.add_(torch.ones(2, 3)),
         lambda x: torch.add(x, 1, out=torch.empty(2, 3)),
-        lambda x: torch.nn.functional.cross_entropy(x, torch.tensor([0, 1])),
-        lambda x: x.to("cuda:1") @ x.T,
+        lambda x: torch.nn.functional.cross_entropy(x, torch.tensor([0, 1])), lambda x: x.to("cuda:1") @ x.T,
     ],
-)
+)  # fmt: skip
 def test_devices_do_not_mix(x: Any, mix: Any) -> None:
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device, but found at least"):
         mix(x)
@@ -232,14 +227,10 @@ def test_training(inside: Kit) -> None:
 @pytest.mark.parametrize(
     ("location", "expected"),
     [
-        ("cuda", "cuda:0"),
-        ("cuda:1", "cuda:1"),
-        ("cpu", "cpu"),
-        (None, "cpu"),
-        ({"cpu": "cuda:1"}, "cuda:1"),
+        ("cuda", "cuda:0"), ("cuda:1", "cuda:1"), ("cpu", "cpu"), (None, "cpu"), ({"cpu": "cuda:1"}, "cuda:1"),
         (lambda storage, _: storage.cuda(1), "cuda:1"),
     ],
-)
+)  # fmt: skip
 def test_what_was_saved_is_loaded_to_a_gpu(inside: Kit, location: Any, expected: str) -> None:
     file = io.BytesIO()
     torch.save(torch.nn.Linear(3, 2).cuda().state_dict(), file)

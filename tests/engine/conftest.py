@@ -15,9 +15,10 @@ import bls_notebook as bls
 from bls_notebook.engine.schedulers import base
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting import deadlock, event_loops, interrupts
-from tests.engine import gates
+from tests.engine import gates, seen
 from tests.engine.fake_clock import FakeClock
 from tests.engine.harness import assert_all_idle, stacks, until
+from tests.engine.isolated import CONFIG, WRITER
 
 SECONDS = float(os.environ.get("BLS_TEST_SECONDS", "120"))  # for one test
 
@@ -89,6 +90,16 @@ def repo() -> Iterator[bls.ModelRepository]:
         finally:
             repository.close(1.0)
     assert threading.active_count() < threads + 200
+
+
+@pytest.fixture
+def apart() -> Iterator[bls.ModelRepository]:
+    """One with the model `writer`, which keeps its inputs and writes to them."""
+    seen.notes.clear()
+    with bls.ModelRepository() as repository:
+        repository.define("writer", WRITER, CONFIG)
+        yield repository
+    seen.notes.clear()
 
 
 @pytest.fixture

@@ -52,25 +52,17 @@ def _foreign(size: int) -> Array:
 
 # Name -> an array 0, 1, 2, ... of that size.
 MAKERS: dict[str, Callable[[int], Array]] = {
-    "fresh": fresh,
-    "view": lambda n: fresh(n)[:],
-    "slice": lambda n: np.arange(-5, n + 5, dtype=np.float32)[5:-5],
+    "fresh": fresh, "view": lambda n: fresh(n)[:], "slice": lambda n: np.arange(-5, n + 5, dtype=np.float32)[5:-5],
     "reshaped": lambda n: fresh(n).reshape(-1, 4).reshape(-1),
     "other type": lambda n: fresh(n).view(np.uint8).view(np.float32),
     "strided": lambda n: np.lib.stride_tricks.as_strided(fresh(n)),
     "not contiguous": lambda n: np.repeat(fresh(n), 2)[::2],
-    "broadcast": lambda n: np.broadcast_to(fresh(n), (2, n))[1],
-    "bytearray": _of_bytearray,
-    "bytes": lambda n: np.frombuffer(fresh(n).tobytes(), np.float32),
-    "read only": _read_only,
-    "read only view": lambda n: _read_only(n)[:],
-    "ctypes": _of_ctypes,
-    "foreign": _foreign,
-    "capsule": lambda n: dlpack.view_of_capsule(fresh(n).__dlpack__()),
-    "dlpack": lambda n: np.from_dlpack(fresh(n)),
-    "recarray": lambda n: fresh(n).view(np.recarray),
-    "masked": lambda n: np.ma.MaskedArray(fresh(n)),
-}
+    "broadcast": lambda n: np.broadcast_to(fresh(n), (2, n))[1], "bytearray": _of_bytearray,
+    "bytes": lambda n: np.frombuffer(fresh(n).tobytes(), np.float32), "read only": _read_only,
+    "read only view": lambda n: _read_only(n)[:], "ctypes": _of_ctypes, "foreign": _foreign,
+    "capsule": lambda n: dlpack.view_of_capsule(fresh(n).__dlpack__()), "dlpack": lambda n: np.from_dlpack(fresh(n)),
+    "recarray": lambda n: fresh(n).view(np.recarray), "masked": lambda n: np.ma.MaskedArray(fresh(n)),
+}  # fmt: skip
 
 
 def _frame(array: Array) -> types.TracebackType | None:

@@ -22,6 +22,16 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 from tests.engine import seen
 from tests.engine.holders import HOLDERS, MAKERS, fresh
+import sys, weakref
+
+
+def respond(array):
+    return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)])
+
+
+def spoil(tensors):
+    for tensor in tensors:
+        tensor.as_numpy()[...] = 99
 """
 # Keeps its inputs, writes to them, and notes where they were.
 WRITER = (
@@ -54,6 +64,7 @@ class TritonPythonModel:
         responses = []
         for request in requests:
             seen.notes["requests"] = requests
+            before = getattr(self, "before", None)
             {body}
         return responses
 
@@ -77,7 +88,7 @@ class TritonPythonModel:
 )
 MAKE = """
             array = self.make(*(seen.notes[n] for n in ("maker", "holder", "size")))
-            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]))
+            responses.append(respond(array))
             del array
 """
 MOVES_REQUESTS = request._UNHELD > 0

@@ -16,8 +16,10 @@ from tests.engine import gates
 from tests.engine.ensembles import chain
 from tests.engine.harness import (
     DOUBLE,
+    GATED,
     Caller,
     assert_all_idle,
+    caller_of,
     infer,
     ints,
     message,
@@ -106,10 +108,7 @@ def test_a_bare_thread_that_waits_for_its_model_through_others(
 ) -> None:
     wait = "thread.join()" if certain else "while thread.is_alive(): thread.join(0.001)"
     repo.define("a", _bare("function of the model", callee, wait), pbtxt())
-    repo.define("b", model('''
-def execute(self, requests):
-    return [answer(value_of(ask("a").exec()))]
-'''), pbtxt())  # fmt: skip
+    repo.define("b", caller_of("a"), pbtxt())
     repo.set_config("chain", chain("a"))
     repo.load("chain")
     caller = Caller(repo.infer, "a", ints(0))
@@ -173,18 +172,10 @@ def execute(self, requests):
 
 
 def test_a_wait_that_ends_is_not_reported(repo: bls.ModelRepository, reports: pytest.LogCaptureFixture) -> None:
-    repo.define("a", model('''
-def execute(self, requests):
-    gates.open_gate("runs")
-    gates.pass_gate("go on")
-    return [answer(1)]
-'''), pbtxt())  # fmt: skip
-    repo.define("b", model('''
-def execute(self, requests):
-    return [answer(value_of(ask("a").exec()))]
-'''), pbtxt())  # fmt: skip
-    first = Caller(infer, repo, "a")
-    gates.pass_gate("runs")
+    repo.define("a", GATED, pbtxt())
+    repo.define("b", caller_of("a", 1), pbtxt())
+    first = Caller(infer, repo, "a", 1)
+    gates.pass_gate("begun")
     second = Caller(infer, repo, "b")
     until(lambda: queued(repo, "a") == 1)
     threading.Event().wait(0.2)  # several times REPORT_AFTER

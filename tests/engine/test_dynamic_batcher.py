@@ -69,18 +69,6 @@ def test_batches_are_formed_as_stated(case: tuple[list[Waiting], int, BatchRules
 
 
 @given(queues())
-def test_a_batch_never_breaks_a_rule(case: tuple[list[Waiting], int, BatchRules]) -> None:
-    waiting, now, rules = case
-    plan = form(iter(waiting), now, rules)
-    batch = waiting[: plan.count]
-    assert sum(e.rows for e in batch) <= rules.max_rows
-    assert len({e.key for e in batch}) <= 1
-    if waiting and not plan.count:  # it waits only where waiting can help, and not for ever
-        assert plan.wait_until is not None
-        assert now < plan.wait_until <= now + rules.delay
-
-
-@given(queues())
 def test_waiting_until_the_plan_says_so_ends_the_wait(case: tuple[list[Waiting], int, BatchRules]) -> None:
     waiting, now, rules = case
     plan = form(waiting, now, rules)
@@ -330,11 +318,6 @@ def test_tasks_end_in_order(repo: bls.ModelRepository, first: int) -> None:
     assert early == list(range(len(early)))
     assert len(early) <= first
     assert ended == list(range(COUNT))
-
-
-def test_without_it_they_do_not(repo: bls.ModelRepository) -> None:
-    repo.define("m", EACH_ITS_TIME, ordered_config("dynamic_batching { }"))
-    assert run(repo, 0)[1] == [*reversed(range(COUNT))]
 
 
 def test_an_unload_waits_until_all_have_been_told(repo: bls.ModelRepository) -> None:

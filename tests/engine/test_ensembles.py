@@ -12,7 +12,7 @@ import pytest
 import bls_notebook as bls
 from tests.engine import gates
 from tests.engine.ensembles import SUM, chain, ensemble, with_steps
-from tests.engine.harness import Caller, infer, ints, message, model, pbtxt, until, value
+from tests.engine.harness import GATED, Caller, caller_of, infer, ints, message, model, pbtxt, until, value
 
 TELL = model("""
 import json
@@ -38,20 +38,6 @@ def models(repo: bls.ModelRepository) -> bls.ModelRepository:
     return with_steps(repo)
 
 
-def test_a_chain(models: bls.ModelRepository) -> None:
-    models.define("e", "", chain("double", "plus", "double"))
-    assert infer(models, "e", 5) == 22
-
-
-def test_a_diamond(models: bls.ModelRepository) -> None:
-    models.define("e", "", ensemble(
-        ("double", {"X": "X"}, {"Y": "a"}),
-        ("plus", {"X": "X"}, {"Y": "b"}),
-        ("sum", {"A": "a", "B": "b"}, {"Y": "Y"}),
-    ))  # fmt: skip
-    assert infer(models, "e", 5) == 16
-
-
 def test_two_outputs_of_which_one_is_an_input_of_a_later_step(models: bls.ModelRepository) -> None:
     models.define("e", "", ensemble(
         ("double", {"X": "X"}, {"Y": "Y"}), ("double", {"X": "Y"}, {"Y": "Z"}), outputs="Y Z",
@@ -70,10 +56,12 @@ def test_steps_that_nothing_needs_are_left_out(models: bls.ModelRepository) -> N
     assert message(models.infer("e", ints(1), outputs=["Z"])).startswith("in ensemble 'e', Failed to process")
 
 
-def test_ensembles_in_ensembles(models: bls.ModelRepository) -> None:
+def test_chains_and_ensembles_in_ensembles(models: bls.ModelRepository) -> None:
     models.define("inner", "", chain("double", "plus"))
     models.define("outer", "", chain("inner", "inner"))
     assert infer(models, "outer", 1) == 7
+    models.define("e", "", chain("double", "plus", "double"))
+    assert infer(models, "e", 5) == 22
 
 
 def test_what_is_carried_to_the_steps(models: bls.ModelRepository) -> None:
@@ -180,21 +168,16 @@ def test_what_is_wrong_with_the_request_itself(models: bls.ModelRepository) -> N
 
 def test_one_branch_fails_while_another_runs(models: bls.ModelRepository) -> None:
     """The error comes once the other branch has ended, as on Triton."""
-    models.define("waits", model('''
-def execute(self, requests):
-    gates.open_gate("began")
-    gates.pass_gate("go")
-    gates.count("ended")
-    return [answer(1)]
-'''), pbtxt())  # fmt: skip
+    gated = GATED.replace("    return [answer", "    gates.count('ended')\n        return [answer")
+    models.define("waits", gated, pbtxt())
     models.define("e", "", ensemble(
         ("waits", {"X": "X"}, {"Y": "a"}), ("raises", {"X": "X"}, {"Y": "b"}),
         ("sum", {"A": "a", "B": "b"}, {"Y": "Y"}),
     ))  # fmt: skip
     caller = Caller(models.infer, "e", ints(1))
-    gates.pass_gate("began")
+    gates.pass_gate("begun")
     assert not caller.done
-    gates.open_gate("go")
+    gates.open_gate("go on")
     assert "no good" in message(caller.result())
     assert gates.counts["ended"] == 1
 
@@ -297,31 +280,18 @@ def execute(self, requests):
     assert infer(models, "e", 1) == 204
 
 
-def test_a_circle_through_an_ensemble_is_refused(models: bls.ModelRepository) -> None:
-    calls = model("""
-def execute(self, requests):
-    if number(requests[0]) == 0:
-        return [answer(0)]
-    return [answer(value_of(ask("e", 1).exec()))]
-""")
-    models.define("caller", calls, pbtxt())
-    models.define("e", "", chain("plus", "caller"))
+BRANCHES = ensemble(
+    ("plus", {"X": "X"}, {"Y": "a"}), ("caller", {"X": "X"}, {"Y": "b"}), ("sum", {"A": "a", "B": "b"}, {"Y": "Y"})
+)
+
+
+@pytest.mark.parametrize("steps", [chain("plus", "caller"), BRANCHES], ids=["chain", "branches"])
+def test_a_circle_through_an_ensemble_is_refused(models: bls.ModelRepository, steps: str) -> None:
+    models.define("caller", caller_of("e", 1), pbtxt())
+    models.define("e", "", steps)
     problem = message(models.infer("caller", ints(1)))
     assert "circular BLS: caller -> e -> caller" in problem
     assert "instance_group.count = 2" in problem
-
-
-def test_a_circle_through_branches_is_refused(models: bls.ModelRepository) -> None:
-    calls = model("""
-def execute(self, requests):
-    return [answer(value_of(ask("e", 1).exec()))]
-""")
-    models.define("caller", calls, pbtxt())
-    models.define("e", "", ensemble(
-        ("plus", {"X": "X"}, {"Y": "a"}), ("caller", {"X": "X"}, {"Y": "b"}),
-        ("sum", {"A": "a", "B": "b"}, {"Y": "Y"}),
-    ))  # fmt: skip
-    assert "circular BLS: caller -> e -> caller" in message(models.infer("caller", ints(1)))
 
 
 def test_a_circle_that_closes_late_and_in_the_background_is_refused(models: bls.ModelRepository) -> None:
@@ -382,20 +352,15 @@ def execute(self, requests):
 
 @pytest.mark.parametrize("leaves", ["plus", "e"])
 def test_a_request_in_flight_is_finished_before_an_unload(models: bls.ModelRepository, leaves: str) -> None:
-    models.define("waits", model('''
-def execute(self, requests):
-    gates.open_gate("began")
-    gates.pass_gate("go")
-    return [answer(number(r)) for r in requests]
-'''), pbtxt())  # fmt: skip
+    models.define("waits", GATED, pbtxt())
     models.define("e", "", chain("waits", "plus"))
     caller = Caller(models.infer, "e", ints(1))
-    gates.pass_gate("began")
+    gates.pass_gate("begun")
     unload = Caller(models.unload, leaves)
     until(lambda: not models.ready("e"))
     states = {r.name: r.state for r in models.index()}
     assert states["e"] == "UNLOADING"
-    gates.open_gate("go")
+    gates.open_gate("go on")
     assert value(caller.result()) == 2
     unload.result()
     assert {r.name: r.state for r in models.index()}[leaves] == "UNAVAILABLE"
@@ -434,11 +399,6 @@ def test_a_decoupled_step_does_not_go_with_a_response_cache(models: bls.ModelRep
             models.define(name, "", chain(*steps) + cached)
         assert not models.ready(name)
     models.define("e", "", chain("plus", "double") + cached)
-
-
-def test_a_decoupled_step_at_the_end(models: bls.ModelRepository) -> None:
-    models.define("e", "", chain("plus", "countdown"))
-    assert [v for v in streamed(models, "e", 2) if v is not None] == [3, 2, 1]
 
 
 def test_responses_of_a_decoupled_step_stay_apart(models: bls.ModelRepository) -> None:

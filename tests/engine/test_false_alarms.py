@@ -18,6 +18,7 @@ from tests.engine.harness import (
     DOUBLE,
     Caller,
     assert_all_idle,
+    caller_of,
     infer,
     ints,
     message,
@@ -67,6 +68,8 @@ async def execute(self, requests):
     "await asyncio.wait_for(asyncio.gather(ask('a').async_exec(), ask('a').async_exec()), 0.02)",
     "await asyncio.wait_for(asyncio.shield(ask('a').async_exec()), 0.02)",
     "await asyncio.wait_for(asyncio.to_thread(ask('double').exec), 0.02) and await self.timed()",
+    pytest.param("async with asyncio.timeout(0.02): await ask('a').async_exec()",
+                 marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is new in 3.11")),
 ])  # fmt: skip
 def test_a_call_to_oneself_with_a_time_limit(repo: bls.ModelRepository, call: str) -> None:
     repo.define("double", DOUBLE, pbtxt())
@@ -86,19 +89,6 @@ async def timed(self):
     assert infer(repo, "a", 1) == -1
     assert_all_idle(repo)
     assert infer(repo, "a", 0) == 0
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is new in 3.11")
-def test_a_call_to_oneself_under_asyncio_timeout(repo: bls.ModelRepository) -> None:
-    repo.define("a", model('''
-async def execute(self, requests):
-    try:
-        async with asyncio.timeout(0.02):
-            await ask("a").async_exec()
-    except TimeoutError:
-        return [answer(-1)]
-'''), pbtxt())  # fmt: skip
-    assert infer(repo, "a") == -1
 
 
 def test_a_time_limit_further_up(repo: bls.ModelRepository) -> None:
@@ -311,10 +301,7 @@ async def execute(self, requests):
     return [answer(1)]
 '''), pbtxt())  # fmt: skip
     repo.define("double", ASYNC_DOUBLE, pbtxt())
-    repo.define("a", model('''
-def execute(self, requests):
-    return [answer(value_of(ask("slow").exec()))]
-'''), pbtxt(2))  # fmt: skip
+    repo.define("a", caller_of("slow"), pbtxt(2))
     for caller in [Caller(lambda: [infer(repo, "a") for _ in range(25)]) for _ in range(4)]:
         assert caller.result() == [1] * 25
     assert scans == 0

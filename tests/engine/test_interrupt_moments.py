@@ -44,6 +44,7 @@ from tests.engine.harness import (
     queued,
     until,
 )
+from tests.engine.kinds import REQUESTS, lay_out
 
 
 @pytest.fixture(autouse=True)
@@ -159,28 +160,11 @@ def again_and_again(once: Callable[[], Any]) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kind", ["inline", "nested", "async", "stream", "body"])
 def test_at_random_moments(repo: bls.ModelRepository, kind: str) -> None:
-    repo.define("double", DOUBLE, pbtxt())
-    repo.define("nested", model('''
-def execute(self, requests):
-    return [answer(value_of(ask("double", number(requests[0])).exec()))]
-'''), pbtxt())  # fmt: skip
-    repo.define("async", model('''
-async def execute(self, requests):
-    got = await asyncio.gather(*[ask("double", number(requests[0])).async_exec() for _ in range(2)])
-    return [answer(value_of(got[0]))]
-'''), pbtxt())  # fmt: skip
+    lay_out(repo)
 
-    def body() -> Any:
-        tensor = bls.pb_utils.Tensor("X", ints(1)["X"])
-        return bls.pb_utils.InferenceRequest(model_name="nested", inputs=[tensor], requested_output_names=[]).exec()
+    def once() -> object:
+        return REQUESTS[kind][1](repo, cast(Any, None))
 
-    once = {
-        "inline": lambda: infer(repo, "double", 1),
-        "nested": lambda: infer(repo, "nested", 1),
-        "async": lambda: infer(repo, "async", 1),
-        "stream": lambda: list(repo.stream("nested", ints(1))),
-        "body": lambda: repo.run(body),
-    }[kind]
     once()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

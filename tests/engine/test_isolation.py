@@ -19,16 +19,7 @@ from bls_notebook.devices import dlpack
 from bls_notebook.pb_utils import InferenceRequest, Tensor
 from tests.engine import seen
 from tests.engine.holders import HOLDERS, LARGE, MAKERS, TINY, fresh
-from tests.engine.isolated import CONFIG, HEAD, WRITER, ask, assert_untouched, check_inputs_arrived, fine, the_only
-
-
-@pytest.fixture
-def repo() -> Iterator[bls.ModelRepository]:
-    seen.notes.clear()
-    with bls.ModelRepository() as repository:
-        repository.define("writer", WRITER, CONFIG)
-        yield repository
-    seen.notes.clear()
+from tests.engine.isolated import CONFIG, HEAD, ask, assert_untouched, check_inputs_arrived, fine, the_only
 
 
 def hold(holder: str, maker: str, size: int, kept: list[Any]) -> Any:
@@ -39,20 +30,20 @@ def hold(holder: str, maker: str, size: int, kept: list[Any]) -> Any:
 
 @pytest.mark.parametrize("size", [TINY, LARGE])
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_writes_to_an_input_never_reach_who_holds_it(repo: bls.ModelRepository, holder: str, size: int) -> None:
+def test_writes_to_an_input_never_reach_who_holds_it(apart: bls.ModelRepository, holder: str, size: int) -> None:
     for maker in MAKERS:
         kept: list[Any] = []
 
         def body(maker: str = maker, kept: list[Any] = kept) -> None:
             fine(ask(hold(holder, maker, size, kept)).exec())
 
-        repo.run(body)
+        apart.run(body)
         check_inputs_arrived(1, size)
         assert_untouched(HOLDERS[holder][1](kept[0]), size)
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_writes_to_an_input_of_async_exec(repo: bls.ModelRepository, holder: str) -> None:
+def test_writes_to_an_input_of_async_exec(apart: bls.ModelRepository, holder: str) -> None:
     kept: list[Any] = []
 
     async def body() -> None:
@@ -62,7 +53,7 @@ def test_writes_to_an_input_of_async_exec(repo: bls.ModelRepository, holder: str
             check_inputs_arrived(1, LARGE)
             assert_untouched(HOLDERS[holder][1](kept[-1]), LARGE)
 
-    repo.run(body)
+    apart.run(body)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -77,7 +68,7 @@ def test_writes_to_an_input_of_async_exec(repo: bls.ModelRepository, holder: str
     st.booleans(),
 )
 def test_any_inputs_held_in_any_ways(
-    repo: bls.ModelRepository, inputs: list[tuple[str, str, int]], asynchronous: bool
+    apart: bls.ModelRepository, inputs: list[tuple[str, str, int]], asynchronous: bool
 ) -> None:
     kept: list[Any] = []
 
@@ -87,7 +78,7 @@ def test_any_inputs_held_in_any_ways(
     async def body() -> None:
         fine(await ask(*arrays()).async_exec())
 
-    repo.run(body if asynchronous else lambda: fine(ask(*arrays()).exec()))
+    apart.run(body if asynchronous else lambda: fine(ask(*arrays()).exec()))
     assert seen.notes["writeable"] == [True] * len(inputs)
     for (holder, _, size), keep, received in zip(inputs, kept, seen.notes["received"], strict=True):
         np.testing.assert_array_equal(received, fresh(size))
@@ -95,7 +86,7 @@ def test_any_inputs_held_in_any_ways(
 
 
 @pytest.mark.parametrize("size", [TINY, LARGE])
-def test_the_same_array_in_two_inputs_arrives_as_two(repo: bls.ModelRepository, size: int) -> None:
+def test_the_same_array_in_two_inputs_arrives_as_two(apart: bls.ModelRepository, size: int) -> None:
     def same() -> InferenceRequest:
         array = fresh(size)
         return ask(array, array)
@@ -118,14 +109,14 @@ def test_the_same_array_in_two_inputs_arrives_as_two(repo: bls.ModelRepository, 
         def body(make: Callable[[], InferenceRequest] = make) -> None:
             fine(make().exec())
 
-        repo.run(body)
+        apart.run(body)
         check_inputs_arrived(2, size)
         first, second = seen.notes["kept"]
         assert not np.shares_memory(first, second), make.__name__
 
 
 @pytest.mark.parametrize("size", [TINY, LARGE])
-def test_a_request_that_is_kept_can_be_sent_again(repo: bls.ModelRepository, size: int) -> None:
+def test_a_request_that_is_kept_can_be_sent_again(apart: bls.ModelRepository, size: int) -> None:
     def body() -> None:
         request = ask(fresh(size))
         for _ in range(3):
@@ -133,10 +124,10 @@ def test_a_request_that_is_kept_can_be_sent_again(repo: bls.ModelRepository, siz
             check_inputs_arrived(1, size)
             assert_untouched(request.inputs()[0].as_numpy(), size)
 
-    repo.run(body)
+    apart.run(body)
 
 
-def test_a_request_that_is_kept_in_other_ways_can_be_sent_again(repo: bls.ModelRepository) -> None:
+def test_a_request_that_is_kept_in_other_ways_can_be_sent_again(apart: bls.ModelRepository) -> None:
     def sends() -> Iterator[tuple[str, list[Callable[[], Any]]]]:
         bound = ask(fresh(LARGE)).exec
         yield "bound method", [bound, bound]
@@ -173,10 +164,10 @@ def test_a_request_that_is_kept_in_other_ways_can_be_sent_again(repo: bls.ModelR
                 assert not response.has_error(), (name, response.error().message())
                 check_inputs_arrived(1, LARGE)
 
-    repo.run(body)
+    apart.run(body)
 
 
-def test_a_request_that_is_kept_elsewhere_while_it_is_sent_on_other_threads(repo: bls.ModelRepository) -> None:
+def test_a_request_that_is_kept_elsewhere_while_it_is_sent_on_other_threads(apart: bls.ModelRepository) -> None:
     async def body() -> None:
         bound = ask(fresh(LARGE)).exec
         for _ in range(2):
@@ -192,10 +183,10 @@ def test_a_request_that_is_kept_elsewhere_while_it_is_sent_on_other_threads(repo
                 fine(await asyncio.wrap_future(pool.submit(context.run, bound)))
             check_inputs_arrived(1, LARGE)
 
-    repo.run(body)
+    apart.run(body)
 
 
-def test_a_tensor_in_two_requests(repo: bls.ModelRepository) -> None:
+def test_a_tensor_in_two_requests(apart: bls.ModelRepository) -> None:
     def body() -> None:
         tensor = Tensor("A", fresh(LARGE))
         inputs = [tensor]
@@ -209,10 +200,10 @@ def test_a_tensor_in_two_requests(repo: bls.ModelRepository) -> None:
         fine(InferenceRequest(model_name="writer", inputs=inputs, requested_output_names=[]).exec())
         assert_untouched(inputs[0].as_numpy(), LARGE)
 
-    repo.run(body)
+    apart.run(body)
 
 
-def test_weak_references_to_requests_and_tensors(repo: bls.ModelRepository) -> None:
+def test_weak_references_to_requests_and_tensors(apart: bls.ModelRepository) -> None:
     found: list[Any] = []
 
     def noting() -> InferenceRequest:
@@ -224,7 +215,7 @@ def test_weak_references_to_requests_and_tensors(repo: bls.ModelRepository) -> N
     def body() -> None:
         fine(noting().exec())
 
-    repo.run(body)
+    apart.run(body)
     check_inputs_arrived(1, LARGE)
     for reference in found:
         thing = reference()
@@ -235,7 +226,7 @@ def test_weak_references_to_requests_and_tensors(repo: bls.ModelRepository) -> N
             assert_untouched(thing.as_numpy(), LARGE)
 
 
-def test_what_the_caller_writes_later_is_not_seen_by_the_callee(repo: bls.ModelRepository) -> None:
+def test_what_the_caller_writes_later_is_not_seen_by_the_callee(apart: bls.ModelRepository) -> None:
     def body() -> None:
         array = fresh(LARGE)
         request = ask(array)
@@ -246,10 +237,10 @@ def test_what_the_caller_writes_later_is_not_seen_by_the_callee(repo: bls.ModelR
         request.inputs()[0].as_numpy()[...] = -2
         assert np.all(kept == 99)
 
-    repo.run(body)
+    apart.run(body)
 
 
-def test_what_the_caller_writes_while_the_request_is_queued_is_not_seen(repo: bls.ModelRepository) -> None:
+def test_what_the_caller_writes_while_the_request_is_queued_is_not_seen(apart: bls.ModelRepository) -> None:
     async def body() -> None:
         array = fresh(LARGE)
         future = ask(array).async_exec()
@@ -257,25 +248,22 @@ def test_what_the_caller_writes_while_the_request_is_queued_is_not_seen(repo: bl
         fine(await future)
         check_inputs_arrived(1, LARGE)
 
-    repo.run(body)
+    apart.run(body)
 
 
 @pytest.mark.parametrize("size", [TINY, LARGE])
-def test_inputs_from_outside_any_model(repo: bls.ModelRepository, size: int) -> None:
+def test_inputs_from_outside_any_model(apart: bls.ModelRepository, size: int) -> None:
     array = fresh(size)
     tensor = Tensor("A", fresh(size))
     for value in (array, tensor, list(range(size))):
-        assert repo.infer("writer", {"A": value}).error is None
+        assert apart.infer("writer", {"A": value}).error is None
         check_inputs_arrived(1, size)
     assert_untouched(array, size)
     assert_untouched(tensor.as_numpy(), size)
 
 
-def test_bytes_are_isolated_too(repo: bls.ModelRepository) -> None:
-    repo.define(
-        "words",
-        HEAD
-        + """
+def test_bytes_are_isolated_too(apart: bls.ModelRepository) -> None:
+    apart.define("words", HEAD + """
 class TritonPythonModel:
     def execute(self, requests):
         array = requests[0].inputs()[0].as_numpy()
@@ -284,26 +272,21 @@ class TritonPythonModel:
         self.out = getattr(self, "out", np.array([b"x", "y", 3], object))
         response = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", self.out)])
         return [response]
-""",
-        'input [{ name: "A" data_type: TYPE_STRING dims: [-1] }] output [{ name: "OUT" data_type: TYPE_STRING'
-        " dims: [-1] }]",
-    )
+""", 'input [{ name: "A" data_type: TYPE_STRING dims: [-1] }] output [{ name: "OUT" data_type: TYPE_STRING'
+        " dims: [-1] }]")  # fmt: skip
     mutable = bytearray(b"raw")
     array = np.array([b"a", "b", mutable, None], np.object_)
     before = array.tolist()
-    first = repo.infer("words", {"A": array})["OUT"].as_numpy()
+    first = apart.infer("words", {"A": array})["OUT"].as_numpy()
     assert seen.notes["received"] == [b"a", b"b", str(mutable).encode(), b"None"]
     assert array.tolist() == before
     assert first.tolist() == [b"x", b"y", b"3"]
     first[0] = b"mine"
-    assert repo.infer("words", {"A": np.array([b"q"])})["OUT"].as_numpy().tolist() == [b"x", b"y", b"3"]
+    assert apart.infer("words", {"A": np.array([b"q"])})["OUT"].as_numpy().tolist() == [b"x", b"y", b"3"]
 
 
-def test_bfloat16_is_isolated_too(repo: bls.ModelRepository) -> None:
-    repo.define(
-        "brain",
-        HEAD
-        + """
+def test_bfloat16_is_isolated_too(apart: bls.ModelRepository) -> None:
+    apart.define("brain", HEAD + """
 from bls_notebook.devices import dlpack
 class TritonPythonModel:
     def execute(self, requests):
@@ -319,27 +302,22 @@ class TritonPythonModel:
         if before is not None:
             before[...] = 0
         return [response]
-""",
-        'input [{ name: "A" data_type: TYPE_BF16 dims: [-1] }] output [{ name: "OUT" data_type: TYPE_BF16'
-        " dims: [-1] }]",
-    )
+""", 'input [{ name: "A" data_type: TYPE_BF16 dims: [-1] }] output [{ name: "OUT" data_type: TYPE_BF16'
+        " dims: [-1] }]")  # fmt: skip
     bits = np.arange(LARGE, dtype=np.uint16)
     capsule = bits.__dlpack__()
     dlpack.as_bfloat16(capsule)
     tensor = Tensor.from_dlpack("A", capsule)
-    first = repo.infer("brain", {"A": tensor})["OUT"]
-    repo.infer("brain", {"A": tensor})
+    first = apart.infer("brain", {"A": tensor})["OUT"]
+    apart.infer("brain", {"A": tensor})
     capsule = first.to_dlpack()
     assert dlpack.take_bfloat16(capsule)
     read = dlpack.view_of_capsule(capsule)
     assert read.tolist() == bits.tolist() == list(range(LARGE))
 
 
-def test_isolation_holds_among_many_threads(repo: bls.ModelRepository) -> None:
-    repo.define(
-        "bump",
-        HEAD
-        + """
+def test_isolation_holds_among_many_threads(apart: bls.ModelRepository) -> None:
+    apart.define("bump", HEAD + """
 class TritonPythonModel:
     def initialize(self, args):
         self.kept = []
@@ -353,9 +331,7 @@ class TritonPythonModel:
             old[...] = -1
         self.kept = [array, out[:]]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", out)])]
-""",
-        CONFIG + "instance_group [{ count: 3 kind: KIND_CPU }]",
-    )
+""", CONFIG + "instance_group [{ count: 3 kind: KIND_CPU }]")  # fmt: skip
 
     def one(number: int) -> bool:
         array = np.full(LARGE, number, np.float32)
@@ -368,14 +344,11 @@ class TritonPythonModel:
             jobs = [pool.submit(contextvars.copy_context().run, one, i) for i in range(60)]
             return [job.result() for job in jobs]
 
-    assert all(repo.run(body))
+    assert all(apart.run(body))
 
 
-def test_isolation_holds_among_many_tasks(repo: bls.ModelRepository) -> None:
-    repo.define(
-        "slow",
-        HEAD
-        + """
+def test_isolation_holds_among_many_tasks(apart: bls.ModelRepository) -> None:
+    apart.define("slow", HEAD + """
 import asyncio
 class TritonPythonModel:
     async def execute(self, requests):
@@ -383,9 +356,7 @@ class TritonPythonModel:
         await asyncio.sleep(0)
         array += 1
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)])]
-""",
-        CONFIG + "instance_group [{ count: 2 kind: KIND_CPU }]",
-    )
+""", CONFIG + "instance_group [{ count: 2 kind: KIND_CPU }]")  # fmt: skip
 
     async def body() -> None:
         shared = fresh(LARGE)
@@ -397,4 +368,4 @@ class TritonPythonModel:
             array[...] = i
         assert [set(a.tolist()) for a in arrays] == [{float(i)} for i in range(20)]
 
-    repo.run(body)
+    apart.run(body)

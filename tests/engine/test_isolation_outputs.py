@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,32 +11,13 @@ import bls_notebook as bls
 from bls_notebook.pb_utils import InferenceResponse, Tensor
 from tests.engine import seen
 from tests.engine.holders import HOLDERS, LARGE, MAKERS, TINY, fresh
-from tests.engine.isolated import (
-    CONFIG,
-    HEAD,
-    WRITER,
-    ask,
-    assert_untouched,
-    check_inputs_arrived,
-    fine,
-    keeper,
-    the_only,
-)
-
-
-@pytest.fixture
-def repo() -> Iterator[bls.ModelRepository]:
-    seen.notes.clear()
-    with bls.ModelRepository() as repository:
-        repository.define("writer", WRITER, CONFIG)
-        yield repository
-    seen.notes.clear()
+from tests.engine.isolated import CONFIG, HEAD, ask, assert_untouched, check_inputs_arrived, fine, keeper, the_only
 
 
 @pytest.mark.parametrize("size", [TINY, LARGE])
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_a_response_is_never_changed_by_who_holds_its_output(repo: bls.ModelRepository, holder: str, size: int) -> None:
-    repo.define("keeper", keeper(), CONFIG)
+def test_a_response_is_not_changed_by_who_holds_its_output(apart: bls.ModelRepository, holder: str, size: int) -> None:
+    apart.define("keeper", keeper(), CONFIG)
     for maker in MAKERS:
         seen.notes.update(maker=maker, holder=holder, size=size)
 
@@ -56,160 +36,100 @@ def test_a_response_is_never_changed_by_who_holds_its_output(repo: bls.ModelRepo
             found = seen.notes["found"]
             assert found is None or not np.any(found == -55), "the callee sees what its caller wrote"
 
-        repo.run(body)
+        apart.run(body)
 
 
 OTHER_WAYS = {
-    "the response is kept": (
-        "def",
-        """
-            before = getattr(self, "before", None)
-            if before is not None:
-                before.output_tensors()[0].as_numpy()[...] = 99
-            self.before = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", fresh(5000))])
+    "the response is kept": """
+            if before:
+                spoil(before.output_tensors())
+            self.before = respond(fresh(5000))
             responses.append(self.before)
 """,
-    ),
-    "a weak reference to the response": (
-        "def",
-        """
-            import weakref
-            before = getattr(self, "weak", None)
-            before = before() if before is not None else None
-            if before is not None:
-                before.output_tensors()[0].as_numpy()[...] = 99
-            response = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", fresh(5000))])
-            self.weak = weakref.ref(response)
+    "a weak reference to the response": """
+            if before and before():
+                spoil(before().output_tensors())
+            response = respond(fresh(5000))
+            self.before = weakref.ref(response)
             responses.append(response)
             del response
 """,
-    ),
-    "a weak reference to the tensor": (
-        "def",
-        """
-            import weakref
-            before = getattr(self, "weak", None)
-            before = before() if before is not None else None
-            if before is not None:
-                before.as_numpy()[...] = 99
+    "a weak reference to the tensor": """
+            if before and before():
+                spoil([before()])
             tensor = pb_utils.Tensor("OUT", fresh(5000))
-            self.weak = weakref.ref(tensor)
+            self.before = weakref.ref(tensor)
             responses.append(pb_utils.InferenceResponse([tensor]))
             del tensor
 """,
-    ),
-    "the list of responses is kept": (
-        "def",
-        """
-            for response in getattr(self, "before", []):
-                for tensor in response.output_tensors():
-                    tensor.as_numpy()[...] = 99
-            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", fresh(5000))]))
+    "the list of responses is kept": """
+            for response in before or []:
+                spoil(response.output_tensors())
+            responses.append(respond(fresh(5000)))
             self.before = responses
 """,
-    ),
-    "a list in a list is kept": (
-        "def",
-        """
-            for before in getattr(self, "before", []):
-                before[0].output_tensors()[0].as_numpy()[...] = 99
-            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", fresh(5000))]))
+    "a list in a list is kept": """
+            for old in before or []:
+                spoil(old[0].output_tensors())
+            responses.append(respond(fresh(5000)))
             self.before = [responses]
 """,
-    ),
-    "the list of outputs is kept": (
-        "def",
-        """
-            for tensor in getattr(self, "before", []):
-                tensor.as_numpy()[...] = 99
+    "the list of outputs is kept": """
+            spoil(before or [])
             self.before = [pb_utils.Tensor("OUT", fresh(5000))]
             responses.append(pb_utils.InferenceResponse(self.before))
 """,
-    ),
-    "the list that the response gives is kept": (
-        "def",
-        """
-            for tensor in getattr(self, "before", []):
-                tensor.as_numpy()[...] = 99
-            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", fresh(5000))]))
+    "the list that the response gives is kept": """
+            spoil(before or [])
+            responses.append(respond(fresh(5000)))
             self.before = responses[0].output_tensors()
 """,
-    ),
-    "a frame that is kept": (
-        "def",
-        """
-            import sys
-            before = getattr(self, "frame", None)
-            if before is not None:
-                before.f_locals["responses"][0].output_tensors()[0].as_numpy()[...] = 99
-            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", fresh(5000))]))
-            self.frame = sys._getframe()
+    "a frame that is kept": """
+            if before:
+                spoil(before.f_locals["responses"][0].output_tensors())
+            responses.append(respond(fresh(5000)))
+            self.before = sys._getframe()
 """,
-    ),
-    "one buffer for all": (
-        "def",
-        """
-            if not hasattr(self, "buffer"):
-                self.buffer = fresh(5000)
-            self.buffer[...] = fresh(5000)
-            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", self.buffer)]))
-            self.held = self.buffer, "variable"
+    "one buffer for all": """
+            self.before = fresh(5000) if before is None else before
+            self.before[...] = fresh(5000)
+            responses.append(respond(self.before))
+            self.held = self.before, "variable"
 """,
-    ),
-    "an async execute": (
-        "async def",
-        """
+    "an async execute": """
             array = fresh(5000)
             self.held = array, "variable"
-            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]))
+            responses.append(respond(array))
 """,
-    ),
-    "the model's input is its output": (
-        "def",
-        """
+    "the model's input is its output": """
             array = request.inputs()[0].as_numpy()
             self.held = array, "variable"
-            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]))
+            responses.append(respond(array))
 """,
-    ),
-    "the model keeps its requests": (
-        "def",
-        """
-            for before in getattr(self, "before", []):
-                before.inputs()[0].as_numpy()[...] = 99
+    "the model keeps its requests": """
+            for old in before or []:
+                spoil(old.inputs())
             self.before = requests
-            array = request.inputs()[0].as_numpy()
-            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]))
+            responses.append(respond(request.inputs()[0].as_numpy()))
 """,
-    ),
-    "the model keeps the tensor of its request": (
-        "def",
-        """
-            before = getattr(self, "before", None)
-            if before is not None:
-                before.as_numpy()[...] = 99
+    "the model keeps the tensor of its request": """
+            spoil([before] if before else [])
             self.before = request.inputs()[0]
-            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", self.before.as_numpy())]))
+            responses.append(respond(self.before.as_numpy()))
 """,
-    ),
-    "the sender": (
-        "def",
-        """
+    "the sender": """
             array = fresh(5000)
             self.held = array, "variable"
-            response = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)])
-            request.get_response_sender().send(response, pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+            request.get_response_sender().send(respond(array), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
             array[...] = 99
             responses = None
 """,
-    ),
 }
 
 
 @pytest.mark.parametrize("way", OTHER_WAYS)
-def test_a_response_is_never_changed_later(repo: bls.ModelRepository, way: str) -> None:
-    kind, body = OTHER_WAYS[way]
-    repo.define("keeper", keeper(kind, body), CONFIG)
+def test_a_response_is_never_changed_later(apart: bls.ModelRepository, way: str) -> None:
+    apart.define("keeper", keeper("async def" if way == "an async execute" else "def", OTHER_WAYS[way]), CONFIG)
 
     def caller() -> None:
         first = ask(fresh(LARGE), model="keeper").exec()
@@ -220,40 +140,32 @@ def test_a_response_is_never_changed_later(repo: bls.ModelRepository, way: str) 
             np.testing.assert_array_equal(array, fresh(LARGE))
             np.testing.assert_array_equal(the_only(first), fresh(LARGE))
 
-    repo.run(caller)
+    apart.run(caller)
 
     async def async_caller() -> None:
         array = the_only(await ask(fresh(LARGE), model="keeper").async_exec())
         np.testing.assert_array_equal(the_only(await ask(fresh(LARGE), model="keeper").async_exec()), fresh(LARGE))
         np.testing.assert_array_equal(array, fresh(LARGE))
 
-    repo.run(async_caller)
+    apart.run(async_caller)
 
 
-def test_a_model_may_return_the_same_list_again_and_again(repo: bls.ModelRepository) -> None:
-    repo.define(
-        "constant",
-        HEAD
-        + """
+def test_a_model_may_return_the_same_list_again_and_again(apart: bls.ModelRepository) -> None:
+    apart.define("constant", HEAD + """
 class TritonPythonModel:
     def initialize(self, args):
         self.answer = [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", fresh(5000))])]
     def execute(self, requests):
         return self.answer
-""",
-        CONFIG,
-    )
+""", CONFIG)  # fmt: skip
     for _ in range(3):
-        array = repo.infer("constant", {"A": fresh(1)})["OUT"].as_numpy()
+        array = apart.infer("constant", {"A": fresh(1)})["OUT"].as_numpy()
         np.testing.assert_array_equal(array, fresh(LARGE))
         array[...] = -55
 
 
-def test_a_decoupled_models_buffer(repo: bls.ModelRepository) -> None:
-    repo.define(
-        "stream",
-        HEAD
-        + """
+def test_a_decoupled_models_buffer(apart: bls.ModelRepository) -> None:
+    apart.define("stream", HEAD + """
 class TritonPythonModel:
     def execute(self, requests):
         sender = requests[0].get_response_sender()
@@ -263,19 +175,17 @@ class TritonPythonModel:
             sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", buffer)]))
         buffer[...] = 99
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-""",
-        CONFIG + "model_transaction_policy { decoupled: true }",
-    )
+""", CONFIG + "model_transaction_policy { decoupled: true }")  # fmt: skip
 
     def body() -> list[Any]:
         walk = ask(fresh(1), model="stream").exec(decoupled=True)
         return [set(t.as_numpy().tolist()) for r in walk for t in r.output_tensors()]
 
-    assert repo.run(body) == [{0.0}, {1.0}, {2.0}, {3.0}]
+    assert apart.run(body) == [{0.0}, {1.0}, {2.0}, {3.0}]
 
 
-def test_an_output_that_is_passed_on_as_an_input(repo: bls.ModelRepository) -> None:
-    repo.define("keeper", keeper(), CONFIG)
+def test_an_output_that_is_passed_on_as_an_input(apart: bls.ModelRepository) -> None:
+    apart.define("keeper", keeper(), CONFIG)
     seen.notes.update(maker="fresh", holder="nothing", size=LARGE)
 
     def body() -> None:
@@ -291,11 +201,11 @@ def test_an_output_that_is_passed_on_as_an_input(repo: bls.ModelRepository) -> N
         fine(ask(ask(fresh(1), model="keeper").exec().output_tensors()[0].as_numpy()).exec())
         check_inputs_arrived(1, LARGE)
 
-    repo.run(body)
+    apart.run(body)
 
 
-def test_a_response_of_one_model_returned_by_another(repo: bls.ModelRepository) -> None:
-    repo.define("keeper", keeper(), CONFIG)
+def test_a_response_of_one_model_returned_by_another(apart: bls.ModelRepository) -> None:
+    apart.define("keeper", keeper(), CONFIG)
     seen.notes.update(maker="fresh", holder="variable", size=LARGE)
     relay = (
         HEAD
@@ -324,7 +234,7 @@ class TritonPythonModel:
         "its tensor returned": "return [pb_utils.InferenceResponse([inner.output_tensors()[0]])]",
     }
     for way, text in ways.items():
-        repo.define("relay", relay.replace("{way}", text), CONFIG)
+        apart.define("relay", relay.replace("{way}", text), CONFIG)
 
         def body(way: str = way) -> None:
             arrays = []
@@ -334,14 +244,11 @@ class TritonPythonModel:
                     np.testing.assert_array_equal(array, fresh(LARGE), way)
             assert not np.shares_memory(arrays[0], arrays[1])
 
-        repo.run(body)
+        apart.run(body)
 
 
-def test_a_subclass_of_a_response_or_tensor_is_not_what_the_caller_gets(repo: bls.ModelRepository) -> None:
-    repo.define(
-        "own",
-        HEAD
-        + """
+def test_a_subclass_of_a_response_or_tensor_is_not_what_the_caller_gets(apart: bls.ModelRepository) -> None:
+    apart.define("own", HEAD + """
 class Answer(pb_utils.InferenceResponse):
     pass
 class Named(pb_utils.Tensor):
@@ -354,13 +261,11 @@ class TritonPythonModel:
         out = [answer]
         del answer
         return out
-""",
-        CONFIG,
-    )
+""", CONFIG)  # fmt: skip
 
     def body() -> None:
         response = ask(fresh(1), model="own").exec()
         assert type(response) is InferenceResponse
         assert type(response.output_tensors()[0]) is Tensor
 
-    repo.run(body)
+    apart.run(body)

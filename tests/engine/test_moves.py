@@ -16,17 +16,7 @@ from bls_notebook.engine.tensors import handover, outputs
 from bls_notebook.pb_utils import request
 from tests.engine import seen
 from tests.engine.holders import LARGE, MAKERS, fresh
-from tests.engine.isolated import (
-    CONFIG,
-    HEAD,
-    MOVES_REQUESTS,
-    WRITER,
-    ask,
-    check_inputs_arrived,
-    fine,
-    keeper,
-    the_only,
-)
+from tests.engine.isolated import CONFIG, HEAD, MOVES_REQUESTS, ask, check_inputs_arrived, fine, keeper, the_only
 from tests.engine.seen import address
 
 
@@ -38,15 +28,6 @@ def track(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with bls.track_memory():
         yield
-
-
-@pytest.fixture
-def repo() -> Iterator[bls.ModelRepository]:
-    seen.notes.clear()
-    with bls.ModelRepository() as repository:
-        repository.define("writer", WRITER, CONFIG)
-        yield repository
-    seen.notes.clear()
 
 
 def test_counting_holders_works_on_this_python() -> None:
@@ -64,7 +45,7 @@ MOVING = ["fresh", "view", "slice", "reshaped", "other type"]
 
 @pytest.mark.skipif(not MOVES_REQUESTS, reason="this Python cannot tell whether a request is held")
 @pytest.mark.parametrize("maker", MOVING)
-def test_an_input_that_nobody_holds_moves(repo: bls.ModelRepository, maker: str) -> None:
+def test_an_input_that_nobody_holds_moves(apart: bls.ModelRepository, maker: str) -> None:
     sent: list[int] = []
 
     def array() -> Any:
@@ -78,7 +59,7 @@ def test_an_input_that_nobody_holds_moves(repo: bls.ModelRepository, maker: str)
         fine(ask(array(), array()).exec())
         assert seen.notes["at"] == sent[-2:]
 
-    repo.run(body)
+    apart.run(body)
 
     async def async_body() -> None:
         fine(await ask(array()).async_exec())
@@ -86,12 +67,12 @@ def test_an_input_that_nobody_holds_moves(repo: bls.ModelRepository, maker: str)
         await asyncio.gather(*[ask(array()).async_exec() for _ in range(2)])
         assert seen.notes["at"][0] in sent[-2:]
 
-    repo.run(async_body)
+    apart.run(async_body)
     check_inputs_arrived(1, LARGE)
 
 
 @pytest.mark.skipif(not MOVES_REQUESTS, reason="this Python cannot tell whether a request is held")
-def test_an_input_moves_from_inside_a_model(repo: bls.ModelRepository) -> None:
+def test_an_input_moves_from_inside_a_model(apart: bls.ModelRepository) -> None:
     source = (
         HEAD
         + """
@@ -109,18 +90,15 @@ class TritonPythonModel:
     )
     for kind, call, send in (("def", "", "exec"), ("async def", "await ", "async_exec")):
         for take, moves in (("pop()", True), ("__getitem__(0)", False)):
-            repo.define("caller", source.format(kind=kind, call=call, send=send, take=take), CONFIG)
-            assert repo.infer("caller", {"A": fresh(1)}).error is None
+            apart.define("caller", source.format(kind=kind, call=call, send=send, take=take), CONFIG)
+            assert apart.infer("caller", {"A": fresh(1)}).error is None
             assert (seen.notes["at"] == [seen.notes["sent"]]) is moves
 
 
 @pytest.mark.parametrize("maker", MOVING)
 @pytest.mark.parametrize("kind", ["def", "async def"])
-def test_an_output_that_nobody_holds_moves(repo: bls.ModelRepository, maker: str, kind: str) -> None:
-    repo.define(
-        "maker",
-        HEAD
-        + f"""
+def test_an_output_that_nobody_holds_moves(apart: bls.ModelRepository, maker: str, kind: str) -> None:
+    apart.define("maker", HEAD + f"""
 class TritonPythonModel:
     {kind} execute(self, requests):
         responses = []
@@ -129,30 +107,25 @@ class TritonPythonModel:
             seen.notes["made"] = seen.address(array)
             responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]))
         return responses
-""",
-        CONFIG,
-    )
-    got = repo.infer("maker", {"A": fresh(1)})["OUT"].as_numpy()
+""", CONFIG)  # fmt: skip
+    got = apart.infer("maker", {"A": fresh(1)})["OUT"].as_numpy()
     assert address(got) == seen.notes["made"]
     assert got.flags.writeable
 
     def body() -> None:
         assert address(the_only(ask(fresh(1), model="maker").exec())) == seen.notes["made"]
 
-    repo.run(body)
+    apart.run(body)
 
     async def async_body() -> None:
         assert address(the_only(await ask(fresh(1), model="maker").async_exec())) == seen.notes["made"]
 
-    repo.run(async_body)
+    apart.run(async_body)
 
 
-def test_an_output_moves_through_a_model_that_relays_it(repo: bls.ModelRepository) -> None:
-    repo.define("keeper", keeper(), CONFIG)
-    repo.define(
-        "relay",
-        HEAD
-        + """
+def test_an_output_moves_through_a_model_that_relays_it(apart: bls.ModelRepository) -> None:
+    apart.define("keeper", keeper(), CONFIG)
+    apart.define("relay", HEAD + """
 class TritonPythonModel:
     def execute(self, requests):
         inner = pb_utils.InferenceRequest(
@@ -160,15 +133,13 @@ class TritonPythonModel:
         ).exec()
         seen.notes["relayed"] = seen.address(inner.output_tensors()[0].as_numpy())
         return [inner]
-""",
-        CONFIG,
-    )
+""", CONFIG)  # fmt: skip
     seen.notes.update(maker="fresh", holder="nothing", size=LARGE)
-    got = repo.infer("relay", {"A": fresh(1)})["OUT"].as_numpy()
+    got = apart.infer("relay", {"A": fresh(1)})["OUT"].as_numpy()
     assert address(got) == seen.notes["relayed"]
 
 
-def test_moved_memory_is_freed_with_its_last_holder(repo: bls.ModelRepository) -> None:
+def test_moved_memory_is_freed_with_its_last_holder(apart: bls.ModelRepository) -> None:
     def body() -> weakref.ref[Any]:
         fine(ask(fresh(LARGE)).exec())
         alive = weakref.ref(seen.notes["kept"][0])
@@ -177,4 +148,4 @@ def test_moved_memory_is_freed_with_its_last_holder(repo: bls.ModelRepository) -
         gc.collect()
         return alive
 
-    assert repo.run(body)() is None
+    assert apart.run(body)() is None

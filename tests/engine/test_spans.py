@@ -15,7 +15,7 @@ import bls_notebook as bls
 from bls_notebook.engine.runner import BatchRunner
 from tests.engine import gates
 from tests.engine.ensembles import chain
-from tests.engine.harness import ASYNC_DOUBLE, DOUBLE, Caller, infer, ints, message, model, pbtxt, queued, until, value
+from tests.engine.harness import DOUBLE, Caller, infer, ints, message, model, pbtxt, queued, until, value
 from tests.engine.span_checks import ASYNC_CALLER, STREAM, SYNC_CALLER, WAITS, check, only, tree
 
 
@@ -72,21 +72,6 @@ def test_gathered_requests_are_children_and_queue(repo: bls.ModelRepository) -> 
     assert session.graph().edges[1].asynchronous == 8
 
 
-def test_async_models_called_in_every_way(repo: bls.ModelRepository) -> None:
-    repo.define("d", ASYNC_DOUBLE, pbtxt())
-    repo.define("c", SYNC_CALLER, pbtxt())
-
-    async def more() -> None:
-        assert value(await repo.infer_async("d", ints(2))) == 4
-
-    with bls.profile() as profile:
-        assert infer(repo, "c", 3) == 7
-        asyncio.run(more())
-    check(profile.record)
-    assert tree(profile.record) == [("", "c", "sync"), ("c", "d", "sync"), ("", "d", "async")]
-    assert all(s.ran and s.state == "ok" for s in profile.record.spans)
-
-
 def test_responses_of_a_stream_are_marks(repo: bls.ModelRepository) -> None:
     repo.define("s", STREAM, pbtxt(decoupled=True))
     with bls.profile() as profile:
@@ -96,19 +81,6 @@ def test_responses_of_a_stream_are_marks(repo: bls.ModelRepository) -> None:
     assert (span.kind, span.responses, span.bytes_out, span.state) == ("stream", 3, 12, "ok")
     assert [m.kind for m in span.marks] == ["response", "response", "response", "final"]
     assert span.marks[-1].ns == span.ended
-
-
-def test_a_bls_stream_has_its_caller_as_parent(repo: bls.ModelRepository) -> None:
-    repo.define("s", STREAM, pbtxt(decoupled=True))
-    repo.define("c", model("""
-def execute(self, requests):
-    return [answer(len([1 for x in ask("s", 2).exec(decoupled=True) if x.output_tensors()]))
-            for r in requests]
-"""), pbtxt())  # fmt: skip
-    with bls.profile() as profile:
-        assert infer(repo, "c") == 2
-    check(profile.record)
-    assert tree(profile.record) == [("", "c", "sync"), ("c", "s", "stream")]
 
 
 def test_async_streams_overlap_on_one_instance(repo: bls.ModelRepository) -> None:

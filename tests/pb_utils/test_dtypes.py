@@ -14,35 +14,12 @@ from hypothesis.extra import numpy as npst
 from bls_notebook import pb_utils
 
 KINDS = [
-    "bool",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "float16",
-    "float32",
-    "float64",
+    "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
     "object",
-]
+]  # fmt: skip
 NAMES = [
-    "BOOL",
-    "UINT8",
-    "UINT16",
-    "UINT32",
-    "UINT64",
-    "INT8",
-    "INT16",
-    "INT32",
-    "INT64",
-    "FP16",
-    "FP32",
-    "FP64",
-    "STRING",
-]
+    "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "STRING",
+]  # fmt: skip
 NUMBERS = {name: (number, np.dtype(kind).type) for number, (name, kind) in enumerate(zip(NAMES, KINDS, strict=True), 1)}
 
 

@@ -77,19 +77,15 @@ def test_what_cannot_be_loaded(disk: bls.ModelRepository, arguments: Any, messag
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: pb_utils.load_model(None),
-        lambda: pb_utils.load_model(5),
-        lambda: pb_utils.load_model("m", None),
+        lambda: pb_utils.load_model(None), lambda: pb_utils.load_model(5), lambda: pb_utils.load_model("m", None),
         lambda: pb_utils.load_model("m", {"backend": "python"}),
         lambda: pb_utils.load_model("m", "{}", [("file:1/model.py", b"")]),
         lambda: pb_utils.load_model("m", "{}", {1: b""}),
-        lambda: pb_utils.load_model("m", "{}", {"file:1/model.py": 5}),
-        lambda: pb_utils.unload_model(None),
-        lambda: pb_utils.is_model_ready(5),
-        lambda: pb_utils.is_model_ready("m", 1),
+        lambda: pb_utils.load_model("m", "{}", {"file:1/model.py": 5}), lambda: pb_utils.unload_model(None),
+        lambda: pb_utils.is_model_ready(5), lambda: pb_utils.is_model_ready("m", 1),
         lambda: pb_utils.is_model_ready("m", None),
     ],
-)
+)  # fmt: skip
 def test_arguments_of_a_wrong_kind(repo: bls.ModelRepository, call: Callable[[], Any]) -> None:
     with pytest.raises(TypeError, match="must"):
         repo.run(call)

@@ -41,30 +41,19 @@ CLASSES = {
     }.items()
 }
 CONSTANTS = {
-    "TRITONSERVER_REQUEST_FLAG_SEQUENCE_START": 1,
-    "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END": 2,
-    "TRITONSERVER_RESPONSE_COMPLETE_FINAL": 1,
-    "TRITONSERVER_REQUEST_RELEASE_ALL": 1,
-    "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE": 2,
-    "TRITONSERVER_MEMORY_GPU": 0,
-    "TRITONSERVER_MEMORY_CPU": 1,
-}
+    "TRITONSERVER_REQUEST_FLAG_SEQUENCE_START": 1, "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END": 2,
+    "TRITONSERVER_RESPONSE_COMPLETE_FINAL": 1, "TRITONSERVER_REQUEST_RELEASE_ALL": 1,
+    "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE": 2, "TRITONSERVER_MEMORY_GPU": 0, "TRITONSERVER_MEMORY_CPU": 1,
+}  # fmt: skip
 FUNCTIONS = {
-    "deserialize_bytes_tensor": "encoded_tensor",
-    "get_input_config_by_name": "model_config, name",
-    "get_input_tensor_by_name": "inference_request, name",
-    "get_model_dir": "",
-    "get_output_config_by_name": "model_config, name",
-    "get_output_tensor_by_name": "inference_response, name",
-    "is_model_ready": "model_name, model_version",
-    "load_model": "model_name, config, files",
-    "numpy_to_triton_type": "data_type",
-    "serialize_byte_tensor": "input_tensor",
-    "triton_string_to_numpy": "triton_type_string",
-    "triton_to_numpy_type": "data_type",
-    "unload_model": "model_name, unload_dependents",
-    "using_decoupled_model_transaction_policy": "model_config",
-}
+    "deserialize_bytes_tensor": "encoded_tensor", "get_input_config_by_name": "model_config, name",
+    "get_input_tensor_by_name": "inference_request, name", "get_model_dir": "",
+    "get_output_config_by_name": "model_config, name", "get_output_tensor_by_name": "inference_response, name",
+    "is_model_ready": "model_name, model_version", "load_model": "model_name, config, files",
+    "numpy_to_triton_type": "data_type", "serialize_byte_tensor": "input_tensor",
+    "triton_string_to_numpy": "triton_type_string", "triton_to_numpy_type": "data_type",
+    "unload_model": "model_name, unload_dependents", "using_decoupled_model_transaction_policy": "model_config",
+}  # fmt: skip
 
 
 def names_of(cls: type) -> set[str]:
