@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook.magics.arguments import Parser, Variables, evaluate, help_text, identifier
 from bls_notebook.magics.cell_body import cell_body
-from bls_notebook.magics.cell_errors import fail_on, reported
+from bls_notebook.magics.cell_errors import display_of, fail_on, reported
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics.result_lists import responses_in
 from bls_notebook.profiling.records.comparison import CAUSES
+from bls_notebook.records.units import count
 from bls_notebook.testing.claim_checks import FORMS
 
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord
+    from bls_notebook.testing.claim_checks import Judgement
+    from bls_notebook.testing.claim_values import Answer
 
 
 def next_words(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]:
@@ -29,6 +33,8 @@ def next_words(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]
     if claim[0] not in FORMS:
         return []
     usage = [part.strip("[]") for part in FORMS[claim[0]].usage.split()]
+    if "DTYPE" in usage and len(claim) > 2 and not claim[2].isalnum():
+        usage.remove("DTYPE")
     with_unit = next((at for at, part in enumerate(usage) if part in ("SIZE", "TIME")), len(usage))
     if len(claim) > with_unit + 1 and not claim[with_unit + 1][0].isupper() and claim[with_unit].isdecimal():
         del claim[with_unit + 1]  # "5 ms" is one part
@@ -38,13 +44,15 @@ def next_words(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]
     ready = [model for model in models if model.state == "READY"]
     candidates = {
         "MODEL": [model.name for model in ready],
+        "CALLER": [model.name for model in ready],
+        "DTYPE": ["==", *dict.fromkeys(spec.datatype for model in ready for spec in model.outputs)],
         "NAME": [spec.name for model in ready for spec in model.outputs],
         "DEVICE": [device.name for device in bls.list_devices()],
         "CAUSE": list(CAUSES),
         "OP": ["==", "!=", "<", "<=", ">", ">="],
         "IS": ["==", "!="],
     }
-    if expected in ("of", "on"):
+    if expected in ("of", "on", "by"):
         return [expected, "and"]
     return list(dict.fromkeys(candidates.get(expected, ())))
 
@@ -68,10 +76,10 @@ CELL_PARSER.add_argument("claim", metavar="CLAIM", nargs="*", help="a claim, suc
 def bls_check_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> None:
     """Judge claims and show the observations."""
     arguments = PARSER.parse([word.text for word in PARSER.words_of(line)])
-    recorded: Any = _last_records(notebook)
+    recorded: Any = _records(notebook, {})
     if arguments.of:
         recorded = evaluate(arguments.of, variables, "%blscheck: --of")
-    _judge(notebook, recorded, _claims(PARSER, arguments.claim))
+    _judge(notebook, recorded, _claims(PARSER, arguments.claim), variables)
 
 
 def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
@@ -84,28 +92,86 @@ def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variable
         magics = {recorded_by(claim) for claim in claims}
     body = cell_body(notebook, "%%blscheck", cell)
     name = f"In [{notebook.cell_number}]"
-    recorders: list[Any] = [bls.profile(name=name)] * ("%%blsprofile" in magics)
+    before = dict(notebook.recorded)
+    recorders: list[Any] = [bls.profile(name=name)] * ("%blsprofile" not in magics)
     recorders += [bls.track_memory(name=name)] * ("%%blsmemory" in magics)
+    answers: list[Answer] = []
     with ExitStack() as recordings:
         with reported(notebook):
             for recorder in recorders:
                 recordings.enter_context(recorder)
-        value = body()
+        recordings.enter_context(_heard(notebook, answers))
+        try:
+            value = body()
+        except Exception as error:
+            if display_of(error) is None:
+                _show_first_error(notebook, answers, recorders)
+            raise
     for recorder in recorders:
         notebook.remember(recorder)
-    if "%bls" in magics and value is not None:
+    if value is not None and not answers:
         notebook.remember(value)
-    _judge(notebook, _last_records(notebook), claims)
+    records = _records(notebook, before)
+    if answers or "%bls" in magics:
+        records.setdefault("%bls", ())
+        records["%bls"] = tuple(answers) or records["%bls"]
+    mistakes = [] if any(claim.startswith("errors") for claim in claims) else _mistakes(records)
+    if mistakes:
+        _show_first_error(notebook, answers, recorders)
+    _judge(notebook, records, claims, variables, mistakes)
     return None if cell.rstrip().endswith(";") else value
 
 
-def _last_records(notebook: Notebook) -> dict[str, Any]:
-    """Return what claims can judge: the last record of each magic, by the magic's name."""
+@contextmanager
+def _heard(notebook: Notebook, answers: list[Answer]) -> Iterator[None]:
+    """Add the answers to each %bls with copies of their values."""
+    from bls_notebook.testing.claim_values import answer_of
+
+    def hear(result: Any) -> None:
+        answers.extend(map(answer_of, responses_in(result)))
+
+    notebook.on_answer.append(hear)
+    try:
+        yield
+    finally:
+        notebook.on_answer.remove(hear)
+
+
+def _show_first_error(notebook: Notebook, answers: list[Answer], recorders: list[Any]) -> None:
+    """Show the first error that a response or, else, a request had, with its remedy."""
+    error = next((answer.record.error for answer in answers if answer.record.error is not None), None)
+    spans = [span for recorder in recorders for span in getattr(recorder.record, "spans", ())]
+    failed = next((span for span in reversed(spans) if span.state == "error"), None)  # callees come after their callers
+    if error is not None:
+        notebook.show(error)
+    elif failed is not None:
+        notebook.say(f"{failed.model}: {failed.error}", "error")
+
+
+def _mistakes(records: dict[str, Any]) -> list[Judgement]:
+    """Return judgements on failed requests and wrong outputs, which no claim allows."""
+    from bls_notebook.testing.claim_checks import Judgement
+
+    answers = [answer.record for answer in records.get("%bls", ())]
+    session = records.get("%%blsprofile")
+    spans = [] if session is None else [span for span in session.spans if not span.parent]
+    failed = max(sum(a.error is not None for a in answers), sum(span.state == "error" for span in spans))
+    judged = []
+    if failed:
+        judged.append(Judgement("errors == 0", False, f"{count(failed, 'request')} failed", "Repair the error first."))
+    wrong = [w for a in answers for w in a.warnings if w.startswith(f"model '{a.model}', output ")]
+    judged += [Judgement("outputs as configured", False, warning) for warning in dict.fromkeys(wrong)]
+    return judged
+
+
+def _records(notebook: Notebook, before: Mapping[type, Any]) -> dict[str, Any]:
+    """Return what claims can judge, by magic: the last record of each, without those that were there before."""
     from bls_notebook.testing.claim_checks import records_of
 
     records: dict[str, Any] = {}
-    for record in notebook.recorded.values():
-        records.update(records_of(record))
+    for kind, record in notebook.recorded.items():
+        if before.get(kind) is not record:
+            records.update(records_of(record))
     return records
 
 
@@ -116,12 +182,18 @@ def _claims(parser: Parser, words: list[str]) -> list[str]:
     return claims
 
 
-def _judge(notebook: Notebook, recorded: Any, claims: list[str]) -> None:
+def _judge(
+    notebook: Notebook, recorded: Any, claims: list[str], variables: Variables, mistakes: Sequence[Judgement] = ()
+) -> None:
     with reported(notebook):
-        judged = [bls.judge(recorded, claim) for claim in claims]
-    for judgement in judged:
+        judged = [bls.judge(recorded, claim, variables) for claim in claims]
+    every = [*mistakes, *judged]
+    for judgement in every:
         fail_on(notebook, [] if judgement else [repr(judgement)], judgement)
         notebook.show(judgement)
+    if len(every) > 1:
+        done = sum(map(bool, every))
+        notebook.say(f"{done} of {len(every)} done", "done" if done == len(every) else "info")
 
 
 LINE_MAGIC = Magic(PARSER, bls_check_line)

@@ -39,6 +39,8 @@ class Notebook:
     """Data of capabilities; each key begins with the capability's name."""
     on_draw: list[Callable[[displays.Display, Any], displays.Display]] = field(default_factory=list)
     """Functions of capabilities that extend the display of a value."""
+    on_answer: list[Callable[[Any], object]] = field(default_factory=list)
+    """Functions of capabilities that receive each result of %bls."""
     latest: Callable[[], Any] | None = None  # a weak reference to the last response of %bls
     debugged: Callable[[], object] = lambda: None
     """A reference to the response, or list of responses, with the error at which ``%debug`` opens."""
@@ -54,9 +56,11 @@ class Notebook:
             self.shell.user_ns[name] = value
 
     def answered(self, result: Response | Responses | Streams) -> None:
-        """Keep a weak reference to the last response, for magics without an argument such as ``%blsinspect``."""
+        """Pass a result to `on_answer`; keep a weak reference to its last response, such as for ``%blsinspect``."""
         responses = responses_in(result)
         self.latest = weakref.ref(responses[-1] if responses else result)
+        for hear in self.on_answer:
+            hear(result)
 
     def remember(self, recorded: Any) -> None:
         """Keep the record of a magic's result in `recorded`, until the next record of its class."""

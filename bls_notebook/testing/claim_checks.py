@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 import difflib
-import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from bls_notebook.display.document import Document
+import numpy as np
+
+from bls_notebook.display import parts
+from bls_notebook.display.document import Block, Document, Fold, Forms, Words
 from bls_notebook.display.records.messages import message_document
 from bls_notebook.lifetimes.records import Life, Lifetimes
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.comparison import CAUSES, Comparison
 from bls_notebook.profiling.records.session import Session
-from bls_notebook.profiling.records.spans import Span
+from bls_notebook.profiling.records.spans import NOTEBOOK, Span
 from bls_notebook.records.base import Record
 from bls_notebook.records.errors import BLSError
 from bls_notebook.records.intervals import Interval, levels
 from bls_notebook.records.repository import MessageRecord, ResponseRecord
 from bls_notebook.records.units import count, duration, quantity, size
+from bls_notebook.records.visible_text import first_line
+
+from .claim_values import OPERATORS, Answer, answer_of, lines_that_name, output, value_of
 
 _OPERATOR = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*")
 _PLACES = {
     "N": r"(?P<n>\d{1,9})",
+    "COUNTS": r"(?P<counts>\d{1,9}(?: then \d{1,9})*)",
     "MODEL": r"(?P<model>\S+)",
+    "CALLER": r"(?P<caller>\S+)",
     "DEVICE": r"(?P<device>cpu|gpu:\d+)",
     "NAME": r"(?P<name>\S+)",
+    "DTYPE": r"(?P<dtype>BOOL|U?INT(?:8|16|32|64)|[BF][FP](?:16|32|64)|BYTES)",
+    "EXPRESSION": r"(?P<expression>.+?)",
     "CAUSE": rf"(?P<cause>{'|'.join(CAUSES)})",
     "VALUE": r"(?P<value>.+)",
     "OP": r"(?P<op>==|!=|<=|>=|<|>)",
@@ -71,21 +80,28 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
     def judged(session: Session, words: _Words) -> Judgement:
         model = words.get("model", "")
         spans = [span for span in session.spans if model in ("", span.model)]
+        if not spans and name != "requests":
+            claim = f"{name} {words['op']} {words.get('n') or words.get('time')}" + f" of {model}" * bool(model)
+            return Judgement(claim, False, "no request was recorded", f"Send a request{f' to {model}' * bool(model)}.")
         value = {
+            "took": min((span.ended - span.started for span in spans if span.ran), default=0),
             "requests": len(spans),
             "queued": sum(span.queue for span in spans),
             "moved": sum(span.crossings for span in spans),
             "wall": session.wall,
         }[name]
         hint = HOW_TENSORS_MOVE if name == "moved" else ""
+        if name == "took" and words["op"] in (">", ">="):
+            hint = f"The shortest execution took {duration(value / 1e9)}: it does not wait or work as long as expected."
         of = f" of {model}" if model else ""
         return number(name, value, *_limit(words), of=of, hint=hint)
 
     return judged
 
 
-def _of_responses(name: str) -> Callable[[tuple[ResponseRecord, ...], _Words], Judgement]:
-    def judged(responses: tuple[ResponseRecord, ...], words: _Words) -> Judgement:
+def _of_responses(name: str) -> Callable[[tuple[Answer, ...], _Words], Judgement]:
+    def judged(answers: tuple[Answer, ...], words: _Words) -> Judgement:
+        responses = [answer.record for answer in answers]
         errors = [each.error.message for each in responses if each.error is not None]
         first = (responses[0].seconds or 0.0) * 1e9 if responses else 0.0
         value = {"errors": len(errors), "responses": len(responses), "first": first}[name]
@@ -105,24 +121,28 @@ FORMS = {
     form.usage.partition(" ")[0]: form
     for form in (
         Form(
-            "overlapped N [of MODEL]", "overlapped 4", _PROFILE,
-            lambda session, words: overlapped(session, int(words["n"]), words["model"]),
+            "overlapped N [of MODEL] [by CALLER]", "overlapped 4", _PROFILE,
+            lambda session, words: overlapped(session, int(words["n"]), words["model"], words["caller"]),
         ),
         Form(
-            "called MODEL [N]", "called resize 4", _PROFILE,
-            lambda session, words: called(session, words["model"], int(words["n"] or 0)),
+            "called MODEL [COUNTS] [by CALLER]", "called resize 4", _PROFILE,
+            lambda session, words: called(
+                session, words["model"], [int(n) for n in re.findall(r"\d+", words["counts"])], words["caller"]
+            ),
         ),
         Form("requests OP N [of MODEL]", "requests == 4 of resize", _PROFILE, _of_spans("requests")),
         Form("queued OP TIME [of MODEL]", "queued < 5 ms", _PROFILE, _of_spans("queued")),
         Form("moved OP N [of MODEL]", "moved == 0", _PROFILE, _of_spans("moved")),
         Form("wall OP TIME", "wall < 100 ms", _PROFILE, _of_spans("wall")),
+        Form("took OP TIME [of MODEL]", "took >= 40 ms of resize", _PROFILE, _of_spans("took")),
         Form(
             "verdict IS CAUSE", "verdict == helped", _COMPARISON,
             lambda comparison, words: verdict(comparison, words["op"], words["cause"]),
         ),
         Form("speedup OP NUMBER", "speedup > 2", _COMPARISON,
             lambda comparison, words: number(
-                "speedup", comparison.speedup, *_limit(words), hint=comparison.verdict.advice
+                "speedup", comparison.speedup, *_limit(words), hint=comparison.verdict.sentence,
+                steps=_advised(comparison),
             ),
         ),
         Form(
@@ -131,8 +151,12 @@ FORMS = {
         ),
         Form("peak OP SIZE [on DEVICE]", "peak < 2 MB on gpu:0", _MEMORY, _peak),
         Form(
-            "output NAME IS VALUE", "output DIGIT == 3", _ANSWERS,
-            lambda answers, words: output(answers, words["name"], words["op"], words["value"]),
+            "output NAME [DTYPE] OP VALUE", "output DIGIT == 3", _ANSWERS,
+            lambda answers, words: _output(answers, words, None),
+        ),
+        Form(
+            "value EXPRESSION IS VALUE", "value len(digits) == 4", "",
+            lambda variables, words: _value(variables, words),
         ),
         Form(
             "device IS DEVICE", "device == gpu:0", _ANSWERS,
@@ -146,7 +170,7 @@ FORMS = {
 """All kinds of claims by their first word. In `usage`, OP is a comparison operator, IS is == or !=."""
 
 
-def judge(recorded: Any, claim: str) -> Judgement:
+def judge(recorded: Any, claim: str, variables: Mapping[str, Any] | None = None) -> Judgement:
     """Judge whether a claim about a record is true.
 
     Parameters
@@ -156,6 +180,8 @@ def judge(recorded: Any, claim: str) -> Judgement:
     claim : str
         Such as ``overlapped 4``, ``called resize 4``, ``nothing_left``, ``peak < 2 MB on gpu:0``,
         ``verdict == helped``, ``speedup > 2``, ``output DIGIT == 3``; ``%blscheck?`` lists them all.
+    variables : mapping, optional
+        Values of the names in expressions: ``output DIGITS == truth[:4]``.
 
     Returns
     -------
@@ -175,10 +201,15 @@ def judge(recorded: Any, claim: str) -> Judgement:
     """
     form, read = _read(claim)
     records = recorded if isinstance(recorded, Mapping) else records_of(recorded)
+    if not form.recorded_by:
+        return _value(variables, read)
     if form.recorded_by not in records:
         got = "nothing yet" if isinstance(recorded, Mapping) else type(recorded).__name__
         raise BLSError(f"claim {claim!r}: got {got}, expected a record of {form.recorded_by}: run a cell with it first")
-    return form.judge(records[form.recorded_by], read)
+    record = records[form.recorded_by]
+    if form.recorded_by != _ANSWERS or "value" not in read:
+        return form.judge(record, read)
+    return _placed(_output(record, read, variables), record, read["name"], records.get(_PROFILE))
 
 
 def recorded_by(claim: str) -> str:
@@ -210,7 +241,7 @@ def records_of(recorded: Any) -> dict[str, Any]:
     if isinstance(answers, (list, tuple)):
         responses = [getattr(answer, "record", answer) for answer in answers]
         if responses and all(isinstance(response, ResponseRecord) for response in responses):
-            return {_ANSWERS: tuple(responses)}
+            return {_ANSWERS: tuple(map(answer_of, recorded if isinstance(recorded, (list, tuple)) else [recorded]))}
     return {}
 
 
@@ -219,17 +250,14 @@ def _spelled(usage: str) -> str:
 
 
 def _known(word: str) -> str:
-    close = difflib.get_close_matches(word, FORMS, 1)
+    close = difflib.get_close_matches(word, FORMS, 1, 0.75)
     if close:
-        return f"did you mean {_spelled(FORMS[close[0]].usage)}?"
-    return f"expected one of {', '.join(FORMS)}"
+        return f"did you mean {_spelled(FORMS[close[0]].usage)}, such as: {FORMS[close[0]].example}?"
+    examples = "; ".join(FORMS[name].example for name in FORMS)
+    return f"but no claim begins with {word!r}; expected one of {', '.join(FORMS)}. Examples: {examples}"
 
 
-OPERATORS: dict[str, Callable[[float, float], bool]] = {
-    "==": operator.eq, "!=": operator.ne,
-    "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
-}  # fmt: skip
-
+_KEEPS_DEVICE = 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }'
 HOW_TENSORS_MOVE = (
     'An input is moved to the CPU unless the model sets FORCE_CPU_ONLY_INPUT_TENSORS to "no"; an output stays '
     "on the device on which its model made it, or is moved to --device (preferred_memory)."
@@ -240,6 +268,7 @@ HOW_TENSORS_MOVE = (
 class Judgement(Record):
     """A ``claim``, whether it ``holds``, the observation (``seen``), and a ``hint`` if it does not hold.
 
+    The hint names the mistake; ``steps`` lead to its repair: pairs of a label (where, what to do, code) and a text.
     A judgement is true if its claim holds, so that ``assert`` accepts it and shows the observation on failure.
     """
 
@@ -247,10 +276,13 @@ class Judgement(Record):
     holds: bool
     seen: str
     hint: str = ""
+    steps: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if self.holds:
             object.__setattr__(self, "hint", "")
+        steps = () if self.holds else tuple((label, text) for label, text in self.steps if text)
+        object.__setattr__(self, "steps", steps)
 
     def __bool__(self) -> bool:
         return self.holds
@@ -259,12 +291,13 @@ class Judgement(Record):
         return f"<{self.claim}: {'yes' if self.holds else 'no'}, {self.seen}>"
 
 
-def overlapped(session: Session, least: int, model: str = "") -> Judgement:
+def overlapped(session: Session, least: int, model: str = "", caller: str = "") -> Judgement:
     """Judge whether at least `least` requests, to one model or to any, were at work at the same moment.
 
     A request in a queue is not at work. Nor is a caller that waits for its callees, unless `model` is the caller.
     """
-    spans = [span for span in session.spans if model in ("", span.model)]
+    callers = _callers(session)
+    spans = [span for span in session.spans if model in ("", span.model) and caller in ("", callers[span.id])]
     most = _most(_at_work(span) for span in spans)
     if not model:
         # The larger of two counts: requests of one model, or of all models without callers that wait.
@@ -276,10 +309,13 @@ def overlapped(session: Session, least: int, model: str = "") -> Judgement:
         ]
         names = {span.model for span in spans}
         most = max([_most(own), *(_most(_at_work(s) for s in spans if s.model == name) for name in names)])
-    of = f" of {model}" if model else ""
+    of = f" of {model}" * bool(model)
     seen = f"{'at most ' * (most < least)}{count(most, 'request')}{of} at work at the same time"
     seen = seen if most else f"no request{of} was at work"
-    return Judgement(f"overlapped {least}{of}", most >= least, seen, _why_apart(spans, least, of))
+    by = f" by {caller}" * bool(caller)
+    others = _others(session, model, caller)
+    hint, steps = _why_apart(session, spans, least, of, others)
+    return Judgement(f"overlapped {least}{of}{by}", most >= least, seen, hint, steps)
 
 
 def _at_work(span: Span) -> Interval:
@@ -293,30 +329,108 @@ def _most(intervals: Iterable[Interval]) -> int:
     return max((level for _, level in levels(intervals)), default=0)
 
 
-def _why_apart(spans: Sequence[Span], least: int, of: str) -> str:
+def _callers(session: Session) -> dict[int, str]:
+    """Return the caller of each span, by its id."""
+    names = {span.id: span.model for span in session.spans}
+    return {span.id: names.get(span.parent, NOTEBOOK) for span in session.spans}
+
+
+def _others(session: Session, model: str, caller: str) -> str:
+    """Return who sent the requests that `caller` did not send; empty if nobody or no caller is expected."""
+    callers = _callers(session)
+    others = {callers[span.id] for span in session.spans if span.model == model} - {caller}
+    if not caller or not others:
+        return ""
+    names = " and ".join(f"the {name}" if name == NOTEBOOK else name for name in sorted(others))
+    return f"{names.capitalize() if NOTEBOOK in names else names} sent the requests to {model}, expected {caller}."
+
+
+_Steps = tuple[tuple[str, str], ...]
+_GATHER = "responses = await asyncio.gather(*[request.async_exec() for request in requests])"
+
+
+def _why_apart(session: Session, spans: Sequence[Span], least: int, of: str, others: str) -> tuple[str, _Steps]:
+    where = line_of(session, spans[0]) if spans else ""
     if len(spans) < least:
-        return f"There were {count(len(spans), 'request')}{of} in all: send {least}."
-    if _most((span.sent, span.ended) for span in spans) < least:
-        return (
-            "Each request was sent after an earlier response: send all with async_exec, and await them together "
-            "with asyncio.gather."
-        )
+        verb = "was" if len(spans) == 1 else "were"
+        return f"There {verb} {count(len(spans), 'request')}{of} in all: send {least}. {others}", (("where", where),)
+    in_flight = _most((span.sent, span.ended) for span in spans)
+    if in_flight < least:
+        sent = "Each request was sent after an earlier response: "
+        if in_flight > 1:
+            why = f"At most {in_flight} requests were in flight: some were sent after an earlier response. "
+        elif spans[0].kind == "sync":
+            why = f"{sent}`exec` blocks until its response arrives. "
+        else:
+            why = f"{sent}each `await` waits for its response before the next request is sent. "
+        what = "Send all with async_exec, and await them together with asyncio.gather, in an async execute."
+        return why, (("where", where), ("what to do", what), ("code", _GATHER))
     return (
-        "They were sent together but waited in a queue: a higher instance_group.count lets them run side by side. "
-        "An async execute of a model that is not decoupled takes one request at a time."
+        "They were sent together but waited in a queue. An async execute of a model that is not decoupled takes one "
+        "request at a time.",
+        (
+            ("what to do", "A higher instance_group.count lets them run side by side."),
+            ("code", f"instance_group [{{ count: {least} }}]"),
+        ),
     )
 
 
-def called(session: Session, model: str, times: int = 0) -> Judgement:
-    """Judge whether a model received requests: exactly `times`, or any number for 0."""
-    requests = sum(span.model == model for span in session.spans)
+def line_of(session: Session, span: Span) -> str:
+    """Return the line of code that sent a request; empty if it is unknown."""
+    if not 0 < span.source <= len(session.sources):
+        return ""
+    source = session.sources[span.source - 1]
+    lines = source.text.splitlines()
+    code = lines[span.line - 1].strip() if 0 < span.line <= len(lines) else ""
+    return f"{source.model or source.name}, line {span.line}: `{code}`"
+
+
+def called(session: Session, model: str, times: Sequence[int] = (), caller: str = "") -> Judgement:
+    """Judge whether a model received requests, from any caller or one.
+
+    `times` is empty for any number, has the exact number, or the number for each request of the notebook in turn.
+    """
+    callers, roots = _callers(session), _roots(session)
+    spans = [span for span in session.spans if span.model == model and caller in ("", callers[span.id])]
     others = Counter(span.model for span in session.spans if span.model != model)
     listed = ", ".join(f"{name} {number:,}" for name, number in others.most_common(4))
-    seen = f"{count(requests, 'request')} to {model}" + (f"; others: {listed}" if listed else "")
-    hint = f"Send {'more' if requests < times else 'fewer'} requests to {model}." if times else ""
-    hint = hint or f"No request to {model} was recorded."
-    claim = f"called {model}" + (f" {times}" if times else "")
-    return Judgement(claim, requests == times if times else requests > 0, seen, hint)
+    counted = Counter(roots[span.id] for span in spans)
+    each = [counted[root] for root in dict.fromkeys(roots.values())] if len(times) > 1 else [len(spans)]
+    sent = " then ".join(map(str, each)) + " requests" if len(times) > 1 else count(len(spans), "request")
+    seen = f"{sent} to {model}" + (f"; others: {listed}" if listed else "")
+    holds = each == list(times) if times else bool(spans)
+    hint = _others(session, model, caller) if sum(each) < sum(times or [1]) else ""
+    hint = "" if holds else hint or _why_called(model, each, list(times))
+    words = " then ".join(map(str, times))
+    claim = f"called {model}" + f" {words}" * bool(words) + f" by {caller}" * bool(caller)
+    steps = (
+        ("where", line_of(session, spans[0]) if spans else ""),
+        ("code", f'if condition:\n    response = self.ask("{model}", ...)' if 0 in times and any(times) else ""),
+    )
+    return Judgement(claim, holds, seen, hint, steps)
+
+
+def _roots(session: Session) -> dict[int, int]:
+    """Return for each span the request of the notebook to which it belongs, in the order of sending."""
+    roots: dict[int, int] = {}
+    for span in session.spans:
+        roots[span.id] = roots.get(span.parent, span.id)
+    return roots
+
+
+def _why_called(model: str, got: list[int], wanted: list[int]) -> str:
+    if not any(got):
+        return f"No request to {model} was recorded."
+    if len(wanted) < 2:
+        return f"Send {'more' if got < wanted else 'fewer'} requests to {model}." if wanted else ""
+    if len(got) != len(wanted):
+        return f"The cell sent {count(len(got), 'request')} with callees, expected {len(wanted)}."
+    if [not n for n in got] == [bool(n) for n in wanted]:
+        return f"The condition is the wrong way round: {model} is called exactly when it should not be."
+    if all(got) and not all(wanted):
+        return f"Every request calls {model}: call it only if the condition holds."
+    number = next(i for i, pair in enumerate(zip(got, wanted, strict=True), 1) if pair[0] != pair[1])
+    return f"Request {number} calls {model} {count(got[number - 1], 'time')}, expected {wanted[number - 1]}."
 
 
 def left_nothing(lifetimes: Lifetimes, device: str = "") -> Judgement:
@@ -358,12 +472,18 @@ def verdict(comparison: Comparison, compare: str, cause: str) -> Judgement:
     """Judge the cause in a comparison's verdict: a key of `CAUSES`."""
     given = comparison.verdict
     holds = (given.cause == cause) == (compare == "==")
-    return Judgement(f"verdict {compare} {cause}", holds, f"{given.cause}: {given.sentence}", given.advice)
+    seen = f"{given.cause}: {given.sentence}"
+    return Judgement(f"verdict {compare} {cause}", holds, seen, given.sentence, _advised(comparison))
+
+
+def _advised(comparison: Comparison) -> _Steps:
+    return (("what to do", comparison.verdict.advice),)
 
 
 def number(
-    name: str, value: float, compare: str, limit: float, unit: str = "", of: str = "", hint: str = ""
-) -> Judgement:
+    name: str, value: float, compare: str, limit: float, unit: str = "", of: str = "", hint: str = "",
+    steps: _Steps = (),
+) -> Judgement:  # fmt: skip
     """Judge one figure against a limit; times are in ns."""
 
     def spelled(value: float) -> str:
@@ -372,34 +492,58 @@ def number(
         return size(int(value)) if unit == "bytes" else f"{value:,.3g}" if value % 1 else f"{value:,.0f}"
 
     claim = f"{name} {compare} {spelled(limit)}{of}"
-    return Judgement(claim, OPERATORS[compare](value, limit), f"{name}{of}: {spelled(value)}", hint)
+    return Judgement(claim, OPERATORS[compare](value, limit), f"{name}{of}: {spelled(value)}", hint, steps)
 
 
-def where(responses: Sequence[ResponseRecord], compare: str, device: str) -> Judgement:
+def where(answers: Sequence[Answer], compare: str, device: str) -> Judgement:
     """Judge the device of all output tensors."""
-    tensors = [tensor for response in responses for tensor in response.tensors]
+    tensors = [tensor for answer in answers for tensor in answer.record.tensors]
     matches = [tensor.device.partition(" ")[0] == device for tensor in tensors]
     holds = bool(matches) and (all(matches) if compare == "==" else not any(matches))
     seen = ", ".join(f"{tensor.name} on {tensor.device}" for tensor in tensors[:4]) or "no output tensors"
-    return Judgement(f"device {compare} {device}", holds, seen, HOW_TENSORS_MOVE)
+    return Judgement(f"device {compare} {device}", holds, seen, HOW_TENSORS_MOVE, (("code", _KEEPS_DEVICE),))
 
 
-def output(responses: Sequence[ResponseRecord], name: str, compare: str, value: str) -> Judgement:
-    """Judge an output by its preview: the first elements, as displays show them."""
-    previews = [tensor.preview for response in responses for tensor in response.tensors if tensor.name == name]
-    holds = bool(previews) and all((_bare(preview) == _bare(value)) == (compare == "==") for preview in previews)
-    errors = [response.error.message for response in responses if response.error is not None]
-    outputs = ", ".join(dict.fromkeys(tensor.name for response in responses for tensor in response.tensors))
-    shown = ", ".join(previews[:4]) or (f"an error, {errors[0].splitlines()[0]}" if errors else "no such output")
-    hint = "" if previews or errors or not outputs else f"The outputs are {outputs}."
-    return Judgement(f"output {name} {compare} {value}", holds, f"{name}: {shown}", hint)
+def _output(answers: Sequence[Answer], words: _Words, variables: Mapping[str, Any] | None) -> Judgement:
+    name, datatype, compare = words["name"], words["dtype"], words["op"]
+    values = [value_of(value, variables) for value in re.split(r"\s+then\s+", words["value"])]
+    holds, seen, hint, code = output(answers, name, datatype, compare, values)
+    claim = f"output {name}" + f" {datatype}" * bool(datatype) + f" {compare} {words['value']}"
+    return Judgement(claim, holds, seen, hint, (("code", code),))
 
 
-def _bare(preview: str) -> str:
-    return "".join(preview.split()).strip("[]")
+def _placed(judgement: Judgement, answers: Sequence[Answer], name: str, session: Session | None) -> Judgement:
+    """Return the judgement with the lines of the model that make the output."""
+    models = {answer.record.model for answer in answers}
+    found = [
+        f"{source.model}, line {number}: `{line}`"
+        for source in (() if session is None else session.sources)
+        if source.model in models
+        for number, line in lines_that_name(source.text, name)
+        if "Tensor(" in line
+    ]
+    return replace(judgement, steps=(("where", "\n".join(found[-3:])), *judgement.steps))
+
+
+def _value(variables: Mapping[str, Any] | None, words: _Words) -> Judgement:
+    """Judge an expression of the notebook's variables."""
+    expression, compare = words["expression"], words["op"]
+    claim = f"value {expression} {compare} {words['value']}"
+    if variables is None:
+        raise BLSError(f"claim {claim!r}: needs the variables of a notebook; in a script: assert {claim[6:]}")
+    got, wanted = value_of(expression, variables), value_of(words["value"], variables)
+    holds = repr(got) == repr(wanted) or bool(np.array_equal(got, wanted))
+    hint = f"{expression} is {first_line(repr(got), 80)}, expected {first_line(repr(wanted), 80)}."
+    return Judgement(claim, holds == (compare == "=="), first_line(repr(got), 80), hint)
 
 
 def judgement_document(judgement: Judgement) -> Document:
-    """Show whether a claim holds and the observation; the hint has its own line."""
+    """Show whether a claim holds, the observation and the hint; HTML folds each step to the repair."""
     kind = "done" if judgement.holds else "error"
-    return message_document(MessageRecord(f"{judgement.claim}: {judgement.seen}", kind, judgement.hint))
+    top = message_document(MessageRecord(f"{judgement.claim}: {judgement.seen}", kind, judgement.hint))
+    steps: list[Block] = []
+    for number, (label, text) in enumerate(judgement.steps, 1):
+        words = Words(parts.quiet(parts.coded(text)), "message-more", indent="  ")
+        in_text = Words(f"{label}: {text}", indent="  ", hang="    ")
+        steps.append(Forms([in_text], [Fold(f"Hint {number}: {label}", [words])]))
+    return Document([*top.blocks, *steps], styles=top.styles)

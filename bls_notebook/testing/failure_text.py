@@ -52,24 +52,25 @@ def unlike(
     out = []
     for name, value in expected.items():
         array = arrays.get(name)
-        wanted = _as_array(value, array)
+        wanted = as_array(value, array)
         if array is None:
             none = compared(Tensor(name, wanted), None, name)
             out.append(replace(none, reason=f"missing; the tensors are: {', '.join(arrays) or 'none'}"))
         elif wanted.dtype != array.dtype and not isinstance(value, np.ndarray):
-            if not _equal(wanted, array, rtol, atol):
+            if not equal(wanted, array, rtol, atol):
                 same = compared(Tensor(name, array), Tensor(name, array), name)
                 reason = f"{_few(wanted)} is no {array.dtype}; got {_few(array)}"
                 out.append(replace(same, reason=reason))
         elif wanted.dtype != array.dtype:
             both = compared(Tensor(name, wanted), Tensor(name, array), name)
             out.append(replace(both, reason=f"data types differ: {wanted.dtype} and {array.dtype}"))
-        elif not _equal(wanted, array, rtol, atol):
+        elif not equal(wanted, array, rtol, atol):
             out.append(compared(Tensor(name, wanted), Tensor(name, array), name))
     return out
 
 
-def _as_array(value: Any, like: _Array | None) -> _Array:
+def as_array(value: Any, like: _Array | None) -> _Array:
+    """Return a value as an array: of the type of the array `like`, if that type can represent it; text as bytes."""
     if isinstance(value, np.ndarray):
         out = value
     elif like is not None and like.dtype.kind != "O":
@@ -89,7 +90,8 @@ def _as_array(value: Any, like: _Array | None) -> _Array:
     return out
 
 
-def _equal(wanted: _Array, array: _Array, rtol: float, atol: float) -> bool:
+def equal(wanted: _Array, array: _Array, rtol: float, atol: float) -> bool:
+    """Return whether shapes and values are equal; the tolerances are for numbers, and NaN equals NaN."""
     if wanted.shape != array.shape:
         return False
     if wanted.dtype.kind not in ("iuf" if rtol or atol else "f"):
