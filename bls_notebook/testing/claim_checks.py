@@ -91,6 +91,9 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
             "wall": session.wall,
         }[name]
         hint = HOW_TENSORS_MOVE if name == "moved" else ""
+        if name == "requests":
+            fewer = value > int(words["n"]) or words["op"] == "<"
+            hint = f"There should be {'fewer' if fewer else 'more'} requests{f' to {model}' * bool(model)}."
         if name == "took" and words["op"] in (">", ">="):
             hint = f"The shortest execution took {duration(value / 1e9)}: it does not wait or work as long as expected."
         of = f" of {model}" if model else ""
