@@ -518,6 +518,8 @@ def _output(answers: Sequence[Answer], words: _Words, variables: Mapping[str, An
 def _placed(judgement: Judgement, answers: Sequence[Answer], name: str, session: Session | None) -> Judgement:
     """Return the judgement with the lines of the model that make the output."""
     models = {answer.record.model for answer in answers}
+    if any(answer.record.error is not None for answer in answers):
+        return judgement
     found = [
         f"{source.model}, line {number}: `{line}`"
         for source in (() if session is None else session.sources)

@@ -85,8 +85,8 @@ def output(answers: Sequence[Answer], name: str, datatype: str, compare: str, ex
     for number, answer in enumerate(answers, 1):
         which = f" {number}" if len(answers) > 1 else ""
         if answer.record.error is not None:
-            error = first_line(answer.record.error.message)
-            return False, f"{name}: an error, {error}", f"Request{which} failed.", ""
+            error = first_line(answer.record.error.message.rpartition("message: ")[2])
+            return False, f"request{which} failed", f"The model answered with an error: {error}", ""
         outputs = [tensor.name for tensor in answer.record.tensors]
         if name not in outputs:
             hint = f"Response{which} has no {name}. Its outputs are {', '.join(outputs) or 'none'}."

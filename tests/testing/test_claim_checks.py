@@ -88,7 +88,7 @@ def test_a_claim_that_holds_says_what_was_seen_and_has_no_hint(recorded: Any, cl
         (ALL["leak"](), "nothing_left", "", "To free it: "),
         (ALL["leak"](), "peak < 1 kB", "a peak of", "Alive at that moment: "),
         (answers(), "output LABEL == 3", "LABEL: no such output", "Its outputs are DIGIT."),
-        (FAILED, "output DIGIT == 3", "DIGIT: an error, blank", ""),
+        (FAILED, "output DIGIT == 3", "request failed", "The model answered with an error: blank"),
         (answers(), "device == gpu:0", "DIGIT on cpu", "preferred_memory"),
         (FAILED, "device == cpu", "no output tensors", "preferred_memory"),
         (FAILED, "errors == 0", "errors: 1", "blank"),
