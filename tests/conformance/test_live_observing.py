@@ -169,7 +169,7 @@ def changes(here: bls.ModelRepository, real: TritonServer) -> tuple[Samples, Sam
 
     def work_there() -> None:
         workload(there)
-        deadline = time.monotonic() + 10  # the server looks after its cache's metrics now and then
+        deadline = time.monotonic() + 60  # the server looks after its cache's metrics now and then
         while "nv_cache_num_lookups 4" not in read() and time.monotonic() < deadline:
             time.sleep(0.01)
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,14 +35,15 @@ def test_the_switch_interval_is_put_back_and_the_probe_ends(error: type[BaseExce
     assert not probes()
 
 
-def test_the_lock_is_held_by_python_and_not_by_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Asking for the lock takes so long that nothing else can.
-    monkeypatch.setattr(gil, "_SWITCH", 0.1)
-    monkeypatch.setattr(gil, "_LATE_NS", 80_000_000)
-    monkeypatch.setattr(gil, "_SAMPLES", 4)
-    monkeypatch.setattr(gil, "_LONGEST", 10.0)
-    assert gil_share_of(lambda: sum(i * i for i in range(1_000_000))) > 0.5
-    assert gil_share_of(lambda: threading.Event().wait(0.01)) < 0.5
+@pytest.mark.parametrize(("late", "waited", "share"), [(20, 0, 1.0), (1, 0, 0.0), (20, 15, 0.0), (40, 20, 1.0)])
+def test_who_gets_the_lock_late_without_a_wait_for_a_processor_waited_for_the_lock(
+    monkeypatch: pytest.MonkeyPatch, late: int, waited: int, share: float
+) -> None:
+    times, waits = itertools.count(0, late * 1_000_000), itertools.count(0, waited * 1_000_000)
+    clock = SimpleNamespace(perf_counter_ns=lambda: next(times), perf_counter=lambda: 0.0)  # until there are samples
+    monkeypatch.setattr(gil, "time", clock)
+    monkeypatch.setattr(gil, "_schedstat", lambda file: (0, next(waits)))
+    assert gil_share_of(lambda: time.sleep(0.001)) == share
 
 
 def test_a_run_without_samples_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,7 +145,7 @@ CALLERS = {
     async def one(self, x):
         first, second = (asyncio.ensure_future(call(name, x).async_exec()) for name in ("twice", "other"))
         await second
-        await asyncio.wait([first], timeout=0.008)
+        await asyncio.wait([first], timeout=0.2)
         return out(value(await (first if first.done() else second)))
 """,
     "two": """
