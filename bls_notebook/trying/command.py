@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 
 import bls_notebook as bls
 from bls_notebook.commands import Command, key_and_value, names, print_record, seconds
+
+from .records import Tried
+
+# Remedies name notebook commands; these are the words for a shell.
+_IN_SHELL = [
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"`[^`]*` has no time limit; or try again", "try again"),
+        (r"`%tritonrepo (?:re)?load [^`]*`", "try again"),
+        (r"`%pip ", "`python -m pip "),
+        (r"`%env ", "`export "),
+        (r"`%%tritonmodel ([^`]*)`", r"`\1/1/model.py`"),
+        (r"`import sys; sys\.path\.insert\(0, ([^`]*)\)`", r"`export PYTHONPATH=\1`"),
+        (r"`!", "`"),
+    )
+]
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +38,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--fill", type=key_and_value, action="append", default=[], metavar="KEY=VALUE", help="fill a template"
     )
     parser.add_argument("--load-timeout", type=seconds, default=60.0, metavar="TIME", help="of each model, such as 60s")
+    parser.add_argument("--no-ask", action="store_true", help="do not send each real model one generated request")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
@@ -27,11 +47,25 @@ def _run(arguments: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr):  # keeps the models' output out of the report
         repository, report = bls.try_repository(
             arguments.folder, fill=dict(arguments.fill), real=real,
-            load_timeout=arguments.load_timeout, tell=print,
+            load_timeout=arguments.load_timeout, ask=not arguments.no_ask, tell=print,
         )  # fmt: skip
         repository.close()
-    print_record(report, arguments.json)
+    print_record(in_shell(report, arguments.folder), arguments.json)
     return int(any(model.kind == "absent" or model.broken for model in report.models) or bool(report.left))
+
+
+def in_shell(report: Tried, folder: str) -> Tried:
+    """Return a report whose remedies suit a shell; example requests follow the lines that open the repository."""
+
+    def words(text: str) -> str:
+        for pattern, replacement in _IN_SHELL:
+            text = pattern.sub(replacement, text)
+        return text
+
+    opens = "%load_ext bls_notebook", f"%tritonrepo try {shlex.quote(folder)}"
+    models = tuple(replace(model, why=words(model.why), remedy=words(model.remedy)) for model in report.models)
+    requests = tuple("\n".join(filter(None, (*opens, line))) for line in report.requests[:1]) + report.requests[1:]
+    return replace(report, models=models, notes=tuple(map(words, report.notes)), requests=requests)
 
 
 TRY = Command("load any model repository, with stubs for what is missing here; fails if it is broken", _arguments, _run)

@@ -22,12 +22,18 @@ def tried_document(tried: Tried) -> doc.Document:
 
 
 def _blocks(tried: Tried) -> Iterator[doc.Block]:
+    answered = sum(m.asked and not m.problem for m in tried.models)
     by_kind = {kind: [m for m in tried.models if m.kind == kind] for kind in _KINDS}
     counts = [
         f"{len(by_kind['real'])} real",
         *([count(len(by_kind["stub"]), "stub")] if by_kind["stub"] else []),
         *([f"{len(by_kind['absent'])} not loaded"] if by_kind["absent"] else []),
         *([f"{broken} broken"] if (broken := sum(m.broken for m in tried.models)) else []),
+        *(
+            [f"{answered} of {asked} answered a generated request"]
+            if (asked := sum(m.asked for m in tried.models))
+            else []
+        ),
     ]
     facts = parts.dots(count(len(tried.models), "model"), *counts, parts.time(tried.seconds))
     yield doc.Line([parts.name(tried.folder), parts.quiet(facts)], mark="!" if by_kind["absent"] or broken else "✓")
@@ -36,7 +42,7 @@ def _blocks(tried: Tried) -> Iterator[doc.Block]:
         line = f"`%tritonrepo load {' '.join(tried.left[:3])}{' ...' * (len(tried.left) > 3)}`"
         yield doc.Warnings([f"{words}; the loaded models stay loaded. To continue: {line}"])
     real = by_kind["real"]
-    plain = [m for m in real if not m.why] if len(real) > _FOLDED and len(real) < len(tried.models) else []
+    plain = [m for m in real if not _comments(m)] if len(real) > _FOLDED and len(real) < len(tried.models) else []
     shown = [m for kind in _KINDS for m in by_kind[kind] if m not in plain]
     if shown:
         yield _table(shown)
@@ -64,13 +70,19 @@ def _rows(model: TriedModel) -> Iterator[doc.Row]:
     if model.broken:
         said, cls = f"broken, {said}", "unavailable"
     kind = doc.Piece(said, tag("b", said, cls=cls))
-    why = parts.coded(model.why).html
+    comments = "; ".join(_comments(model))
     remedy = tag("div", "→ ", parts.coded(model.remedy).html, cls="tried-remedy") if model.remedy else ""
-    last = doc.Piece(model.why, join(why, remedy), cls="wrap")
+    last = doc.Piece(comments, join(parts.coded(comments).html, remedy), cls="wrap")
     start = [parts.name(model.name), parts.quiet(model.backend), kind]
     yield doc.Row([*start, parts.time(model.seconds), last])
     if model.remedy:
         yield doc.Row(["", "", f"→ {model.remedy}"], only="text")
+
+
+def _comments(model: TriedModel) -> list[str]:
+    """Return why a model is not real or was changed, and what a generated request showed."""
+    problem = f"a generated request failed: {model.problem}" if model.problem else ""
+    return [text for text in (model.why, problem, *(f"warning: {text}" for text in model.warnings)) if text]
 
 
 def _requests(tried: Tried) -> Iterator[doc.Block]:
@@ -78,7 +90,8 @@ def _requests(tried: Tried) -> Iterator[doc.Block]:
         return
     first, others = tried.requests[:_REQUESTS], tried.requests[_REQUESTS:]
     models = "the model that no other calls" if len(tried.requests) == 1 else "the models that no others call"
-    yield doc.Words(f"next, send a request to {models}:", gap=True)
+    place = ", in a notebook" if first[0].startswith("%load_ext") else ""
+    yield doc.Words(f"next{place}, send a request to {models}:", gap=True)
     yield parts.pasted("\n".join(first))
     if others:
         rest = [parts.pasted("\n".join(others))]

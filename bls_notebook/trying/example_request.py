@@ -1,13 +1,23 @@
-"""Example requests: a `%bls` line for each entry model, with plausible values for its inputs."""
+"""Example requests with plausible values for a model's inputs: as a `%bls` line, and sent to the model."""
 
 from __future__ import annotations
 
 import base64
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import replace
 from math import prod
+from typing import Any
 
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import Host
+from bls_notebook.pb_utils import TRITONSERVER_REQUEST_FLAG_SEQUENCE_END as END
+from bls_notebook.pb_utils import TRITONSERVER_REQUEST_FLAG_SEQUENCE_START as START
+from bls_notebook.progress import progress
+from bls_notebook.records.raw_events import went_through
 from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
+from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.call_order import entries, reached
 from bls_notebook.repository.repository import ModelRepository
 
@@ -46,18 +56,22 @@ def takes_files(sources: Sequence[str]) -> bool:
     return any(map(_DECODES_FILE.search, sources)) and not any(map(_DECODES_TEXT.search, sources))
 
 
-def request_line(record: ModelRecord, sequence: bool = False, other: str = "", files: bool = False) -> str:
-    """Return a line of ``%bls`` that fits a model's configuration.
+def example_inputs(record: ModelRecord, callee: str = "", files: bool = False) -> dict[str, str]:
+    """Return a Python expression for each input that a request needs.
 
-    `other` is a value for inputs that name a callee; `files`: images are the bytes of files.
+    `callee` is a value for inputs that name one; `files`: images are the bytes of files.
     """
     sounds = any(_AUDIO.search(spec.name) and -1 in spec.dims for spec in record.inputs)
-    inputs = [
-        f"{spec.name}={_value(spec, record.max_batch_size > 0, sounds, other, files)}"
+    return {
+        spec.name: _value(spec, record.max_batch_size > 0, sounds, callee, files)
         for spec in record.inputs
         if not spec.optional
-    ]
-    words = ["%bls", record.name, *inputs]
+    }
+
+
+def request_line(record: ModelRecord, inputs: Mapping[str, str], sequence: bool = False) -> str:
+    """Return a line of ``%bls`` with these inputs."""
+    words = ["%bls", record.name, *(f"{name}={value}" for name, value in inputs.items())]
     if record.decoupled:
         words.append("--stream")
     if sequence:
@@ -115,22 +129,65 @@ def _nested(value: str, shape: Sequence[int]) -> str:
     return out
 
 
-def example_requests(
-    repository: ModelRepository, plans: Mapping[str, ModelPlan], reports: Sequence[TriedModel]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the models that no other calls, real ones first, and a line of ``%bls`` for each."""
-    calls = {name: plan.calls for name, plan in plans.items()}
-    kinds = {report.name: report.kind for report in reports}
-    names = [name for name in entries(calls) if kinds.get(name, "absent") != "absent"]
-    names.sort(key=lambda name: kinds[name] != "real")
-    ready = [record for record in repository.index() if record.state == "READY"]
-    lines = []
-    for name in names:
-        record = repository.record(name)
-        sources = [source for model in {name, *reached(name, calls)} & plans.keys() for source in plans[model].sources]
-        callee = _likely_callee(record, ready)
-        lines.append(request_line(record, _in_sequences(repository, name), callee, takes_files(sources)))
-    return tuple(names), tuple(lines)
+class ExampleRequests:
+    """Example requests to the loaded models of a repository."""
+
+    def __init__(self, host: Host, plans: Mapping[str, ModelPlan]) -> None:
+        self._host, self._repository, self._plans = host, host.repository, plans
+        self._calls = {name: plan.calls for name, plan in plans.items()}
+
+    def lines(self, reports: Sequence[TriedModel]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the models that no other calls, real ones first, and a line of ``%bls`` for each."""
+        kinds = {report.name: report.kind for report in reports}
+        names = [name for name in entries(self._calls) if kinds.get(name, "absent") != "absent"]
+        names.sort(key=lambda name: kinds[name] != "real")
+        lines = [
+            request_line(self._repository.record(name), self._inputs(name), _in_sequences(self._repository, name))
+            for name in names
+        ]
+        return tuple(names), tuple(lines)
+
+    def answered(self, reports: Sequence[TriedModel], seconds: float) -> list[TriedModel]:
+        """Send each real model one request; return the reports with errors and warnings. Ctrl-C ends it early."""
+        out = list(reports)
+        real = [place for place, report in enumerate(out) if report.kind == "real"]
+        try:
+            with progress("sending generated requests", len(real), "model") as shown:
+                for place in real:
+                    out[place] = self._answered(out[place], seconds)
+                    shown.step()
+        except KeyboardInterrupt:
+            pass  # the reports say which models were asked
+        return out
+
+    def _answered(self, report: TriedModel, seconds: float) -> TriedModel:
+        name = report.name
+        options: dict[str, Any] = {}
+        if _in_sequences(self._repository, name):
+            options = {"correlation_id": 1, "flags": START | END}
+        record = self._repository.record(name)
+        try:
+            inputs = {name: eval(text, {}) for name, text in self._inputs(name).items()}  # our own literals
+            sent = self._host.send(self._host.request(name, inputs, **options), stream=record.decoupled)
+        except BLSError as error:
+            return replace(report, asked=True, problem=first_line(str(error)))
+        try:
+            answer = sent.result(seconds)
+        except FutureTimeoutError:
+            return replace(report, asked=True, problem=f"no answer within {seconds:g} s")
+        finally:
+            sent.cancel()  # no effect if it is answered
+        responses = answer if record.decoupled else [answer]
+        errors = [first_line(r.error.message(), 400) for r in responses if r.error is not None]
+        warnings = dict.fromkeys(w for r in responses for w in r.warnings if w != went_through(r.stubs))
+        return replace(report, asked=True, problem="".join(errors[:1]), warnings=tuple(warnings))
+
+    def _inputs(self, name: str) -> dict[str, str]:
+        record = self._repository.record(name)
+        ready = [record for record in self._repository.index() if record.state == "READY"]
+        models = {name, *reached(name, self._calls)} & self._plans.keys()
+        files = takes_files([source for model in models for source in self._plans[model].sources])
+        return example_inputs(record, _likely_callee(record, ready), files)
 
 
 def _in_sequences(repository: ModelRepository, name: str) -> bool:

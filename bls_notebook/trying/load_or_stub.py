@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -121,8 +121,11 @@ class ModelLoader:
         """Reports of the models so far, by name."""
         return tuple(self._reports[name] for name in sorted(self._reports))
 
-    def load_all(self) -> tuple[str, ...]:
-        """Load or stub every model; return the models that were not tried because of Ctrl-C."""
+    def load_all(self, then: Callable[[Sequence[TriedModel]], Iterable[TriedModel]]) -> tuple[str, ...]:
+        """Load or stub every model; return the models that were not tried because of Ctrl-C.
+
+        Without Ctrl-C, `then` gets the reports and returns new ones, under the same conditions for the network.
+        """
         self._simulate_missing_gpus()
         left = in_order({name: plan.calls for name, plan in self.plans.items()})
         fetches = any(plan.uses_hub and plan.may_run for plan in self.plans.values())
@@ -136,6 +139,8 @@ class ModelLoader:
                         shown.step()
             except KeyboardInterrupt:
                 log.debug("interrupted: %d models were not tried", len(left))
+            else:
+                self._reports |= {report.name: report for report in then(self.reports)}
         self._report_missing()
         return tuple(left)
 

@@ -16,7 +16,7 @@ from bls_notebook.repository.source.discovery import repository_folder
 from bls_notebook.repository.source.layout import shown_path
 from bls_notebook.repository.substitution.made_up_responses import VALUES, Stub, Values
 
-from .example_request import example_requests
+from .example_request import ExampleRequests
 from .load_or_stub import ModelLoader
 from .model_preparation import model_folders
 from .records import Tried
@@ -48,6 +48,7 @@ def try_repository(
     recorded: Mapping[str, Mapping[str, Any]] | None = None,
     real: Collection[str] | None = None,
     load_timeout: float = 60.0,
+    ask: bool = True,
     tell: Callable[[str], None] | None = None,
 ) -> Trial:
     """Load the models of a repository; stubs replace models that cannot load.
@@ -73,7 +74,9 @@ def try_repository(
     real : collection of str, optional
         Run and import only the code of these models; all others are stubs.
     load_timeout : float
-        Time limit (s) for loading a model, after which a stub replaces it.
+        Time limit (s) for loading a model, after which a stub replaces it, and for its answer to a generated request.
+    ask : bool
+        Send each real model one generated request, and report errors and the runtime's warnings.
     tell : callable, optional
         Called with a line that names the models whose code will run, before it runs; default: log the line.
 
@@ -106,8 +109,9 @@ def try_repository(
             project=project if project.is_dir() else path,
         )  # fmt: skip
         _announce(tell, path, [name for name, plan in loader.plans.items() if plan.runs_code])
-        left = loader.load_all()
-        entries, requests = example_requests(repository, loader.plans, loader.reports)
+        examples = ExampleRequests(Host(repository), loader.plans)
+        left = loader.load_all(lambda reports: examples.answered(reports, load_timeout) if ask else ())
+        entries, requests = examples.lines(loader.reports)
         report = Tried(
             shown_path(path), loader.reports, entries, requests, (*notes, *loader.notes), left,
             perf_counter() - began,

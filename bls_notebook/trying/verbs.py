@@ -41,6 +41,7 @@ def _try(notebook: Notebook, arguments: argparse.Namespace) -> Tried:
             recorded=dict(_recorded(notebook)) if values == "recorded" else None,
             real=None if real is None else [name for name in real if name != "none"],
             load_timeout=arguments.load_timeout,
+            ask=not arguments.no_ask,
             tell=lambda text: notebook.say(text, "info"),
         )
         bls.set_current_repository(repository)
@@ -76,3 +77,4 @@ _add(
     "--load-timeout", type=seconds, default=60.0, metavar="TIME",
     help="time limit for loading a model, after which a stub replaces it (default: 60s)",
 )  # fmt: skip
+_add("--no-ask", action="store_true", help="do not send each real model one generated request")

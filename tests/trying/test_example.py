@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
-from bls_notebook.trying.example_request import request_line, takes_files
+from bls_notebook.trying.example_request import example_inputs, request_line, takes_files
+
+
+def line_of(record: ModelRecord, sequence: bool = False, callee: str = "", files: bool = False) -> str:
+    return request_line(record, example_inputs(record, callee, files), sequence)
 
 
 @pytest.mark.parametrize(
@@ -28,12 +32,12 @@ from bls_notebook.trying.example_request import request_line, takes_files
 )  # fmt: skip
 def test_values_are_what_inputs_may_well_take(inputs: Any, batch: int, expected: str) -> None:
     specs = tuple(TensorSpecRecord(*each) for each in inputs)
-    assert request_line(ModelRecord("m", inputs=specs, max_batch_size=batch)) == f"%bls m {expected}"
+    assert line_of(ModelRecord("m", inputs=specs, max_batch_size=batch)) == f"%bls m {expected}"
 
 
 def test_a_picture_in_text_is_one() -> None:
     image = pytest.importorskip("PIL.Image")
-    line = request_line(ModelRecord("m", inputs=(TensorSpecRecord("INPUT_IMAGE", "BYTES", (1,)),)))
+    line = line_of(ModelRecord("m", inputs=(TensorSpecRecord("INPUT_IMAGE", "BYTES", (1,)),)))
     data = base64.b64decode(line.split("=", 1)[1].strip("'"))
     import io
 
@@ -42,7 +46,7 @@ def test_a_picture_in_text_is_one() -> None:
 
 def test_optional_ones_are_left_out_and_streams_and_sequences_asked_for() -> None:
     specs = (TensorSpecRecord("A", "FP32", (1,)), TensorSpecRecord("B", "FP32", (1,), True))
-    assert request_line(ModelRecord("m", inputs=specs, decoupled=True), True) == (
+    assert line_of(ModelRecord("m", inputs=specs, decoupled=True), True) == (
         "%bls m A=0.5 --stream --sequence 1:start,end"
     )
 
@@ -51,8 +55,8 @@ def test_a_picture_is_a_file_where_the_code_opens_one() -> None:
     assert takes_files(["Image.open(io.BytesIO(data))"])
     assert not takes_files(["cv2.imdecode(base64.b64decode(data))"])
     specs = (TensorSpecRecord("IMAGE", "BYTES", (1,)), TensorSpecRecord("CAPTION", "BYTES", (1,)))
-    line = request_line(ModelRecord("m", inputs=specs), files=True)
+    line = line_of(ModelRecord("m", inputs=specs), files=True)
     assert r"IMAGE=b'\x89PNG\r\n" in line
     assert "CAPTION='It was" in line
     spec = TensorSpecRecord("RAW", "UINT8", (-1,))
-    assert "RAW=[[137, 80, 78" in request_line(ModelRecord("m", inputs=(spec,), max_batch_size=4), files=True)
+    assert "RAW=[[137, 80, 78" in line_of(ModelRecord("m", inputs=(spec,), max_batch_size=4), files=True)

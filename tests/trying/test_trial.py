@@ -15,6 +15,7 @@ from bls_notebook.display import render
 from bls_notebook.profiling.analysis.call_graph import call_graph
 from bls_notebook.profiling.session_report import call_graph_mermaid, call_graph_text
 from bls_notebook.profiling.timeline.lanes import lay_out
+from bls_notebook.trying.example_request import ExampleRequests
 from tests.repository.models import HEAD
 from tests.trying.conftest import DOUBLES, IN, IO, calling, put
 
@@ -51,6 +52,44 @@ def test_what_cannot_load_is_a_stub_and_every_answer_says_so(trying: Any, tmp_pa
     assert rows[""].requests[0].startswith("%bls pipeline IN=")
     assert "Python code of 2 models" in told[0]
     assert "pipeline" in told[0]
+
+
+def test_each_real_model_gets_one_generated_request(trying: Any, tmp_path: Path) -> None:
+    put(tmp_path, "double", PYTHON, {"1/model.py": DOUBLES})
+    put(tmp_path, "short", PYTHON, {"1/model.py": DOUBLES.replace("return ", "return 2 * ")})  # two responses
+    put(tmp_path, "engine", f'platform: "tensorrt_plan" {IO}')
+    _, rows = trying()
+    assert {n: row.asked for n, row in rows.items() if n} == {"double": True, "short": True, "engine": False}
+    assert (rows["double"].problem, rows["double"].warnings) == ("", ())
+    assert "Number of InferenceResponse objects do not match" in rows["short"].problem
+    _, rows = trying(ask=False)
+    assert not any(row.asked for name, row in rows.items() if name)
+
+
+def test_a_model_that_does_not_answer_is_cancelled(
+    trying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = (
+        "import time\n        first, self.asked = not hasattr(self, 'asked'), True\n"
+        "        while first: time.sleep(0.01)\n        return "
+    )
+    put(tmp_path, "endless", PYTHON, {"1/model.py": DOUBLES.replace("return ", waits)})
+    answered = ExampleRequests.answered
+    monkeypatch.setattr(ExampleRequests, "answered", lambda self, reports, seconds: answered(self, reports, 0.01))
+    repository, rows = trying()
+    assert rows["endless"].problem == "no answer within 0.01 s"
+    assert repository.infer("endless", ONES).error is None  # the first execute was stopped
+
+
+def test_remedies_suit_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(tmp_path, "needs", PYTHON, {"1/model.py": "import os; os.environ['NO_SUCH_KEY']"})
+    put(tmp_path, "slow", PYTHON, {"1/model.py": "import time; time.sleep(100)"})
+    assert main(["try", str(tmp_path), "--load-timeout", "200ms", "--no-ask"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "`export NO_SUCH_KEY=VALUE`, then try again" in out
+    assert "try again with `--load-timeout 60s`" in out
+    assert f"%load_ext bls_notebook %tritonrepo try {tmp_path} %bls" in out
+    assert "%tritonrepo reload" not in out
 
 
 def test_an_error_after_a_stub_says_so_too(trying: Any, tmp_path: Path) -> None:
