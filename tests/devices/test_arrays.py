@@ -10,10 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-import bls_notebook as bls
 from tests.devices.conftest import Kit
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
@@ -279,41 +276,3 @@ def test_iteration_length_and_pickling(gpu: Kit) -> None:
         len(x.sum())
     with pytest.raises(TypeError):
         iter(x.sum()).__next__()
-
-
-STEPS = ["+", "*", "T", "sum", "slice", "flat", "neg", "where", "cat", "int", "max"]
-
-
-@given(steps=st.lists(st.sampled_from(STEPS), max_size=8), rows=st.integers(1, 4), columns=st.integers(1, 4))
-def test_any_chain_of_steps_gives_what_numpy_gives(steps: list[str], rows: int, columns: int) -> None:
-    bls.simulate_gpus(2, 64 << 20, even_with_cuda=True)
-    try:
-        here: Any = np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)
-        there: Any = bls.cupy().asarray(here)
-        for step in steps:
-            here, there = _step(step, here, np), _step(step, there, bls.cupy())
-            if step in ("T", "sum", "slice", "neg", "where", "cat", "max"):
-                here, there = _step(step, here, np), _step(step, there, np)  # NumPy's own name for it
-            if getattr(here, "ndim", 0) == 0:
-                break
-        same(there, here)
-    finally:
-        bls.simulate_gpus(0)
-
-
-def _step(step: str, x: Any, xp: Any) -> Any:
-    if getattr(x, "ndim", 0) == 0:
-        return x
-    return {
-        "+": lambda: x + x,
-        "*": lambda: 2 * x,
-        "T": lambda: xp.transpose(x),
-        "sum": lambda: xp.sum(x, axis=0),
-        "slice": lambda: x[:1],
-        "flat": lambda: x.reshape(-1),
-        "neg": lambda: xp.negative(x),
-        "where": lambda: xp.where(x > 1, x, 1),
-        "cat": lambda: xp.concatenate([x, x]),
-        "int": lambda: x.astype(np.int64),
-        "max": lambda: xp.maximum(x, 1),
-    }[step]()

@@ -15,9 +15,9 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import allocation_log
-from bls_notebook.devices.registry import device_of
 from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.pb_utils import InferenceRequest, Tensor
+from tests.devices.book import Book
 from tests.devices.conftest import Kit, pointer
 from tests.devices.models import KEEP, cupy_model, define
 from tests.engine.isolated import MOVES_REQUESTS
@@ -148,35 +148,20 @@ def execute(self, requests):
 """)
 
 
-class Watcher(allocation_log.AllocationRecorder):
-    """Counts what the engine copies and moves."""
-
-    def __init__(self) -> None:
-        super().__init__(1 << 30, list)
-        self.copies: list[str] = []
-        self.transfers: list[tuple[str, str]] = []
-
-    def moved(self, how: str, source: Any, result: Any, ns: int = 0) -> None:
-        devices = device_of(source).name, device_of(result).name
-        if how == "copy":
-            self.copies.append(devices[0])
-        else:
-            self.transfers.append(devices)
-
-
 def test_a_hop_from_model_to_model_copies_nothing(
     gpu: Kit, repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     define(repo, "keep", KEEP)
     define(repo, "chain", CHAIN)
-    watcher = Watcher()
-    monkeypatch.setattr(allocation_log, "recording", watcher)
+    book = Book()
+    monkeypatch.setattr(allocation_log, "recording", book)
     response = repo.infer("chain", {"IN": [0]})
     assert response.error is None
     assert gpu.cupy.from_dlpack(response["OUT"]).get().tolist() == list(range(1000))
     # Where the request seems held, its input is copied; the outputs of both models move on every Python.
-    assert watcher.copies == ([] if MOVES_REQUESTS else ["gpu:0"])
-    assert {pair for pair in watcher.transfers if pair != ("gpu:0", "cpu")} == set()
+    assert [event for event in book.events if event[:3] != ("transfer", "gpu:0", "cpu")] == (
+        [] if MOVES_REQUESTS else [("copy", "gpu:0", 4000)]
+    )
 
 
 def test_nothing_is_left_behind(gpu: Kit, repo: bls.ModelRepository) -> None:

@@ -104,7 +104,7 @@ def test_threads_that_take_and_free_leave_nothing(simulated: Kit) -> None:
 def test_what_is_counted_is_what_is_alive_at_every_step(simulated: Kit) -> None:
     chance = random.Random(4)
     alive: list[Any] = []
-    for _ in range(2000):
+    for _ in range(600):
         step = chance.random()
         try:
             if step < 0.4 or not alive:

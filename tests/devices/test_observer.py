@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,56 +10,18 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import allocation_log
-from bls_notebook.devices.registry import device_of
+from tests.devices.book import Book
 from tests.devices.conftest import Kit
 from tests.devices.models import CUPY_DOUBLE, KEEP, define
 
 
-class Book(allocation_log.AllocationRecorder):
-    """Keeps allocations and moves in plain lists."""
-
-    def __init__(self) -> None:
-        super().__init__(1 << 30, list)
-        self.alive: dict[int, tuple[str, int]] = {}
-        self.events: list[tuple[Any, ...]] = []
-
-    def allocated(self, device: str, number: int, size: int) -> None:
-        assert number < 0
-        assert number not in self.alive
-        self.alive[number] = (device, size)
-
-    def freed(self, device: str, number: int, size: int) -> None:
-        assert self.alive.pop(number, (device, size)) == (device, size)
-
-    def paired(self, before: Any, after: Any) -> None:
-        """The copies were recorded when they were made."""
-
-    def moved(self, how: str, source: Any, result: Any, ns: int = 0) -> None:
-        assert ns >= 0
-        assert source.nbytes == result.nbytes
-        devices = device_of(source).name, device_of(result).name
-        if how == "copy":
-            assert devices[0] == devices[1]
-            devices = devices[:1]  # type: ignore[assignment]
-        self.events.append((how, *devices, result.nbytes))
-
-
 @pytest.fixture
-def book(gpu: Kit, monkeypatch: pytest.MonkeyPatch) -> Iterator[Book]:
-    book = Book()
-    monkeypatch.setattr(allocation_log, "recording", book)
-    return book  # type: ignore[return-value]
+def book(monkeypatch: pytest.MonkeyPatch) -> Book:
+    monkeypatch.setattr(allocation_log, "recording", Book())
+    return allocation_log.recording  # type: ignore[return-value]
 
 
-@pytest.fixture
-def simulated_book(simulated: Kit, monkeypatch: pytest.MonkeyPatch) -> Book:
-    book = Book()
-    monkeypatch.setattr(allocation_log, "recording", book)
-    return book
-
-
-def test_what_is_alive(simulated: Kit, simulated_book: Book) -> None:
-    book = simulated_book
+def test_what_is_alive(simulated: Kit, book: Book) -> None:
     x = simulated.cupy.zeros(100, np.uint8)
     y = x[5:]
     z = x + y[0]
@@ -121,11 +82,11 @@ def test_from_gpu_to_gpu(two: Kit, repo: bls.ModelRepository, book: Book) -> Non
     assert book.events == [("copy", "gpu:1", 4000), ("transfer", "gpu:1", "gpu:0", 4000)]
 
 
-def test_a_models_own_transfers_are_told_on_a_simulated_gpu(simulated: Kit, simulated_book: Book) -> None:
+def test_a_models_own_transfers_are_told_on_a_simulated_gpu(simulated: Kit, book: Book) -> None:
     x = simulated.cupy.asarray(np.zeros(10, np.uint8))
     x.get()
     x.set(np.ones(10, np.uint8))
     x[:] = np.ones(10, np.uint8)
     simulated.cupy.asnumpy(x)
     there, back = ("transfer", "cpu", "gpu:0", 10), ("transfer", "gpu:0", "cpu", 10)
-    assert simulated_book.events == [there, back, there, there, back]
+    assert book.events == [there, back, there, there, back]

@@ -176,20 +176,6 @@ def test_memory_of_cuda_is_not_taken_for_simulated_memory(simulated: Kit) -> Non
         Tensor.from_dlpack("T", other)
 
 
-def test_torch_on_the_cpu(gpu: Kit) -> None:
-    torch = pytest.importorskip("torch")
-    x = torch.arange(6, dtype=torch.float32).reshape(2, 3)
-    for given in (x, torch.utils.dlpack.to_dlpack(x)):
-        tensor = Tensor.from_dlpack("T", given)
-        assert tensor.is_cpu()
-        assert tensor.as_numpy().ctypes.data == x.data_ptr()
-    assert torch.from_dlpack(Tensor("T", np.ones(3))).tolist() == [1, 1, 1]
-    bits = torch.tensor([1.5, 2.5], dtype=torch.bfloat16)
-    back = torch.from_dlpack(Tensor.from_dlpack("T", bits))
-    assert back.dtype is torch.bfloat16
-    assert back.data_ptr() == bits.data_ptr()
-
-
 def test_torch_refuses_simulated_memory_as_a_machine_without_cuda_does(simulated: Kit) -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():

@@ -118,26 +118,23 @@ def test_a_tensor_says_where_it_is(x: Any) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: torch.zeros(2, device="cuda"),
-        lambda: torch.zeros(2, device=0),
+        lambda: torch.zeros(2, device="cuda"), lambda: torch.zeros(2, device=0),
         lambda: torch.tensor([1, 2], device=torch.device("cuda")),
         lambda: torch.as_tensor(np.ones(2), device="cuda:0"),
         lambda: torch.from_numpy(np.ones(2)).cuda(non_blocking=True),
         lambda: torch.ones(2).to("cuda", torch.half, non_blocking=True),
         lambda: torch.ones(2).to(torch.zeros(1, device="cuda", dtype=torch.int64)),
-        lambda: torch.ones(2).pin_memory().to(device="cuda"),
-        lambda: torch.zeros_like(torch.ones(2), device="cuda"),
+        lambda: torch.ones(2).pin_memory().to(device="cuda"), lambda: torch.zeros_like(torch.ones(2), device="cuda"),
         lambda: torch.rand(2, device="cuda", generator=torch.Generator(device="cuda").manual_seed(1)),
         lambda: torch.linspace(0, 1, 3).cuda().to("cuda:1").to("cuda:0"),
-        lambda: torch.nn.Parameter(torch.ones(2)).cuda(),
-        lambda: torch.from_dlpack(torch.ones(2, device="cuda")),
+        lambda: torch.nn.Parameter(torch.ones(2)).cuda(), lambda: torch.from_dlpack(torch.ones(2, device="cuda")),
         lambda: torch.vmap(lambda a: a.sum())(torch.ones(2, 2, device="cuda")),
         lambda: torch.randn(4, 4, device="cuda").sort().values[:, 1],
         lambda: torch.nn.DataParallel(torch.nn.Linear(2, 2)).cuda()(torch.ones(1, 2, device="cuda")),
         lambda: torch.nn.LSTM(3, 2).cuda()(torch.ones(1, 1, 3, device="cuda"))[1][0],
         lambda: next(iter(torch.ones(2, device="cuda"))),
     ],
-)
+)  # fmt: skip
 def test_ways_to_a_gpu(inside: Kit, make: Any) -> None:
     made = make()
     assert str(made.device) == "cuda:0"

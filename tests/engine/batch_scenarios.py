@@ -96,19 +96,43 @@ class Play:
         }
 
 
-def _hold(play: Play, model: str, **options: Any) -> None:
-    play.send(model, 0, gate=play.gate(), **options)
+Scenario = Callable[[Play], Any]
 
 
-def queued_singles(play: Play, model: str, count: int) -> Any:
-    _hold(play, model)
-    for n in range(1, count + 1):
-        play.send(model, n)
-    return play.batches()
+def held(model: str, *requests: dict[str, Any]) -> Scenario:
+    """Hold the model with the first request, queue the others, and let go."""
+
+    def scenario(play: Play) -> Any:
+        for label, options in enumerate(requests):
+            play.send(model, label, gate=None if label else play.gate(), **options)
+        return play.batches()
+
+    return scenario
 
 
-def plain(play: Play) -> Any:
-    return queued_singles(play, "plain", 5)
+def one_by_one(model: str, *requests: dict[str, Any]) -> Scenario:
+    """Send each request once the one before is answered."""
+
+    def scenario(play: Play) -> Any:
+        for label, options in enumerate(requests):
+            play.send(model, label, **options)
+            play.join()
+        return play.batches()
+
+    return scenario
+
+
+def step(sequence: int | str, flags: int = 0, **options: Any) -> dict[str, Any]:
+    return {"correlation_id": sequence, "flags": flags, **options}
+
+
+def priority(level: int) -> dict[str, Any]:
+    return {"parameters": {"priority": level} if level else None}
+
+
+def _steps(play: Play, model: str, first: int, *steps: tuple[int, int]) -> None:
+    for label, (sequence, flags) in enumerate(steps, first):
+        play.send(model, label, **step(sequence, flags))
 
 
 def preferred_delay(play: Play) -> Any:
@@ -119,69 +143,8 @@ def preferred_delay(play: Play) -> Any:
     return play.batches()
 
 
-def unbatched(play: Play) -> Any:
-    return queued_singles(play, "unbatched", 3)
-
-
-def rows(play: Play) -> Any:
-    _hold(play, "plain")
-    for n, size in enumerate((5, 3, 4, 5), 1):
-        play.send("plain", n, rows=size)
-    return play.batches()
-
-
-def _widths(play: Play, model: str) -> Any:
-    _hold(play, model)
-    for n, width in enumerate((2, 2, 3, 2, 3, 3), 1):
-        play.send(model, n, width=width)
-    return play.batches()
-
-
-def variable_shapes(play: Play) -> Any:
-    return _widths(play, "variable")
-
-
-def ragged_shapes(play: Play) -> Any:
-    return _widths(play, "ragged")
-
-
-def optional_inputs(play: Play) -> Any:
-    _hold(play, "optional")
-    for n, more in enumerate((True, True, False, False, True), 1):
-        play.send("optional", n, more=more)
-    return play.batches()
-
-
-def priorities(play: Play) -> Any:
-    _hold(play, "priorities")
-    for n, priority in enumerate((3, 3, 1, 0, 1, 9, 2, 1), 1):
-        play.send("priorities", n, parameters={"priority": priority} if priority else None)
-    return play.batches()
-
-
-def level_policies(play: Play) -> Any:
-    _hold(play, "level_policies")
-    for n, priority in enumerate((1, 1, 2, 2), 1):
-        play.send("level_policies", n, parameters={"priority": priority})
-    return play.batches()
-
-
-def small_queue(play: Play) -> Any:
-    _hold(play, "small_queue")
-    for n in range(1, 5):
-        play.send("small_queue", n)
-    return play.batches()
-
-
-def request_timeout_without_a_policy_timeout(play: Play) -> Any:
-    _hold(play, "no_timeout_of_its_own")
-    play.send("no_timeout_of_its_own", 1, timeout=1000)
-    play.send("no_timeout_of_its_own", 2, timeout=1)
-    return play.batches()
-
-
 def rejects(play: Play) -> Any:
-    _hold(play, "rejects")
+    play.send("rejects", 0, gate=play.gate())
     play.send("rejects", 1)
     play.send("rejects", 2, timeout=50000)
     play.pause(0.1)
@@ -191,7 +154,7 @@ def rejects(play: Play) -> Any:
 
 
 def delays(play: Play) -> Any:
-    _hold(play, "delays")
+    play.send("delays", 0, gate=play.gate())
     for n in (1, 2, 3):
         play.send("delays", n, timeout=150000 if n < 3 else 0)
     play.pause(0.3)
@@ -199,143 +162,69 @@ def delays(play: Play) -> Any:
     return play.batches()
 
 
-def _two_instances(play: Play, model: str) -> Any:
-    first = play.gate()
-    play.send(model, 1, gate=first)
-    play.send(model, 2)
-    if model == "unordered":
-        play.until(lambda: 2 in play.answers)
-    play.pause(0.2)
-    answered = sorted(play.answers)
-    first.touch()
-    play.join()
-    return {"while 1 runs": answered, "afterwards": sorted(play.answers)}
+def two_instances(model: str) -> Scenario:
+    def scenario(play: Play) -> Any:
+        first = play.gate()
+        play.send(model, 1, gate=first)
+        play.send(model, 2)
+        if model == "unordered":
+            play.until(lambda: 2 in play.answers)
+        play.pause(0.2)
+        answered = sorted(play.answers)
+        first.touch()
+        play.join()
+        return {"while 1 runs": answered, "afterwards": sorted(play.answers)}
 
-
-def ordered(play: Play) -> Any:
-    return _two_instances(play, "ordered")
-
-
-def unordered(play: Play) -> Any:
-    return _two_instances(play, "unordered")
-
-
-def _step(play: Play, model: str, label: int, sequence: int | str, flags: int = 0, **options: Any) -> None:
-    play.send(model, label, correlation_id=sequence, flags=flags, **options)
+    return scenario
 
 
 def direct_slots(play: Play) -> Any:
     """Sequences keep their positions, those without a request are not ready."""
-    model = "direct"
-    _step(play, model, 0, 11, START, gate=play.gate())
-    _step(play, model, 1, 12, START)
-    _step(play, model, 2, 13, START)
+    play.send("direct", 0, gate=play.gate(), **step(11, START))
+    _steps(play, "direct", 1, (12, START), (13, START))
     play.open()
     play.join()
     for label, sequence, flags in ((3, 13, 0), (4, 12, END), (5, 13, 0), (6, 11, END), (7, 13, END)):
-        _step(play, model, label, sequence, flags)
+        play.send("direct", label, **step(sequence, flags))
         play.join()
-    return play.batches()
-
-
-def direct_backlog(play: Play) -> Any:
-    model = "direct_one_slot"
-    _step(play, model, 0, 11, START, gate=play.gate())
-    for n, (sequence, flags) in enumerate(((12, START), (13, START | END), (12, 0), (11, END), (12, END)), 1):
-        _step(play, model, n, sequence, flags)
     return play.batches()
 
 
 def direct_backlog_timeout(play: Play) -> Any:
     model = "direct_one_slot"
-    _step(play, model, 0, 21, START, gate=play.gate())
-    _step(play, model, 1, 22, START)
-    _step(play, model, 2, 22, END, timeout=100000)
+    play.send(model, 0, gate=play.gate(), **step(21, START))
+    play.send(model, 1, **step(22, START))
+    play.send(model, 2, **step(22, END, timeout=100000))
     play.pause(0.2)
     play.until(lambda: 2 in play.answers)
-    _step(play, model, 3, 22, 0)
-    _step(play, model, 4, 21, END)
-    return play.batches()
-
-
-def direct_shapes(play: Play) -> Any:
-    model = "direct_variable"
-    _step(play, model, 0, 11, START, gate=play.gate(), width=2)
-    for n, (sequence, width) in enumerate(((12, 2), (13, 3), (14, 2)), 1):
-        _step(play, model, n, sequence, START | END, width=width)
-    _step(play, model, 4, 11, END, width=2)
-    return play.batches()
-
-
-def direct_text_ids(play: Play) -> Any:
-    for n, (sequence, flags) in enumerate((("blue", START), ("blue", 0), ("blue", END))):
-        _step(play, "direct_text", n, sequence, flags)
-        play.join()
-    return play.batches()
-
-
-def direct_text_id_as_number(play: Play) -> Any:
-    _step(play, "direct_int32", 0, "blue", START | END)
-    return play.batches()
-
-
-def direct_large_id_as_int32(play: Play) -> Any:
-    _step(play, "direct_int32", 0, 2**32 * 5 + 7, START | END)
+    _steps(play, model, 3, (22, 0), (21, END))
     return play.batches()
 
 
 def direct_utilization(play: Play) -> Any:
-    model = "direct_utilization"
-    _step(play, model, 0, 11, START)
-    _step(play, model, 1, 12, START)
+    _steps(play, "direct_utilization", 0, (11, START), (12, START))
     play.join()
-    _step(play, model, 2, 12, END)
+    play.send("direct_utilization", 2, **step(12, END))
     play.pause(0.7)
     return play.batches()
 
 
-def direct_state(play: Play) -> Any:
-    for n, flags in enumerate((START, 0, END)):
-        _step(play, "direct_state", n, 5, flags)
-        play.join()
-    return play.batches()
-
-
-def two_rows_in_a_sequence(play: Play) -> Any:
-    _step(play, "direct", 0, 11, START, rows=2)
-    play.join()
-    return play.batches()
-
-
 def oldest(play: Play) -> Any:
-    model = "oldest"
-    _step(play, model, 0, 11, START, gate=play.gate())
-    for n, (sequence, flags) in enumerate(((12, START), (13, START), (12, 0), (13, END), (14, START)), 1):
-        _step(play, model, n, sequence, flags)
+    play.send("oldest", 0, gate=play.gate(), **step(11, START))
+    _steps(play, "oldest", 1, (12, START), (13, START), (12, 0), (13, END), (14, START))
     play.open()
     play.join()
-    _step(play, model, 6, 14, 0, gate=play.gate())
-    for n, sequence in enumerate((12, 11), 7):
-        _step(play, model, n, sequence, END)
+    play.send("oldest", 6, gate=play.gate(), **step(14))
+    _steps(play, "oldest", 7, (12, END), (11, END))
     return play.batches()
 
 
 def oldest_backlog(play: Play) -> Any:
-    model = "oldest_two"
-    _step(play, model, 0, 11, START, gate=play.gate())
-    for n, (sequence, flags) in enumerate(((12, START), (13, START | END), (14, START), (14, END)), 1):
-        _step(play, model, n, sequence, flags)
+    play.send("oldest_two", 0, gate=play.gate(), **step(11, START))
+    _steps(play, "oldest_two", 1, (12, START), (13, START | END), (14, START), (14, END))
     play.open()
     play.until(lambda: len(play.answers) == 2)
-    _step(play, model, 5, 11, END)
-    return play.batches()
-
-
-def sequence_restarted(play: Play) -> Any:
-    model = "oldest"
-    _step(play, model, 0, 31, START, gate=play.gate())
-    for n, flags in enumerate((0, START, END), 1):
-        _step(play, model, n, 31, flags)
+    play.send("oldest_two", 5, **step(11, END))
     return play.batches()
 
 
@@ -345,16 +234,36 @@ def iterative(play: Play) -> Any:
     return play.answers[7]
 
 
-SCENARIOS: tuple[Callable[[Play], Any], ...] = (
-    plain, preferred_delay, unbatched, rows, variable_shapes, ragged_shapes, optional_inputs, priorities,
-    level_policies, small_queue, request_timeout_without_a_policy_timeout, rejects, delays, ordered,
-    unordered, direct_slots, direct_backlog, direct_backlog_timeout, direct_shapes, direct_text_ids,
-    direct_text_id_as_number, direct_large_id_as_int32, direct_utilization, direct_state,
-    two_rows_in_a_sequence, oldest, oldest_backlog, sequence_restarted, iterative,
-)  # fmt: skip
+BOTH = START | END
+WIDTHS: list[dict[str, Any]] = [{}, *({"width": width} for width in (2, 2, 3, 2, 3, 3))]
+BACKLOG = [step(11, START), step(12, START), step(13, BOTH), step(12), step(11, END), step(12, END)]
+SHAPES = [(11, START, 2), (12, BOTH, 2), (13, BOTH, 3), (14, BOTH, 2), (11, END, 2)]
+SCENARIOS: dict[str, Scenario] = {
+    "plain": held("plain", *[{}] * 6), "preferred_delay": preferred_delay, "unbatched": held("unbatched", *[{}] * 4),
+    "rows": held("plain", {}, *({"rows": rows} for rows in (5, 3, 4, 5))),
+    "variable_shapes": held("variable", *WIDTHS), "ragged_shapes": held("ragged", *WIDTHS),
+    "optional_inputs": held("optional", {}, *({"more": more} for more in (True, True, False, False, True))),
+    "priorities": held("priorities", {}, *map(priority, (3, 3, 1, 0, 1, 9, 2, 1))),
+    "level_policies": held("level_policies", {}, *map(priority, (1, 1, 2, 2))),
+    "small_queue": held("small_queue", *[{}] * 5),
+    "request_timeout_without_a_policy_timeout": held("no_timeout_of_its_own", {}, {"timeout": 1000}, {"timeout": 1}),
+    "rejects": rejects, "delays": delays, "ordered": two_instances("ordered"), "unordered": two_instances("unordered"),
+    "direct_slots": direct_slots, "direct_backlog": held("direct_one_slot", *BACKLOG),
+    "direct_backlog_timeout": direct_backlog_timeout,
+    "direct_shapes": held("direct_variable", *(step(sequence, flags, width=w) for sequence, flags, w in SHAPES)),
+    "direct_text_ids": one_by_one("direct_text", step("blue", START), step("blue"), step("blue", END)),
+    "direct_text_id_as_number": one_by_one("direct_int32", step("blue", BOTH)),
+    "direct_large_id_as_int32": one_by_one("direct_int32", step(2**32 * 5 + 7, BOTH)),
+    "direct_utilization": direct_utilization,
+    "direct_state": one_by_one("direct_state", step(5, START), step(5), step(5, END)),
+    "two_rows_in_a_sequence": one_by_one("direct", step(11, START, rows=2)), "oldest": oldest,
+    "oldest_backlog": oldest_backlog,
+    "sequence_restarted": held("oldest", step(31, START), step(31), step(31, START), step(31, END)),
+    "iterative": iterative,
+}  # fmt: skip
 
 
-def play_on_real_server(server: Any, folder: Path, scenario: Callable[[Play], Any]) -> Any:
+def play_on_real_server(server: Any, folder: Path, scenario: Scenario) -> Any:
     from bls_notebook.shipping.servers.tritonserver import TritonRequestError
 
     def infer(model: str, inputs: dict[str, Any], **options: Any) -> Any:
@@ -373,18 +282,18 @@ def main() -> None:
     from bls_notebook.shipping.servers.environment import make_environment
     from bls_notebook.shipping.servers.tritonserver import TritonServer
 
-    chosen = [s for s in SCENARIOS if not sys.argv[1:] or s.__name__ in sys.argv[1:]]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    chosen = {name: s for name, s in SCENARIOS.items() if not sys.argv[1:] or name in sys.argv[1:]}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         write_models(folder / "models")
         results: dict[str, Any] = {}
         with TritonServer(folder / "models", environment=make_environment(), load=["*"]) as server:
-            for scenario in chosen:
+            for name, scenario in chosen.items():
                 try:
-                    results[scenario.__name__] = play_on_real_server(server, folder, scenario)
+                    results[name] = play_on_real_server(server, folder, scenario)
                 except Exception as error:
-                    results[scenario.__name__] = {"lost": f"{type(error).__name__}: {error}"}
-                print(scenario.__name__, json.dumps(results[scenario.__name__]), flush=True)
+                    results[name] = {"lost": f"{type(error).__name__}: {error}"}
+                print(name, json.dumps(results[name]), flush=True)
     if not sys.argv[1:]:
         RECORDED.write_text(json.dumps(results, indent=1) + "\n")
 

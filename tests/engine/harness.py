@@ -40,7 +40,7 @@ from tests.engine import gates
 
 
 def number(request, name="X"):
-    return int(pb.get_input_tensor_by_name(request, name).as_numpy()[0])
+    return int(pb.get_input_tensor_by_name(request, name).as_numpy().ravel()[0])
 
 
 def answer(value):

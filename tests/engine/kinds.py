@@ -180,12 +180,9 @@ def _compare(repo: bls.ModelRepository, loop: asyncio.AbstractEventLoop) -> int:
 
 CONTROL: dict[str, tuple[Any, Once]] = {
     "define": (None, lambda repo, loop: repo.define("double", DOUBLE, pbtxt()) and None),
-    "reload": (None, lambda repo, loop: repo.reload("double") and None),
-    "unload": (0, _unload),
-    "profile": (8, _profile),
-    "track_memory": (8, _track),
-    "compare": (0, _compare),
-}
+    "reload": (None, lambda repo, loop: repo.reload("double") and None), "unload": (0, _unload),
+    "profile": (8, _profile), "track_memory": (8, _track), "compare": (0, _compare),
+}  # fmt: skip
 
 
 @contextlib.contextmanager

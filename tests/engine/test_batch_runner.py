@@ -87,19 +87,26 @@ def run(repo: bls.ModelRepository, serve: str, count: int = 3, held: str = HELD)
     return Batch(repo, "m", count).run()
 
 
-def test_each_request_gets_its_own_answer(repo: bls.ModelRepository) -> None:
-    assert run(repo, '''
-def serve(self, requests, values):
-    return [reply(10 * v) for v in values]
-''') == [10, 20, 30]  # fmt: skip
+LATER = """sender = requests[1].get_response_sender()
+    def later():
+        gates.pass_gate("others answered")
+        sender.send(reply(20), flags=FINAL)
+    threading.Thread(target=later, daemon=True).start()
+    threading.Timer(0, gates.open_gate, ["others answered"]).start()
+    return [reply(10), None, reply(30)]"""
+SENDERS = """for request, value in zip(reversed(requests), reversed(values)):
+        request.get_response_sender().send(reply(10 * value), flags=FINAL)"""
+ONE_ERROR = "return [reply(1), pb.InferenceResponse(error=pb.TritonError('not this one')), reply(3)]"
 
 
-def test_of_an_async_model(repo: bls.ModelRepository) -> None:
-    assert run(repo, '''
-async def serve(self, requests, values):
-    await asyncio.sleep(0)
-    return [reply(10 * v) for v in values]
-''', held=ASYNC_HELD) == [10, 20, 30]  # fmt: skip
+@pytest.mark.parametrize("held", [HELD, ASYNC_HELD], ids=["sync", "async"])
+@pytest.mark.parametrize(("body", "expected"), [
+    ("return [reply(10 * v) for v in values]", [10, 20, 30]), (SENDERS, [10, 20, 30]), (LATER, [10, 20, 30]),
+    (ONE_ERROR, [1, "not this one", 3]),
+], ids=["returned", "by senders", "one later", "one error"])  # fmt: skip
+def test_each_request_gets_its_own_answer(repo: bls.ModelRepository, body: str, expected: list[Any], held: str) -> None:
+    kind = "async def" if held is ASYNC_HELD else "def"
+    assert run(repo, f"\n{kind} serve(self, requests, values):\n    {body}\n", held=held) == expected
 
 
 @pytest.mark.parametrize("held", [HELD, ASYNC_HELD], ids=["sync", "async"])
@@ -129,27 +136,6 @@ def serve(self, requests, values):
     assert "boom" in answers[2]
 
 
-def test_an_error_of_one_is_nothing_to_the_others(repo: bls.ModelRepository) -> None:
-    assert run(repo, '''
-def serve(self, requests, values):
-    return [reply(1), pb.InferenceResponse(error=pb.TritonError("not this one")), reply(3)]
-''') == [1, "not this one", 3]  # fmt: skip
-
-
-def test_none_stands_for_a_sender_that_answers_later(repo: bls.ModelRepository) -> None:
-    answers = run(repo, '''
-def serve(self, requests, values):
-    sender = requests[1].get_response_sender()
-    def later():
-        gates.pass_gate("others answered")
-        sender.send(reply(20), flags=FINAL)
-    threading.Thread(target=later, daemon=True).start()
-    threading.Timer(0, gates.open_gate, ["others answered"]).start()
-    return [reply(10), None, reply(30)]
-''')  # fmt: skip
-    assert answers == [10, 20, 30]
-
-
 def test_none_without_a_sender_is_an_error_and_no_hang(repo: bls.ModelRepository) -> None:
     answers = run(repo, '''
 def serve(self, requests, values):
@@ -157,14 +143,6 @@ def serve(self, requests, values):
 ''')  # fmt: skip
     assert answers[0::2] == [10, 30]
     assert "the request was not answered" in answers[1]
-
-
-def test_all_by_senders(repo: bls.ModelRepository) -> None:
-    assert run(repo, '''
-def serve(self, requests, values):
-    for request, value in zip(reversed(requests), reversed(values)):
-        request.get_response_sender().send(reply(10 * value), flags=FINAL)
-''') == [10, 20, 30]  # fmt: skip
 
 
 def test_a_sender_and_an_answer_too_fail_the_batch(repo: bls.ModelRepository) -> None:

@@ -51,14 +51,10 @@ def rows(scheduler: str, n: int) -> dict[str, Any]:
     return {"X": np.full((1, 1), n, np.int32)} if scheduler != "default" else ints(n)
 
 
-SHAPED = "def number(request, name='X'):\n    return int(request.inputs()[0].as_numpy().ravel()[0])\n"
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_an_iterator_that_is_cancelled(repo: bls.ModelRepository, scheduler: str, kind: str) -> None:
-    source = model(KINDS[kind]).replace("\nclass Triton", f"\n{SHAPED}\nclass Triton")
-    repo.define("stream", source, config(scheduler))
+    repo.define("stream", model(KINDS[kind]), config(scheduler))
     shape = "(1, 1)" if scheduler != "default" else "(1,)"
     repo.define("a", model(f'''
 def execute(self, requests):
@@ -110,8 +106,7 @@ def execute(self, requests):
 
 @pytest.mark.parametrize("scheduler", ["default", "dynamic"])
 def test_an_iterator_that_is_cancelled_before_the_model_began(repo: bls.ModelRepository, scheduler: str) -> None:
-    source = model(KINDS["sync"]).replace("\nclass Triton", f"\n{SHAPED}\nclass Triton")
-    repo.define("stream", source, config(scheduler))
+    repo.define("stream", model(KINDS["sync"]), config(scheduler))
     first = Caller(lambda: [r.error is None for r in repo.stream("stream", rows(scheduler, 1))])
     gates.pass_gate("begun")
     shape = "(1, 1)" if scheduler != "default" else "(1,)"

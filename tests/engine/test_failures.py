@@ -280,29 +280,6 @@ def test_a_decoupled_model_that_misbehaves(repo: bls.ModelRepository, case: str,
         assert [value(r) for r in repo.stream("bad", ints(0))] == [9]
 
 
-@pytest.mark.parametrize("kind", ["def", "async def"])
-def test_sending_after_the_end(repo: bls.ModelRepository, kind: str) -> None:
-    repo.define("bad", model(NOTE + f'''
-{kind} execute(self, requests):
-    sender = requests[0].get_response_sender()
-    sender.send(answer(1))
-    sender.send(answer(2), FINAL)
-    self.attempt("after", sender.send, answer(3))
-    self.attempt("final again", sender.send, None, FINAL)
-    self.attempt("nothing", sender.send)
-    self.attempt("flag", sender.send, answer(3), 7)
-'''), pbtxt(decoupled=True))  # fmt: skip
-    assert [value(r) for r in repo.stream("bad", ints(0))] == [1, 2]
-    closed = "Unable to send response. Response sender has been closed."
-    until(lambda: gates.log.qsize() == 4)
-    assert dict(gates.logged()) == {
-        "after": closed,
-        "final again": closed,
-        "nothing": "Inference Response object must be provided when the response flags is set to zero.",
-        "flag": "Unable to send response. Unsupported flag provided.",
-    }
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["def", "async def"])
 def test_two_responses_of_a_plain_model(repo: bls.ModelRepository, kind: str, way: str) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.engine.tensors.config_check import Reshape
+from tests.engine import gates
 from tests.engine.ensembles import ensemble
 from tests.engine.harness import model
 
@@ -53,15 +54,6 @@ def makes(dims: Any, reshape: Any, batch: int = 0) -> str:
     )
 
 
-def seen() -> list[tuple[int, ...]]:
-    from tests.engine import gates
-
-    out = []
-    while not gates.log.empty():
-        out.append(gates.log.get())
-    return out
-
-
 def ask(repo: bls.ModelRepository, name: str, array: Any) -> Any:
     response = repo.infer(name, {"X": np.asarray(array, np.int32)})
     assert response.error is None, response.error
@@ -71,13 +63,10 @@ def ask(repo: bls.ModelRepository, name: str, array: Any) -> Any:
 @pytest.mark.parametrize(
     ("dims", "reshape", "batch", "given", "sees"),
     [
-        ([2, 3], [6], 0, (2, 3), (6,)),
-        ([2, 3], [6], 4, (3, 2, 3), (3, 6)),
-        ([1], [], 4, (3, 1), (3,)),
-        ([-1, 2, -1], [-1, 1, 2, -1], 4, (1, 5, 2, 7), (1, 5, 1, 2, 7)),
-        ([-1, 2], [-1, 2, 1], 0, (0, 2), (0, 2, 1)),
+        ([2, 3], [6], 0, (2, 3), (6,)), ([2, 3], [6], 4, (3, 2, 3), (3, 6)), ([1], [], 4, (3, 1), (3,)),
+        ([-1, 2, -1], [-1, 1, 2, -1], 4, (1, 5, 2, 7), (1, 5, 1, 2, 7)), ([-1, 2], [-1, 2, 1], 0, (0, 2), (0, 2, 1)),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("more", ["", "dynamic_batching { }", "response_cache { enable: true }"])
 def test_the_model_sees_the_reshape_and_the_caller_the_dims(
     repo: bls.ModelRepository, dims: Any, reshape: Any, batch: int, given: Any, sees: Any, more: str
@@ -86,10 +75,10 @@ def test_the_model_sees_the_reshape_and_the_caller_the_dims(
         batch, given, sees = 4, (2, *given), (2, *sees)
     repo.define("m", ECHO, config(dims, reshape, batch, more))
     array = np.arange(prod(given), dtype=np.int32).reshape(given)
-    seen()
+    gates.logged()
     for _ in range(2):
         np.testing.assert_array_equal(ask(repo, "m", array)["Y"].as_numpy(), array)
-    assert set(seen()) == {sees}
+    assert set(gates.logged()) == {sees}
 
 
 @pytest.mark.parametrize("size", [6, 6000])
@@ -113,16 +102,16 @@ def test_an_ensemble_reshapes_too(repo: bls.ModelRepository) -> None:
     words = ensemble(("m", {"X": "X"}, {"Y": "Y"}))
     words = words.replace("dims: [ -1 ]", "dims: 6 reshape { shape: [ 2, 3 ] }")
     repo.define("e", "", words)
-    seen()
+    gates.logged()
     assert ask(repo, "e", np.arange(6))["Y"].as_numpy().tolist() == list(range(6))
-    assert seen() == [(6,)]
+    assert gates.logged() == [(6,)]
 
 
 def test_warm_up_is_reshaped(repo: bls.ModelRepository) -> None:
     sample = 'inputs { key: "X" value { data_type: TYPE_INT32 dims: [ 2, 3 ] zero_data: true } }'
-    seen()
+    gates.logged()
     repo.define("m", ECHO, config([2, 3], [6], 4, f'model_warmup {{ name: "w" batch_size: 1 {sample} }}'))
-    assert seen() == [(1, 6)]
+    assert gates.logged() == [(1, 6)]
 
 
 def test_an_output_of_as_many_elements_gets_the_dims(repo: bls.ModelRepository) -> None:

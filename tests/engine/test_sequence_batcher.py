@@ -372,13 +372,10 @@ EVENTS = st.lists(
     places=1,
     slots=2,
     events=[
-        ("step", 2, True, True),
-        ("step", 2, True, False),
-        ("step", 2, False, False),
-        ("run", 1, False, False),
+        ("step", 2, True, True), ("step", 2, True, False), ("step", 2, False, False), ("run", 1, False, False),
         ("run", 2, False, False),
     ],
-)
+)  # fmt: skip
 @example(
     places=1,
     slots=2,

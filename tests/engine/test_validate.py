@@ -155,16 +155,13 @@ def test_every_other_data_type(models: bls.ModelRepository, dtype: str) -> None:
 @pytest.mark.parametrize(
     ("outputs", "expected"),
     [
-        ([], None),
-        (["X"], None),
-        (["Y", "X"], None),
-        (["X", "X"], None),
+        ([], None), (["X"], None), (["Y", "X"], None), (["X", "X"], None),
         (["Z"], "unexpected inference output 'Z' for model 'm'"),
         (["X", "Z"], "unexpected inference output 'Z' for model 'm'"),
         (["Z", "W"], "unexpected inference output 'W' for model 'm'"),
         (["x"], "unexpected inference output 'x' for model 'm'"),
     ],
-)
+)  # fmt: skip
 def test_requested_outputs(models: bls.ModelRepository, outputs: list[str], expected: str | None) -> None:
     assert problem(models, "m", {"A": A, "B": B}, outputs) == expected
 

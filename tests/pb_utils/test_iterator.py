@@ -201,13 +201,3 @@ def test_a_refused_request_is_one_response(repo: bls.ModelRepository) -> None:
     repo.define("count", COUNT, COUNT_CONFIG)
     refused = repo.run(lambda: count_request(1).exec())
     assert "Please use 'decoupled=True' argument" in refused.error().message()
-
-
-def test_async_exec_gives_a_plain_iterator(repo: bls.ModelRepository) -> None:
-    repo.define("count", COUNT, COUNT_CONFIG)
-
-    async def body() -> Any:
-        walk = await count_request(2).async_exec(decoupled=True)
-        return type(walk), values(walk)
-
-    assert repo.run(body) == (ResponseIterator, [[0], [1], []])

@@ -139,12 +139,6 @@ def test_a_model_may_load_while_it_initializes(repo: bls.ModelRepository) -> Non
     assert repo.ready("m")
 
 
-def test_a_model_may_unload_itself(repo: bls.ModelRepository) -> None:
-    repo.define("m", EMPTY.replace("        return", "        pb_utils.unload_model('m')\n        return"))
-    assert repo.infer("m", {}).error is None
-    assert not repo.ready("m")
-
-
 @pytest.mark.parametrize(
     ("body", "ready"), [("True", True), ("False", False), ("1", False), ("None", False), ("1/0", False)]
 )

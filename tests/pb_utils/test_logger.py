@@ -78,12 +78,6 @@ def test_a_level_is_one_of_the_four(level: Any) -> None:
         Logger.log("m", level)
 
 
-def test_levels() -> None:
-    levels = (Logger.INFO, Logger.WARNING, Logger.ERROR, Logger.VERBOSE)
-    assert [level.name for level in levels] == ["INFO", "WARNING", "ERROR", "VERBOSE"]
-    assert list(Logger.LogLevel) == list(levels)
-
-
 BARE = """
 import threading
 import triton_python_backend_utils as pb_utils

@@ -192,24 +192,12 @@ def test_no_model_runs_here() -> None:
             send()
 
 
-def test_async_exec_needs_a_running_loop(repo: bls.ModelRepository) -> None:
-    with pytest.raises(RuntimeError, match="no running event loop"):
-        repo.run(lambda: request().async_exec())
-
-
 def test_subclasses_are_requests(repo: bls.ModelRepository) -> None:
     class Mine(InferenceRequest):
         extra = 1
 
     response = repo.run(lambda: Mine(**NEEDED).exec())
     assert response.error().message().endswith("Model 'm' is not ready.")
-
-
-def test_preferred_memory() -> None:
-    assert [m.name for m in MemoryType] == ["TRITONSERVER_MEMORY_GPU", "TRITONSERVER_MEMORY_CPU"]
-    PreferredMemory(MemoryType.TRITONSERVER_MEMORY_GPU)
-    PreferredMemory(MemoryType.TRITONSERVER_MEMORY_GPU, 3)
-    PreferredMemory(preferred_memory_type=MemoryType.TRITONSERVER_MEMORY_CPU, preferred_device_id=1)
 
 
 @pytest.mark.parametrize("bad", [0, 1, "cpu", None, "0", 1.0])

@@ -46,14 +46,6 @@ def test_an_array_is_told_and_shared(array: np.ndarray[Any, Any]) -> None:
     assert tensor.as_numpy() is array
 
 
-def test_memory_is_shared_both_ways() -> None:
-    array = np.zeros(3, np.float32)
-    tensor = Tensor("T", array)
-    array[0] = 1
-    tensor.as_numpy()[1] = 2
-    assert array.tolist() == tensor.as_numpy().tolist() == [1, 2, 0]
-
-
 @given(arrays.filter(lambda a: a.ndim >= 2), st.sampled_from(["transpose", "step", "fortran", "broadcast"]))
 def test_what_is_not_contiguous_is_made_so(array: np.ndarray[Any, Any], how: str) -> None:
     other = {
@@ -113,13 +105,6 @@ def test_names() -> None:
     assert Tensor(b"T", np.zeros(1)).name() == "T"  # type: ignore[arg-type]
     with pytest.raises(TritonModelException, match=r"^Tensor name cannot be an empty string\.$"):
         Tensor("", np.zeros(1))
-
-
-def test_the_arguments_have_no_names() -> None:
-    with pytest.raises(TypeError):
-        Tensor(name="T", numpy_array=np.zeros(1))  # type: ignore[call-arg]
-    with pytest.raises(TypeError):
-        Tensor("T")  # type: ignore[call-arg]
 
 
 def test_read_only_arrays_and_subclasses_are_taken(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.pb_utils import InferenceRequest, InferenceTrace, get_output_tensor_by_name
+from bls_notebook.pb_utils import InferenceRequest, get_output_tensor_by_name
 from bls_notebook.repository.requests.inputs import trace_of
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c12666c", "b7ad6b7169203331"
@@ -57,13 +57,10 @@ def test_a_new_trace_each(leaf: bls.ModelRepository) -> None:
 @pytest.mark.parametrize(
     "trace",
     [
-        PARENT,
-        {"traceparent": PARENT},
-        {"Traceparent": PARENT, "accept": "*/*"},
-        f"00-{TRACE}-{SPAN}-00",
+        PARENT, {"traceparent": PARENT}, {"Traceparent": PARENT, "accept": "*/*"}, f"00-{TRACE}-{SPAN}-00",
         f"cc-{TRACE}-{SPAN}-01-more",
     ],
-)
+)  # fmt: skip
 def test_joining_a_trace(leaf: bls.ModelRepository, trace: Any) -> None:
     given = copy.deepcopy(trace)
     found = context(leaf, trace=trace)
@@ -145,14 +142,6 @@ class TritonPythonModel:
     leaf.define("b", source, "max_batch_size: 4\ndynamic_batching {}\n" + CONFIG)
     answer = leaf.infer("b", {"X": [[1.0]]}, trace=PARENT, parameters={"a": 1}, request_id="r")
     assert ids(json.loads(json.loads(answer["CONTEXT"].as_numpy()[0, 0])))[0] == TRACE
-
-
-def test_nobody_makes_one() -> None:
-    with pytest.raises(TypeError, match="No constructor defined"):
-        InferenceTrace()
-    request = InferenceRequest("", 0, [], [], "m")
-    assert type(request.trace()) is InferenceTrace
-    assert request.trace().get_context() is None
 
 
 def test_a_request_that_is_made_has_the_trace_that_it_was_given(leaf: bls.ModelRepository) -> None:
