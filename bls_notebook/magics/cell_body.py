@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook.engine.exception_text import labels
+from bls_notebook.records.visible_text import first_line, spoken, without_traceback
 from bls_notebook.repository.source.model_source import SourcePlace
 
 from .arguments import Parser, Variables, help_text, identifier
@@ -97,17 +98,31 @@ def cell_body(notebook: Notebook, magic: str, cell: str) -> Callable[[], Any]:
 
     def body() -> Any:
         __tracebackhide__ = True
+        errors: list[ErrorRecord] = []
         try:
-            errors: list[ErrorRecord] = []
             value = bls.current_repository().run(function, errors)
         except BaseException as error:
+            _show_remedies(notebook, errors)
             _show_from_the_cell_on(notebook, error, file)
             raise
         if errors:
             fail_on(notebook, [error.message for error in errors], errors[0])
+            _show_remedies(notebook, errors)
         return value
 
     return body
+
+
+def _show_remedies(notebook: Notebook, errors: list[ErrorRecord]) -> None:
+    """Show how to fix the errors that the cell's requests got, each once, if that is known."""
+    from bls_notebook.records.advice import advised  # first needed here
+    from bls_notebook.repository.host import Host
+
+    known = Host(bls.current_repository()).known
+    for error in {error.message: error for error in errors}.values():
+        if hint := advised(error, known).hint:
+            words = first_line(without_traceback(spoken(error.message)))
+            notebook.say(f"a request to {error.chain[0]!r} failed: {words}", "warning", f"how to fix: {hint}")
 
 
 def _function(notebook: Notebook, magic: str, cell: str) -> tuple[Callable[[], Any], str]:

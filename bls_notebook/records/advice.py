@@ -270,6 +270,7 @@ def _decoupled(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
 _MODEL, _INPUT = r"for model '(?P<model>.*?)'", r"input '(?P<input>.*?)'"
 _DIMS = r"(?:-?[0-9]{1,19}(?:,-?[0-9]{1,19})*)?"
 _REQUEST_REMEDIES: Mapping[str, str | Answer] = {
+    **_TEXTS["request"],
     rf"unexpected inference {_INPUT} {_MODEL}": _unexpected_input,
     rf"expected .{{0,60}}inputs.* but got \d+ inputs {_MODEL}\. Got input\(s\) (?P<got>\[.*?\])": _wrong_count,
     rf"{_INPUT} data-type is '(?P<got>\w+)', but model '(?P<model>.*?)' expects '(?P<wanted>\w+)'": _wrong_datatype,
@@ -280,7 +281,6 @@ _REQUEST_REMEDIES: Mapping[str, str | Answer] = {
     rf"unexpected inference output '(?P<output>.*?)' {_MODEL}": _unexpected_output,
     r"Model '(?P<model>.*?)' is not ready": lambda found, record, known: missing_model(found["model"], known),
     r"Model (?P<model>\S+) is using the decoupled\.": _decoupled,
-    **_TEXTS["request"],
 }
 
 

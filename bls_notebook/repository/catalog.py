@@ -94,6 +94,16 @@ _NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabl
 log = logging.getLogger("bls_notebook")
 
 
+def _lost_tensors(old: ModelRecord, new: ModelRecord) -> tuple[str, ...]:
+    """Return a warning for the inputs, and one for the outputs, that a new configuration no longer has."""
+    lines = []
+    for kind, before, after in (("input", old.inputs, new.inputs), ("output", old.outputs, new.outputs)):
+        if lost := [repr(spec.name) for spec in before if spec.name not in {kept.name for kept in after}]:
+            what = f"{kind}{'s' * (len(lost) > 1)} {', '.join(lost)}"
+            lines.append(f"the model no longer has {what}: this configuration replaces the earlier one as a whole")
+    return tuple(lines)
+
+
 class Catalog:
     """The models of a repository; `ModelRepository` documents the methods that both have."""
 
@@ -189,9 +199,11 @@ class Catalog:
             record = None
             if self.server.serving(name) and name in self._definitions:
                 source = replace(self._definitions[name], config=config)
-                before = texts_of(self.server.find(name))
+                old, before = self.service.index.newest(name), texts_of(self.server.find(name))
                 record = self.service.load(source, keep=True)
                 record = replace(record, changes=changes(before, texts_of(self.server.find(name))))
+                lost = () if old is None else _lost_tensors(old, record)
+                record = replace(record, warnings=record.warnings + lost)
                 self._definitions[name] = source
             self._configs[name] = config
         if record is not None:
@@ -293,6 +305,7 @@ class Catalog:
         check_model_name(name)
         model = self.server.find(name)
         if model is None:
+            self.service.refuse_if_closed(name)
             raise ModelNotFoundError(f"model {name!r} is not loaded; {missing_model(name, self.known)}")
         return model
 

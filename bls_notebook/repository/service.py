@@ -34,6 +34,7 @@ from .source.model_source import ModelSource, SourceFolder
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord
 
+CLOSED = "the repository is closed"
 _CLOSED = "the repository was closed before the request was answered"
 
 
@@ -131,9 +132,7 @@ class Service:
     def refuse_if_closed(self, name: str) -> None:
         """Raise RepositoryClosedError if the service is closed."""
         if self.closed:
-            raise RepositoryClosedError(
-                f"model {name!r}: the repository is closed; make a new one: ModelRepository(...)"
-            )
+            raise RepositoryClosedError(f"model {name!r}: {CLOSED}; make a new one: ModelRepository(...)")
 
     def unload(self, name: str, unload_dependents: bool = False) -> list[LoadedModel]:
         """Take a model, and the ensembles that need it, out of service; return the models that left."""
@@ -171,7 +170,9 @@ class Service:
         with self._lock:
             if self.closed:
                 return []
-            self.closed = True
+            self.closed, self.server.why_closed = True, CLOSED
+            for name in self.server.names():
+                self.index.leaving(name, self.server.serving(name), CLOSED)
             left = [m for name in self.server.names() for m in self.server.exchange(name, {}).values()]
             left += [model for end in self.ending for model in end()]
         if self.poller is not None:

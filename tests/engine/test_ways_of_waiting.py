@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.engine.waiting import deadlock
+from bls_notebook.extending import host_of
 from tests.engine import gates
 from tests.engine.harness import (
     DOUBLE,
@@ -208,6 +210,27 @@ def test_a_circle_that_is_not_certain_is_reported(repo: bls.ModelRepository, rep
     in_queue(repo, "a").cancel()
     assert message(caller.result())
     assert_all_idle(repo)
+    assert len(reports.records) == 1
+
+
+def test_a_request_behind_cancelled_work_is_reported(
+    repo: bls.ModelRepository, reports: pytest.LogCaptureFixture
+) -> None:
+    body = "def execute(self, requests):\n    gates.open_gate('in')\n    gates.pass_gate('on')\n    return [answer(1) for r in requests]"
+    repo.define("a", model(body), pbtxt())
+    host = host_of(repo)
+    running = host.send(host.request("a", ints(0)))
+    gates.pass_gate("in")
+    running.cancel()
+    later = Caller(repo.infer, "a", ints(0))
+    until(lambda: reports.records, "a report")
+    text = reports.records[0].getMessage()
+    gates.open_gate("on")
+    assert value(later.result()) == 1
+    assert re.search(
+        r"from 'notebook' to 'a' has been waiting for .* s: a_0_0 is held by a cancelled request to 'a'", text
+    )
+    assert "is served when it ends" in text
     assert len(reports.records) == 1
 
 

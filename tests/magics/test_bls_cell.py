@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 BODY = """\
 %%bls
 import numpy as np
@@ -101,3 +103,17 @@ def test_a_stream_comes_whole_inside_the_body(cells) -> None:
         assert [response["OUT"].as_numpy().item() for response in came] == [0, 1, 2]
         awaited = "[r async for r in bls.current_repository().stream_async('counter', {'N': [3]})]"
         assert len(cells(f"{magic}\nimport bls_notebook as bls\n{awaited}").value) == 3
+
+
+@pytest.mark.parametrize("magic", ["%%bls", "%%blscheck requests == 1", "%%blsprofile -q"])
+def test_a_failed_request_shows_how_to_fix_it(cells, magic: str) -> None:
+    cells.model()
+    wrong = BODY.replace('"IN"', '"in"').replace("%%bls", magic, 1)
+    for end in (
+        "request(4).exec().has_error()",
+        "request(4).exec().output_tensors()[0]",
+        "await request(4).async_exec()",
+    ):
+        shown = cells(wrong + end)
+        assert "a request to 'times' failed" in shown.text
+        assert "how to fix: did you mean `IN`?" in " ".join(shown.text.split()), shown.text

@@ -47,6 +47,20 @@ def test_tritonconfig_before_and_after_the_model(cells) -> None:
     assert bls.current_repository().record("times").instances == 4
 
 
+def test_tritonconfig_reports_what_it_drops(cells) -> None:
+    tensors = [
+        f"{kind} {{ name: '{kind[0]}{i}' data_type: TYPE_FP32 dims: 1 }}" for kind in ("input", "output") for i in "12"
+    ]
+    cells("%%tritonmodel m\nclass TritonPythonModel:\n    def execute(self, requests): return []")
+    assert not cells("%%tritonconfig m\n" + "\n".join(tensors)).value.warnings
+    assert not cells("%%tritonconfig m\n" + "\n".join(reversed(tensors))).value.warnings
+    first, second = cells(f"%%tritonconfig m\n{tensors[0]}").value.warnings
+    assert (first.partition(":")[0], second.partition(":")[0]) == (
+        "the model no longer has input 'i2'",
+        "the model no longer has outputs 'o2', 'o1'",
+    )
+
+
 def test_a_cell_that_raises_something_odd_fails_like_any_other(cells) -> None:
     odd = "class Odd(Exception):\n    __traceback__ = __cause__ = property(lambda self: 1 / 0)\n"
     shown = cells(f"%%tritonmodel odd\n{odd}    def __str__(self): raise SystemExit\nraise Odd")

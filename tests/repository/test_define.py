@@ -246,7 +246,11 @@ def test_a_context_manager_closes(tmp_path: Path) -> None:
         repo.define("m", saying("1"), TEXT)
     with pytest.raises(bls.RepositoryClosedError):
         repo.load("a")
-    assert said(repo, "a").endswith("Model 'a' is not ready.")
+    for name in "a", "never there":
+        assert said(repo, name).endswith("is not ready. Why: the repository is closed")
+    with pytest.raises(bls.RepositoryClosedError):
+        repo.config("a")
+    assert {row.reason for row in repo.index()} == {"the repository is closed"}
 
 
 def test_clear(repo: bls.ModelRepository) -> None:

@@ -66,6 +66,7 @@ class Server:
         self._lock = threading.Lock()
         self.on_missing: list[Callable[[str], str]] = []  # each loads a model, or returns the reason that prevents it
         self._unloadable: dict[str, str] = {}  # these reasons, by model
+        self.why_closed = ""
         self.last_failure: BaseException | None = None
         servers.add(self)
         self.outside: dict[str, Any] = {}  # `CallKey` of the notebook, and of models whose bare threads send requests
@@ -93,7 +94,7 @@ class Server:
 
     def not_ready(self, name: str) -> str:
         """Return the error for a request to a model that does not serve."""
-        why = self._unloadable.get(name)
+        why = self.why_closed or self._unloadable.get(name)
         return f"{not_ready(name)} Why: {why}" if why else not_ready(name)
 
     def note_failure(self, error: BaseException) -> None:

@@ -296,9 +296,8 @@ def _refuse(ticket: Ticket) -> None:
 
 
 def _look_circular() -> list[Ticket]:
-    """Return queued requests that may be deadlocked: their senders may wait for them in ways the graph cannot see.
-
-    The log reports each once.
+    """Return queued requests that only cancelled requests hold up, or that may be deadlocked: their senders may wait
+    for them in ways the graph cannot see. The log reports each once.
     """
     known: set[Ticket] = set()
     todo: list[Ticket] = []
@@ -327,27 +326,38 @@ def _look_circular() -> list[Ticket]:
         awaited = sent.get(node, []) + sent.get(node.model_name, [])
         return (ANY, awaited) if awaited and not node.finished else (LIVE, ())
 
-    suspects = [t for t in known if t.queued and t not in _reported and deadlocked(t, may_need)]
+    suspects = [t for t in known if t.queued and t not in _reported and (_cancelled(t) or deadlocked(t, may_need))]
     _reported.update(suspects)
     return suspects
 
 
+def _cancelled(ticket: Ticket) -> bool:
+    """Return whether all instances that could serve a request still run cancelled requests."""
+    holders = [(i.holder, getattr(i.holder, "execution", None)) for i in candidates(ticket)]
+    return bool(holders) and all(any(getattr(each, "cancelled", False) for each in holder) for holder in holders)
+
+
 def describe_wait(ticket: Ticket) -> str:
     """Return one line on a queued request: the instances that it waits for, their holders, and the times."""
-    now = time.perf_counter_ns()
+    now, cancelled = time.perf_counter_ns(), _cancelled(ticket)
     holders = []
     for instance in candidates(ticket):
         holder = instance.holder
         name = getattr(getattr(holder, "model", None), "name", "?")
-        started = getattr(holder, "started", 0)
+        started = getattr(holder, "started", 0) or getattr(getattr(holder, "execution", None), "started", 0)
         since = f" for {(now - started) / 1e9:.1f} s" if started else ""
         parent = getattr(getattr(holder, "parent", None), "model", None)
         caller = f" called by '{parent.name}'" if parent is not None else ""
-        holders.append(f"{instance.name} is held by a request to '{name}'{caller}{since}")
+        a_request = "a cancelled request" if cancelled else "a request"
+        holders.append(f"{instance.name} is held by {a_request} to '{name}'{caller}{since}")
     sender = None if ticket.parent is None else ticket.parent.model_name
+    verdict = (
+        "If one of these waits for this request, and without a time limit, neither will ever end; interrupt (Ctrl-C) "
+        "to get out. bls_notebook cannot decide this: threads, locks and futures of the model may be part of the wait."
+    )
+    if cancelled:
+        verdict = "That code is still running; this request is served when it ends."
     return (
         f"A request from '{sender}' to '{ticket.model.name}' has been waiting for "
-        f"{(now - ticket.queued_at) / 1e9:.1f} s: {'; '.join(holders)}. If one of these waits for this "
-        "request, and without a time limit, neither will ever end; interrupt (Ctrl-C) to get out. bls_notebook "
-        "cannot decide this: threads, locks and futures of the model may be part of the wait."
+        f"{(now - ticket.queued_at) / 1e9:.1f} s: {'; '.join(holders)}. {verdict}"
     )
