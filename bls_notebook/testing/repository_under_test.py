@@ -9,7 +9,7 @@ import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,11 +24,19 @@ from bls_notebook.repository.config import parse_config, to_json, to_pbtxt
 from bls_notebook.repository.loading.ensembles import members_of_source
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
+from bls_notebook.repository.requests.sender import Sender, takes_arguments_of
 from bls_notebook.repository.source.names import check_model_name
 
 from .assertions import Assertions
 from .call_log import Calls
 from .triton_servers import Servers, skipping
+
+if TYPE_CHECKING:
+    from bls_notebook.repository.substitution.stub import ModelStub
+
+    _Repository = ModelRepository  # for type checkers; `__getattr__` gives its methods
+else:
+    _Repository = object
 
 _MOST_ERRORS = 20
 
@@ -45,7 +53,7 @@ def _mirror(folder: Path, place: Path) -> None:
                 shutil.copy2(file, link)
 
 
-class RepositoryUnderTest(Assertions):
+class RepositoryUnderTest(Assertions, _Repository):
     """A `ModelRepository` for a test, with assertions on its requests.
 
     It has all methods and attributes of its ``repository``. The first request to a model of the folders loads it,
@@ -95,10 +103,12 @@ class RepositoryUnderTest(Assertions):
         self._host.on_missing(lambda name: _load_missing(mine(), name))
         self.forget()
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "repository":  # its constructor failed
-            raise AttributeError(name)
-        return getattr(self.repository, name)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "repository":  # its constructor failed
+                raise AttributeError(name)
+            return getattr(self.repository, name)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dir(self.repository)})
@@ -188,24 +198,28 @@ class RepositoryUnderTest(Assertions):
         folders = {folder.name for path in self.paths for folder in path.iterdir() if folder.is_dir()}
         return folders.intersection(re.findall(r"""["']([^"'\n]+)["']""", text))
 
+    @takes_arguments_of(Sender.request)
     def infer(self, *arguments: Any, **options: Any) -> Response:
         """Send a request and wait for the response, like `ModelRepository.infer`."""
         if (server := self._before(arguments, options)) is not None:
             return self._noted(server.infer(self.repository, *arguments, **options))
         return self._noted(self.repository.infer(*arguments, **options))
 
+    @takes_arguments_of(Sender.request)
     async def infer_async(self, *arguments: Any, **options: Any) -> Response:
         """Send a request and await the response, like `infer`."""
         if (server := self._before(arguments, options)) is not None:
             return self._noted(await asyncio.to_thread(server.infer, self.repository, *arguments, **options))
         return self._noted(await self.repository.infer_async(*arguments, **options))
 
+    @takes_arguments_of(Sender.request)
     def stream(self, *arguments: Any, **options: Any) -> Iterator[Response]:
         """Send a request to a decoupled model and iterate over its responses, like `ModelRepository.stream`."""
         if (server := self._before(arguments, options)) is not None:
             return map(self._noted, server.stream(self.repository, *arguments, **options))
         return map(self._noted, self.repository.stream(*arguments, **options))
 
+    @takes_arguments_of(Sender.request)
     async def stream_async(self, *arguments: Any, **options: Any) -> AsyncIterator[Response]:
         """Send a request to a decoupled model and await its responses, like `stream`."""
         if (server := self._before(arguments, options)) is not None:
@@ -258,7 +272,8 @@ class RepositoryUnderTest(Assertions):
         if self._profile is not None and self._profile.running:
             self._profile.__exit__(None, None, None)
 
-    def stub(self, *arguments: Any, **options: Any) -> Any:
+    @takes_arguments_of(ModelRepository.stub)
+    def stub(self, *arguments: Any, **options: Any) -> ModelStub:
         """Substitute a stub for a model, like `ModelRepository.stub`."""
         if self._servers is not None:
             skipping("a server's models cannot be stubbed")

@@ -216,7 +216,12 @@ def test_a_circle_that_is_not_certain_is_reported(repo: bls.ModelRepository, rep
 def test_a_request_behind_cancelled_work_is_reported(
     repo: bls.ModelRepository, reports: pytest.LogCaptureFixture
 ) -> None:
-    body = "def execute(self, requests):\n    gates.open_gate('in')\n    gates.pass_gate('on')\n    return [answer(1) for r in requests]"
+    body = """
+def execute(self, requests):
+    gates.open_gate("in")
+    gates.pass_gate("on")
+    return [answer(1) for r in requests]
+"""
     repo.define("a", model(body), pbtxt())
     host = host_of(repo)
     running = host.send(host.request("a", ints(0)))
