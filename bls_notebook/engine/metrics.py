@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -32,10 +34,22 @@ class Metrics:
         self._lock = threading.Lock()
         self._families: dict[str, _Family] = {}
 
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Make families of their own for models that this context loads, so that their values begin at 0."""
+        token = _apart.set(Metrics())
+        try:
+            yield
+        finally:
+            _apart.reset(token)
+
     def family(self, name: str, description: str, kind: str) -> _Family:
         """Return the family with this name; make it if it does not exist."""
         if not _NAME.match(name) or name.startswith("__"):
             raise ValueError("Invalid metric name")
+        other: Metrics | None = _apart.get()
+        if other is not None and other is not self:
+            return other.family(name, description, kind)
         with self._lock:
             family = self._families.get(name)
             if family is None:
@@ -66,6 +80,9 @@ class Metrics:
         """Return the families in Prometheus's text format."""
         wanted = {family.name for family in self.families(filter)} if filter else None
         return "".join(_exposed(name, family) for name, family in self._named() if wanted is None or name in wanted)
+
+
+_apart: ContextVar[Any] = ContextVar("apart", default=None)
 
 
 def _exposed(name: str, family: Any) -> str:

@@ -11,6 +11,7 @@ from bls_notebook.display.records.differences import differences_table, in_last_
 from bls_notebook.records.units import count, duration, ns, size
 from bls_notebook.records.visible_text import visible
 
+from .exports.proof_script import DROPPED
 from .records import Certificate, Exported, ExportedModel, ModelCounts, ServedModel, ServerRecord, Unequal
 
 _EXPORT_COLUMNS = doc.columns("model | backend | from | files:r | calls")
@@ -79,7 +80,8 @@ def _verdict(record: Certificate) -> doc.Piece:
     if record.equal:
         return _marked("✓", "answers as the server does", record)
     if record.unequal and all(line.startswith("no answer") for each in record.unequal for line in each.what):
-        return _marked("?", "got no answer from the server", record)
+        is_here = any(line.startswith("no answer here") for each in record.unequal for line in each.what)
+        return _marked("?", f"got no answer {'here' if is_here else 'from the server'}", record)
     if record.unequal:
         nearly = in_last_place((each.what, each.tensors) for each in record.unequal)
         return _marked("≈" if nearly else "✗", f"answers differently on the server{nearly}", record)
@@ -119,7 +121,7 @@ def _request_facts(record: Certificate) -> Iterator[str]:
     if record.generated:
         yield f"{record.generated:,} generated (seed {record.seed})"
     if record.failed:
-        yield f"{record.failed:,} failed with the same error on both sides"
+        yield f"{record.failed:,} failed with the same error on both sides; not compared in its text: {DROPPED}"
     if record.stateful:
         begin = (
             "both sides began with fresh instances" if record.files else "the server's instances may have had others"
@@ -129,6 +131,9 @@ def _request_facts(record: Certificate) -> Iterator[str]:
         yield f"{count(record.alone, 'row')} of batches sent again one by one"
     if record.instances:
         yield f"in parallel with {', '.join(map(str, record.instances))} instances"
+    if record.requests:
+        of_stream = ", codes of errors, and versions and parameters of responses in streams" * record.decoupled
+        yield f"not compared: times, logs, custom metrics{of_stream}"
     if record.counted and all(each.equal for each in record.counted):
         twice = any(each.here[:2] != each.there[:2] for each in record.counted)
         exception = ", but the server counts failed requests of ensembles twice" if twice else ""
@@ -140,14 +145,15 @@ def _both(record: Certificate) -> Iterator[doc.Row]:
     yield doc.Row(["run by", record.here, server])
     if mode:
         yield doc.Row(["model control mode", "", mode])
-    if record.requests:
+    if record.here_ns:
         yield doc.Row(["median answer", ns(record.here_ns), f"{ns(record.there_ns)}, over loopback"])
     for package in record.packages:
         yield doc.Row([package.name, package.here or "absent", package.there or "absent"])
 
 
 def _unequal_blocks(unequal: Unequal) -> Iterator[doc.Block]:
-    yield doc.Warnings(lines_beside_table(unequal.what, unequal.tensors), "differs")
+    is_lost = unequal.what[0].startswith("no answer")
+    yield doc.Warnings(lines_beside_table(unequal.what, unequal.tensors), "warning" if is_lost else "differs")
     if unequal.tensors:
         yield differences_table(unequal.tensors, ("here", "on the server"))
     title = "the smallest request that shows the difference" if unequal.shrunk else "the request"

@@ -200,6 +200,7 @@ class Certificate(Record):
 
     ``varies`` has the differences between two fresh instances here, for example of a model that uses random numbers
     or the time: its answers cannot be compared with a server's. ``stateful``: answers depend on earlier requests.
+    ``decoupled``: it answers with streams.
     """
 
     model: str
@@ -224,6 +225,7 @@ class Certificate(Record):
     seconds: float = 0.0
     varies: tuple[str, ...] = ()
     stateful: bool = False
+    decoupled: bool = False
 
     @property
     def equal(self) -> bool:

@@ -70,9 +70,19 @@ ANSWERS = {
     "        return pb_utils.InferenceResponse(error=error)",
     "calling": "more = {'model_name': '_'.join(['failing', 'late']), 'inputs': request.inputs()}\n"
     "        return pb_utils.InferenceRequest(requested_output_names=['OUT'], **more).exec()",
-    "slow": "time.sleep(1)",
+    "slow": "time.sleep(10 * ('bls_notebook' in sys.modules))",
+    "hex": "return pb_utils.InferenceResponse(error=pb_utils.TritonError(f'0x{int(OLD)}'))",
+    "metered": "self.metric.increment(1)\n        values = np.array([self.metric.value()], np.float32)",
+    "early": "values = values + 1",
 }
 SOURCES = {name: MODEL.replace("ANSWER", answer) for name, answer in ANSWERS.items()}
+INITIALIZE = {
+    "metered": "self.family = pb_utils.MetricFamily('metered', '', pb_utils.MetricFamily.COUNTER)\n"
+    "        self.metric = self.family.Metric({'of': 'metered'})",
+    "early": "pb_utils.load_model('scaled')",
+}
+for name, line in INITIALIZE.items():
+    SOURCES[name] = SOURCES[name].replace("self.count, self", f"{line}\n        self.count, self", 1)
 NAMES = ("add_sub", "square_int32", *SOURCES, "chained")
 
 
@@ -100,8 +110,8 @@ def test_models_that_answer_alike(prover: Prover, model: str) -> None:
 
 
 def test_state_and_chance_are_no_differences_of_the_server(prover: Prover) -> None:
-    for _ in range(2):  # the second time, neither side is new
-        found = prover.prove("counting", {"IN": [1.0]}, {"IN": [2.0]}, generate=5)
+    for model in ("counting", "counting", "metered", "metered"):  # the second time, neither side is new
+        found = prover.prove(model, {"IN": [1.0]}, {"IN": [2.0]}, generate=5)
         assert found.equal, render(found).text
         assert found.stateful
         assert "both sides began with fresh instances" in " ".join(render(found).text.split())
@@ -117,10 +127,15 @@ def test_codes_of_errors_callees_and_slow_models(prover: Prover) -> None:
     assert found.unequal[0].what == ("error code: gRPC status INVALID_ARGUMENT here, UNKNOWN on the server",)
     found = prover.prove("calling", generate=3)
     assert "'failing_late' was reached here, but is missing from the copy" in found.notes[0]
+    found = prover.prove("hex", {"IN": [1.0]})
+    assert found.unequal[0].what == ("errors: '0x0' here, '0x1' on the server",)
     found = prover.prove("slow", {"IN": [1.0]}, timeout=0.5)
     assert not found.equal
-    assert render(found).text.startswith("? slow got no answer from the server")
+    assert render(found).text.startswith("? slow got no answer here")
     assert "model control mode explicit" in found.server
+    found = prover.prove("early", generate=2)
+    assert found.equal, render(found).text
+    assert "early uses pb_utils.load_model or unload_model, which a server allows only with" in found.notes[0]
 
 
 def test_the_smallest_request_that_differs(prover: Prover) -> None:

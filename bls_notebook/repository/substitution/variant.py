@@ -70,7 +70,7 @@ class Variant(UndividedContext):
     def _enter(self) -> None:
         for name, change in self._changes.items():
             self._catalog.ready_model(name)
-            with self._catalog.service.lock_of(name):
+            with self._catalog.service.lock_of(name), self._catalog.metrics.apart():
                 self._loaded[name] = load_versions(self._catalog.server, self._source(name, change))
 
     def _leave(self) -> None:

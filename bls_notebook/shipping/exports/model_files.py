@@ -25,7 +25,7 @@ from .folder_writer import Content, is_cache
 from .model_needs import CodeNeeds, code_needs
 
 _OF_TRITON = frozenset({"triton_python_backend_utils", "c_python_backend_utils"})
-_PROVIDED = _OF_TRITON | sys.stdlib_module_names
+_PROVIDED = _OF_TRITON | sys.stdlib_module_names | {"bls_notebook"}  # an export refuses models that import it
 _SECRET_FILES = re.compile(
     r"\.env(\.(?!example|sample|template).+)?|\.netrc|\.pgpass|\.pypirc|\.npmrc|\.git-credentials"
     r"|id_(rsa|dsa|ecdsa|ed25519)(_sk)?|.+\.(p12|pfx|jks|keystore|ppk|kdbx)",

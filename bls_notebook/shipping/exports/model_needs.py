@@ -260,9 +260,10 @@ class Reader:
         elif name == "expandvars":
             for variable in re.findall(r"\$\{?(\w+)", self._known(first, scope) or ""):
                 self._variables.setdefault(variable, call.lineno)
-        elif name in ("import_module", "__import__", "get") and (
-            name != "get" or (owner is not None and last_name(owner) == "modules")
-        ):
+        elif name == "get" and owner is not None and last_name(owner) == "modules":
+            if self._known(first, scope) == "__main__":
+                self._kernel(call.lineno, "`__main__`", "the notebook's variables")
+        elif name in ("import_module", "__import__"):
             module = self._known(first, scope)
             if module == "__main__":
                 self._kernel(call.lineno, "`__main__`", "the notebook's variables")

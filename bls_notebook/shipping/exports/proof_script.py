@@ -4,8 +4,9 @@
     python prove.py [localhost:8001] [--model NAME ...] [--tolerance 1e-6] [--timeout 60s]
 
 The script needs only requests.json in its own folder. It sends each request to the server and compares the
-answers bit by bit: names, data types, shapes and values of outputs, texts of errors, and every response of a
-decoupled model in order. Exit status: 0 if all answers are equal, 1 if some differ, 2 if the server does not answer.
+answers bit by bit: names, data types, shapes and values of outputs, and every response of a decoupled model in
+order. Texts of errors are compared without the parts in `DROPPED`; their codes are not compared. Exit status: 0 if
+all answers are equal, 1 if some differ, 2 if the server does not answer.
 """
 
 from __future__ import annotations
@@ -47,25 +48,33 @@ _SYNONYMS = [
         "decoupled",
     ),
 ]
-# Class names in errors: their modules differ between the two sides.
-_CLASS = re.compile(r"<class '[\w.]*\.(\w+)'>")
-# A traceback has files and lines of one side.
-_TRACEBACK = re.compile(r"\s*\bAt:\s.*", re.DOTALL)
-# The name of the instance: 'name_0_0', or 'name' in newer servers.
-_INSTANCE = re.compile(r"_\d+(_\d+)?'")
-_FOLDER = re.compile(r"[^\s'\"]*/models/")
-_ADDRESS = re.compile(r"0x[0-9a-f]+")
+_DROPPED = [
+    (re.compile(r"\s*\bAt:\s+\S+\(\d+\): .*", re.DOTALL), ""),  # a traceback
+    # Modules of Triton's classes differ between the two sides.
+    (
+        re.compile(r"<class '(?:c_python_backend_utils|triton_python_backend_utils|bls_notebook)\b[\w.]*\.(\w+)'>"),
+        r"<class '\1'>",
+    ),
+    (re.compile(r"(?<![\w.])/[^\s'\"]*/models/"), ""),  # the repository's folder
+    (re.compile(r"(\bmodel (?:instance )?'[^']*?)_\d+(?:_\d+)?'"), r"\1'"),  # 'name_0_0', or 'name' in newer servers
+    (re.compile(r" at 0x[0-9a-f]+(?=>)"), ""),
+]
+DROPPED = (
+    "tracebacks, request IDs, addresses of objects, numbers of instances, absolute folders up to /models/, modules of "
+    "Triton's classes, white space at the ends, and servers' words for missing and decoupled models"
+)
+"""What `normal` removes from the texts of errors."""
 
 
 def normal(text: str) -> str:
-    """Return an error's text without the parts that differ from run to run or between protocols."""
-    text = _TRACEBACK.sub("", PREFIX.sub("", text))
+    """Return an error's text without the parts that differ from run to run or between protocols: `DROPPED`."""
+    text = PREFIX.sub("", text)
+    for pattern, replacement in _DROPPED:
+        text = pattern.sub(replacement, text)
     for pattern, synonym in _SYNONYMS:
-        if pattern.fullmatch(text):
-            return synonym
-    text = _CLASS.sub(r"<class '\1'>", text)
-    text = _ADDRESS.sub("0x", _INSTANCE.sub("'", _FOLDER.sub("", text)))
-    return " ".join(text.split()).strip(" ;")
+        if match := pattern.fullmatch(text):
+            return " ".join([synonym, *filter(None, match.groups())])
+    return text.strip(" ;\n")
 
 
 def ask(

@@ -67,8 +67,9 @@ def differences(
     """
     lines: list[str] = []
     tensors: list[TensorsCompared] = []
-    if any(answer.lost for answer in there):
-        return (*(f"no answer from the server: {a.error}" for a in there if a.lost),), ()
+    if any(answer.lost for answer in (*here, *there)):
+        lost = (f"no answer from the server: {a.error}" for a in there if a.lost)
+        return (*(str(a.error) for a in here if a.lost), *lost), ()
     if len(here) != len(there):
         lines.append(f"{len(here)} responses {sides[0]}, {len(there)} {sides[1]}")
     for number, (first, second) in enumerate(zip(here, there, strict=False)):

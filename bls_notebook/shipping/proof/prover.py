@@ -7,7 +7,7 @@ import itertools
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import distributions
 from math import isfinite
@@ -95,7 +95,7 @@ def prove(
         Address of a running server that has the model, such as ``grpc://host:8001``. Its files, packages and
         statistics cannot be compared.
     timeout : float
-        Timeout of a request to the server, in seconds. A request without an answer is no difference.
+        Timeout of a request on either side, in seconds. A request without an answer is no difference.
 
     Returns
     -------
@@ -114,8 +114,8 @@ def prove(
     if generate:
         generator()  # BLSError if it is missing, before a server is started
     if cases := cases_of(spec, requests, parameters or {}):
-        local = LocalTarget(repository, spec)
-        with fresh(repository, [model]):  # answers reveal callees that the source does not name
+        local = LocalTarget(repository, spec, timeout=timeout)
+        with fresh(repository, [model]), suppress(_NoAnswerError):  # reveals callees that the source does not name
             _answers(local, cases)
     options: dict[str, Any] = {
         "generate": generate, "seed": seed, "tolerance": tolerance, "ulps": ulps, "instances": instances,
@@ -127,7 +127,8 @@ def prove(
             connect(server, model, repo=remote_repository, timeout=timeout) as connection,
         ):
             draft = Certificate(model, server=f"{connection.server}, {connection.address}")
-            return _certified(repository, RemoteTarget(remote_repository, spec), draft, requests, **options)
+            remote = RemoteTarget(remote_repository, spec)
+            return _certified(repository, remote, draft, requests, timeout=timeout, **options)
     with proving(repository, [model], environment) as prover:
         return prover.prove(model, *requests, timeout=timeout, **options)
 
@@ -182,12 +183,18 @@ class Prover:
         )
         with ServerTarget(self.server, self.specs[model], sorted(reached & self.specs.keys()), timeout) as target:
             target.renew()
-            certificate = _certified(self.repository, target, draft, requests, **options)
+            certificate = _certified(self.repository, target, draft, requests, timeout=timeout, **options)
         missing = reached_models(Host(self.repository), [model]) - {*exported.names}
-        notes = (
+        notes = tuple(
             f"{name!r} was reached here, but is missing from the copy: give a request that reaches it"
             for name in sorted(missing)
         )
+        if controls := ", ".join(each.name for each in exported.models if each.controls and each.name in reached):
+            notes = (
+                f"{controls} uses pb_utils.load_model or unload_model, which a server allows only with "
+                "--model-control-mode=explicit, as this one had",
+                *notes,
+            )
         return replace(certificate, notes=(*certificate.notes, *notes))
 
 
@@ -209,7 +216,7 @@ def _reached(model: str, calls: Mapping[str, Sequence[str]]) -> set[str]:
 def _certified(
     repository: ModelRepository, there: RemoteTarget, draft: Certificate, requests: Sequence[Any], generate: int = 0,
     seed: int = 0, tolerance: float = 0.0, ulps: int = 0, instances: Sequence[int] = (),
-    parameters: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, Any] | None = None, timeout: float = 30.0,
 ) -> Certificate:  # fmt: skip
     """Compare the model of a draft certificate with the one `there`, and complete the certificate; see `prove`."""
     model, spec = draft.model, there.spec
@@ -221,16 +228,20 @@ def _certified(
         raise BLSError(f"prove: instances: got {list(instances)}, expected counts of 1 or more")
     cases = cases_of(spec, requests, parameters or {})
     draft = replace(
-        draft, version=repository.record(model).version, seed=seed, tolerance=tolerance, ulps=ulps,
+        draft, version=repository.record(model).version, decoupled=spec.decoupled, seed=seed, tolerance=tolerance,
+        ulps=ulps,
         here=f"bls_notebook {_packages().get('bls-notebook', '')}, Python {platform.python_version()}",
     )  # fmt: skip
     with progress(f"comparing {model} with a server", len(cases) + generate, "request") as bar:
-        here = LocalTarget(repository, spec, there.names)
+        here = LocalTarget(repository, spec, there.names, timeout)
         began = perf_counter()
         examples = cases[:_SELF_COMPARED]
         if generate:
             _generate(spec, _SELF_COMPARED, seed, examples.append, words=there.words)
-        varies, is_stateful = _compared_with_itself(here, examples)
+        try:
+            varies, is_stateful = _compared_with_itself(here, examples)
+        except _NoAnswerError as error:
+            return replace(draft, given=1, unequal=(_unequal((error.request,), ((str(error),), ())),))
         if varies:
             return replace(draft, varies=varies)
         draft = replace(draft, stateful=is_stateful)
@@ -251,7 +262,17 @@ def _answers(target: LocalTarget, cases: Iterable[Case]) -> list[list[ProofAnswe
         correlation = next(_CORRELATIONS)
         for step, request in enumerate(case):
             answers.append(target.ask(request, sequence_options(target.spec, correlation, step, len(case)))[0])
+            if lost := [answer.error for answer in answers[-1] if answer.lost]:
+                raise _NoAnswerError(request, str(lost[0]))
     return answers
+
+
+class _NoAnswerError(Exception):
+    """The model here did not answer a request in time."""
+
+    def __init__(self, request: ProofRequest, text: str) -> None:
+        super().__init__(text)
+        self.request = request
 
 
 def _compared_with_itself(here: LocalTarget, cases: Sequence[Case]) -> tuple[tuple[str, ...], bool]:
@@ -296,8 +317,6 @@ class _Comparison:
         notes: list[str] = []
         if self.failed == self.compared:
             notes.append("every request failed, so only errors were compared: pass inputs that the model accepts")
-        if self.failed and self.spec.decoupled:
-            notes.append("codes of errors were not compared: the stream of a decoupled model does not have them")
         if not unequal:
             unequal += self._rows_alone(notes)
         batches = self.spec.scheduler == "default"

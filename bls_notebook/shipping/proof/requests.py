@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import Host
 from bls_notebook.pb_utils import (
     TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
     TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
@@ -87,13 +89,21 @@ def sequence_options(spec: ModelSpec, correlation_id: int, step: int, steps: int
 
 
 def send(
-    repository: ModelRepository, spec: ModelSpec, request: ProofRequest, options: Mapping[str, Any]
-) -> list[Response]:
-    """Send a request to a model of a repository, and return its responses."""
-    inputs, options = dict(request.inputs), {**options, "parameters": dict(request.parameters)}
-    if spec.decoupled:
-        return list(repository.stream(spec.name, inputs, **options))
-    return [repository.infer(spec.name, inputs, preferred_memory="cpu", **options)]
+    repository: ModelRepository, spec: ModelSpec, request: ProofRequest, options: Mapping[str, Any],
+    timeout: float | None = None,
+) -> list[Response]:  # fmt: skip
+    """Send a request to a model of a repository, and return its responses; TimeoutError: none after `timeout` s."""
+    host = Host(repository)
+    options = {**options, "parameters": dict(request.parameters), "preferred_memory": "cpu"}
+    future = host.send(host.request(spec.name, dict(request.inputs), **options), stream=spec.decoupled)
+    try:
+        result = future.result(timeout)
+    except BaseException as error:
+        future.cancel()
+        if isinstance(error, futures.TimeoutError):
+            raise TimeoutError from error
+        raise
+    return list(result) if spec.decoupled else [result]
 
 
 class DifferentError(Exception):

@@ -70,10 +70,7 @@ class LocalServer(TritonServer, Printable):
             raise TritonServerError(
                 "this server was stopped, which removed its copy of the models; call bls.serve again"
             )
-        super().start()
-        for model in self.exported.models:
-            if model.late:
-                self.load(model.name)
+        self._start()
         self._version = str(self.metadata().get("version", ""))
         self._seconds = time.monotonic() - self._copy.made
         return self
@@ -94,7 +91,13 @@ class LocalServer(TritonServer, Printable):
     def restart(self) -> None:
         """Kill the server and start it again on the same copy of the models."""
         super().stop(graceful=False)
+        self._start()
+
+    def _start(self) -> None:
         super().start()
+        for model in self.exported.models:
+            if model.late:  # it loads other models, which a starting server refuses
+                self.load(model.name)
 
     @property
     def site_packages(self) -> Path | None:
