@@ -37,6 +37,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fill", type=key_and_value, action="append", default=[], metavar="KEY=VALUE", help="fill a template"
     )
+    parser.add_argument(
+        "--model-config-name", default="", metavar="NAME", help="use configs/NAME.pbtxt of models that have it"
+    )
     parser.add_argument("--load-timeout", type=seconds, default=60.0, metavar="TIME", help="of each model, such as 60s")
     parser.add_argument("--no-ask", action="store_true", help="do not send each real model one generated request")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -46,7 +49,7 @@ def _run(arguments: argparse.Namespace) -> int:
     real = None if arguments.real is None else [name for name in arguments.real if name != "none"]
     with redirect_stdout(sys.stderr):  # keeps the models' output out of the report
         repository, report = bls.try_repository(
-            arguments.folder, fill=dict(arguments.fill), real=real,
+            arguments.folder, fill=dict(arguments.fill), model_config_name=arguments.model_config_name, real=real,
             load_timeout=arguments.load_timeout, ask=not arguments.no_ask, tell=print,
         )  # fmt: skip
         repository.close()

@@ -40,6 +40,7 @@ from .records import TriedModel
 log = logging.getLogger("bls_notebook")
 
 
+_OWN_SERVER = re.compile(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0):800[01]\b")
 _CUDA = re.compile(r"""["']cuda(:\d)?["']|\.cuda\(\)""")
 
 
@@ -86,7 +87,8 @@ def plan_model(host: Host, name: str, known: Collection[str], real: Collection[s
 class ModelLoader:
     """Loads the models `names` of a repository, callees first; only Ctrl-C stops it.
 
-    `project` is the outermost folder that belongs to the project, `seconds` the limit for one model.
+    `project` is the outermost folder that belongs to the project, `seconds` the limit for one model. `fill` and
+    `config_name` are those of `ModelPreparation`.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class ModelLoader:
         make_stub: Callable[[str], Stub],
         *,
         fill: Mapping[str, object],
+        config_name: str,
         real: Collection[str] | None,
         seconds: float,
         project: Path,
@@ -104,7 +107,7 @@ class ModelLoader:
         self._make_stub = make_stub
         self._seconds = seconds
         self._project = project
-        self._preparation = ModelPreparation(host.add_folder, fill)
+        self._preparation = ModelPreparation(host.add_folder, fill, config_name)
         host.before_load(self._preparation)
         self.plans = {name: plan_model(host, name, names, real) for name in names}
         self._reports: dict[str, TriedModel] = {}
@@ -114,7 +117,12 @@ class ModelLoader:
     def notes(self) -> tuple[str, ...]:
         """Notes about all models: changes made to load them, and what a server needs."""
         real = [report.name for report in self.reports if report.kind == "real"]
-        return self._notes + self._preparation.missing_folders(real)
+        callers = [name for name in real if any(map(_OWN_SERVER.search, self.plans[name].sources))]
+        served = (
+            f"the code of {listed(callers, 6)} names a server on this machine, at Triton's port: if it is the server "
+            "of these models, `bls.endpoint(http_port=8000, grpc_port=8001, token='')` runs one here, for any program",
+        )
+        return self._notes + self._preparation.missing_folders(real) + served * bool(callers)
 
     @property
     def reports(self) -> tuple[TriedModel, ...]:

@@ -91,12 +91,14 @@ _PATH = re.compile(r"dir$|path$|file$", re.IGNORECASE)  # keys of paths, without
 class ModelPreparation:
     """Hook that gets the source of each model before it loads, and returns the source to load.
 
-    `new_folder` creates a private folder; `fill` has the values of templates.
+    `new_folder` creates a private folder; `fill` has the values of templates. A model's configuration is
+    ``configs/NAME.pbtxt`` if it has that file, as with a server's ``--model-config-name``; NAME is `config_name`.
     """
 
-    def __init__(self, new_folder: Callable[[], Path], fill: Mapping[str, object]) -> None:
+    def __init__(self, new_folder: Callable[[], Path], fill: Mapping[str, object], config_name: str) -> None:
         self._new_folder = new_folder
         self._fill = fill
+        self._config_name = config_name
         self._folders: dict[str, Path] = {}  # private folders, by the model's own folder
         self.on_cpu: set[str] = set()  # models whose instances run on the CPU despite their configuration
         self.notes: dict[str, str] = {}  # descriptions of changes, by model
@@ -106,8 +108,10 @@ class ModelPreparation:
         """Return the source with what was missing: a configuration, a version folder, instances on the CPU."""
         notes: list[str] = []
         config = source.config
-        if config is None:
-            files = config_files(source.folder)
+        chosen = source.folder / "configs" / f"{self._config_name}.pbtxt"
+        is_chosen = bool(self._config_name) and chosen.is_file() and not source.config_is_json
+        if config is None or is_chosen:
+            files = [chosen] if is_chosen else config_files(source.folder)
             if files:
                 text = files[0].read_text(encoding="utf-8", errors="replace")
                 config, _ = filled_config(text, self._fill, source.name)

@@ -42,6 +42,7 @@ def try_repository(
     folder: str | Path,
     *,
     fill: Mapping[str, object] | None = None,
+    model_config_name: str = "",
     values: Values = "zeros",
     seed: int = 0,
     latency: Mapping[str, float] | None = None,
@@ -63,6 +64,8 @@ def try_repository(
         A model repository, or a folder that contains one.
     fill : mapping of str to object, optional
         Values for templates such as ``${max_batch_size}`` in the configurations.
+    model_config_name : str
+        Use ``configs/NAME.pbtxt`` of models that have it, like a server with ``--model-config-name=NAME``.
     values : str
         Outputs of stubs: ``"zeros"``, or ``"random"`` numbers that depend on `seed` and the request.
     seed : int
@@ -105,8 +108,8 @@ def try_repository(
     repository = ModelRepository(models, fill=fill)
     try:
         loader = ModelLoader(
-            Host(repository), names, make_stub, fill=fill, real=real, seconds=load_timeout,
-            project=project if project.is_dir() else path,
+            Host(repository), names, make_stub, fill=fill, config_name=model_config_name, real=real,
+            seconds=load_timeout, project=project if project.is_dir() else path,
         )  # fmt: skip
         _announce(tell, path, [name for name, plan in loader.plans.items() if plan.runs_code])
         examples = ExampleRequests(Host(repository), loader.plans)

@@ -35,6 +35,7 @@ def _try(notebook: Notebook, arguments: argparse.Namespace) -> Tried:
         repository, report = bls.try_repository(
             arguments.folder,
             fill=dict(arguments.fill),
+            model_config_name=arguments.model_config_name,
             values="zeros" if values == "recorded" else values,
             seed=arguments.seed,
             latency={name: s for latencies in arguments.latency for name, s in latencies.items()},
@@ -64,6 +65,7 @@ _add(
     "--fill", type=key_and_value, action="append", default=[], metavar="KEY=VALUE",
     help="a value for the template ${KEY} in configurations",
 )  # fmt: skip
+_add("--model-config-name", default="", metavar="NAME", help="use configs/NAME.pbtxt of models that have it")
 _add(
     "--values", choices=("zeros", "random", "recorded"), default="zeros",
     help="outputs of stubs (default: zeros); recorded: the outputs of responses in the notebook's variables",

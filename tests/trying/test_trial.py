@@ -66,6 +66,17 @@ def test_each_real_model_gets_one_generated_request(trying: Any, tmp_path: Path)
     assert not any(row.asked for name, row in rows.items() if name)
 
 
+def test_named_configurations_and_calls_over_http(trying: Any, tmp_path: Path) -> None:
+    url = 'URL = "http://localhost:8000/v2/models/double/infer"\n'
+    other = {"configs/big.pbtxt": f"max_batch_size: 8 {PYTHON}", "configs/small.pbtxt": f"max_batch_size: 2 {PYTHON}"}
+    put(tmp_path, "double", PYTHON, {"1/model.py": DOUBLES, **other})
+    put(tmp_path, "plain", PYTHON, {"1/model.py": url + DOUBLES})
+    repository, rows = trying(model_config_name="big")
+    assert (repository.config("double").max_batch_size, repository.config("plain").max_batch_size) == (8, 0)
+    assert "configs/big.pbtxt is used" in rows["double"].why
+    assert any("the code of plain names a server on this machine" in note for note in rows[""].notes)
+
+
 def test_a_model_that_does_not_answer_is_cancelled(
     trying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

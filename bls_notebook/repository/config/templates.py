@@ -1,10 +1,10 @@
 """Find and fill templates in a config.pbtxt, such as ``${max_batch_size}``.
 
 Public repositories contain configurations that a script must fill first. Templates are ``${key}`` and
-``${key:-value}``; outside quotes also ``{{ key }}``, ``$KEY``, and a word in capitals in place of a number; ``"$KEY"``
-may be a template. Comments, ``$${key}`` and ``$$KEY`` are not templates. A value comes from the caller, the
-environment, or the template's default; otherwise it is a harmless value that fits the field. A template inside quotes
-without a value stays unchanged: Triton passes it to the model as text.
+``${key:-value}``; outside quotes also ``{{ key }}``, ``$KEY``, ``TYPE_#KEY``, and a word in capitals in place of a
+number; ``"$KEY"`` may be a template. Comments, ``$${key}`` and ``$$KEY`` are not templates. A value comes from the
+caller, the environment, or the template's default; otherwise it is a harmless value that fits the field. A template
+inside quotes without a value stays unchanged: Triton passes it to the model as text.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from bls_notebook.records.visible_text import visible
 from .message import model_config_class
 
 _TOKEN = re.compile(
-    r"""(?P<comment>\#[^\n]*)
+    r"""(?P<template>(?<=_)\#[A-Z]\w*|\$\{[^{}\n]*\}|\{\{\s*[\w.-]+\s*\}\}|(?<!\$)\$[A-Za-z_]\w*)
+    |(?P<comment>\#[^\n]*)
     |(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
     |(?P<literal>\$\$\{[^{}\n]*\}|\$\$\w+)
-    |(?P<template>\$\{[^{}\n]*\}|\{\{\s*[\w.-]+\s*\}\}|\$[A-Za-z_]\w*)
     |(?P<word>[A-Za-z_][\w.]*|[-+]?\.?\d[\w.]*)
     |(?P<mark>[{}<>\[\]:;,])""",
     re.VERBOSE,
@@ -184,8 +184,8 @@ def _settings(text: str) -> Iterator[tuple[list[str], str, list[str], re.Match[s
 
 def _template(found: re.Match[str], path: list[str], keys: list[str], quoted: bool, listed: bool) -> Template | None:
     written = found[0]
-    parts = PARTS.fullmatch(written.strip("${}"))
-    if parts is None or not (written.startswith(("$", "{{")) or _CAPITALS.fullmatch(written)):
+    parts = PARTS.fullmatch(written.strip("#${}"))
+    if parts is None or not (written.startswith(("#", "$", "{{")) or _CAPITALS.fullmatch(written)):
         return None
     place = ".".join(filter(None, path))
     named = next((key for key in reversed(keys) if key), "")

@@ -91,6 +91,8 @@ def test_text_without_a_value_stays_as_it_stands() -> None:
         ("input { dims: [ ${d} ] }", {"d": "[3,224]"}, "input { dims: [ 3, 224 ] }"),
         ("input { data_type: ${t} }", {"t": "fp16"}, "input { data_type: TYPE_FP16 }"),
         ("input { data_type: TYPE_${t} }", {"t": "FP16"}, "input { data_type: TYPE_FP16 }"),
+        ("input { data_type: TYPE_#T dims: 1 } # a comment", {"T": "FP16"},
+         "input { data_type: TYPE_FP16 dims: 1 } # a comment"),
         ("input { data_type: TYPE_${t} }", {"t": "TYPE_FP16"}, "input { data_type: TYPE_FP16 }"),
         ("optimization { eager_batching: ${d} }", {"d": True}, "optimization { eager_batching: true }"),
         ('name: "${a}_${b}"', {"a": "x"}, 'name: "x_${b}"'),
