@@ -109,7 +109,7 @@ def test_a_folder_that_goes_away_while_it_is_read(disk: bls.ModelRepository, mon
 
 
 MODEL_PY = GOOD.encode()
-OVERRIDES: dict[str, tuple[dict[Any, Any], str]] = {
+OVERRIDES: dict[str, tuple[Any, str]] = {
     "a file as a folder": ({"file:1/a": b"", "file:1/a/x": b""}, "its file '1/a/x' cannot be written"),
     "a folder as a file": ({"file:1/a/b": b"", "file:1/a": b""}, "its file '1/a' cannot be written"),
     "twice": ({"file:1/model.py": b"", "file:1//model.py": b""}, "two file overrides for '1/model.py'"),
@@ -117,6 +117,11 @@ OVERRIDES: dict[str, tuple[dict[Any, Any], str]] = {
     "half a character": ({"file:1/\ud800": b""}, "cannot be used"),
     "no bytes": ({"file:1/model.py": GOOD}, "got str, expected bytes"),
     "no name": ({5: b""}, "cannot be used"),
+    "a number": ({"file:1/model.py": 5}, "got int, expected bytes"),
+    "no code": ({"file:1/model.py": b"1 / 0"}, "ZeroDivisionError"),
+    "another file": ({"file:1/other.py": b""}, "Python model file not found"),
+    "a list": ([1], "files"),
+    "a long name": ({"file:1/" + "x" * 300: b"", "file:1/model.py": b""}, "cannot be used"),
 }
 
 

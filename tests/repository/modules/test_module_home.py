@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import linecache
+import re
 import sys
-import weakref
 
 import pytest
 
@@ -31,53 +30,45 @@ def own_modules(name: str) -> list[str]:
     return [m for m, file in files.items() if part in file.replace("\\", "/")]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "import helper; return helper.WHO",
-        "import helper as h; return h.WHO",
-        "from helper import WHO; return WHO",
-        "from .helper import WHO; return WHO",
-        "from . import helper; return helper.WHO",
-        "return __import__('helper').WHO",
-        "import importlib; return importlib.import_module('helper').WHO",
-        "import importlib as i; return i.import_module('helper').WHO",
-        "from importlib import import_module; return import_module('helper').WHO",
-        "import importlib.util; return importlib.import_module('helper').WHO",
-        "import importlib; return importlib.import_module('.helper', __package__).WHO",
-        "d = {}; exec('import helper', globals(), d); return d['helper'].WHO",
-        "return eval('__import__(\"helper\").WHO')",
-        "import sys, helper; return sys.modules[helper.__name__].WHO",
-        "class A:\n        import helper\n    return A.helper.WHO",
-    ],
-)
-def test_ways_to_import_a_sibling(disk: bls.ModelRepository, body: str) -> None:
-    source = saying("find()", f"def find():\n    {body}\n")
-    assert says(disk, source, helper=WHO.format("sibling")) == "sibling"
+WAYS_TO_IMPORT = [
+    "import helper; return helper.WHO", "import helper as h; return h.WHO", "from helper import WHO; return WHO",
+    "from .helper import WHO; return WHO", "from . import helper; return helper.WHO",
+    "return __import__('helper').WHO", "return eval('__import__(\"helper\").WHO')",
+    "import importlib; return importlib.import_module('helper').WHO",
+    "import importlib as i; return i.import_module('helper').WHO",
+    "from importlib import import_module; return import_module('helper').WHO",
+    "import importlib.util; return importlib.import_module('helper').WHO",
+    "import importlib; return importlib.import_module('.helper', __package__).WHO",
+    "d = {}; exec('import helper', globals(), d); return d['helper'].WHO",
+    "import sys, helper; return sys.modules[helper.__name__].WHO",
+    "class A:\n        import helper\n    return A.helper.WHO",
+]  # fmt: skip
 
 
-def test_the_models_folder_is_searched_after_the_versions(disk: bls.ModelRepository) -> None:
-    source = saying("(helper.WHO, common.WHO)", "import helper, common\n")
-    write(disk.paths[0], "m", source, helper=WHO.format("version"))
+def test_ways_to_import_a_sibling(disk: bls.ModelRepository) -> None:
+    ways = "".join(f"def way{number}():\n    {body}\n" for number, body in enumerate(WAYS_TO_IMPORT))
+    calls = ", ".join(f"way{number}()" for number in range(len(WAYS_TO_IMPORT)))
+    answer = says(disk, saying(f"[{calls}]", ways), helper=WHO.format("sibling"))
+    assert answer == str(["sibling"] * len(WAYS_TO_IMPORT))
+
+
+def test_each_version_has_its_siblings_and_the_models_folder_is_searched_after_it(disk: bls.ModelRepository) -> None:
+    source, config = (
+        saying("(helper.WHO, common.WHO)", "import helper, common\n"),
+        TEXT + " version_policy: { all: {} }",
+    )
+    for version in (1, 2):
+        write(disk.paths[0], "m", source, config, version, helper=WHO.format(f"v{version}"))
     (disk.paths[0] / "m" / "helper.py").write_text(WHO.format("model"))
     (disk.paths[0] / "m" / "common.py").write_text(WHO.format("common"))
     disk.load("m")
-    assert said(disk, "m") == "('version', 'common')"
-
-
-def test_versions_have_their_own_siblings(disk: bls.ModelRepository) -> None:
-    for version in (1, 2):
-        source, config = saying("helper.WHO", "import helper\n"), TEXT + " version_policy: { all: {} }"
-        write(disk.paths[0], "m", source, config, version, helper=WHO.format(f"v{version}"))
-    disk.load("m")
-    assert [said(disk, "m", v) for v in (1, 2)] == ["v1", "v2"]
+    assert [said(disk, "m", v) for v in (1, 2)] == ["('v1', 'common')", "('v2', 'common')"]
 
 
 @pytest.mark.parametrize("body", ["import nowhere_at_all", "from nowhere_at_all import x", "from .nowhere import x"])
 def test_a_module_that_is_not_there(disk: bls.ModelRepository, body: str) -> None:
     answer = says(disk, saying("find()", f"def find():\n    {body}\n"))
-    assert "ModuleNotFoundError: No module named " in answer
-    assert "nowhere" in answer
+    assert re.search("ModuleNotFoundError: No module named .*nowhere", answer)
 
 
 @pytest.mark.parametrize("body", ["from .. import helper", "from ..helper import WHO", "from ... import x"])
@@ -179,7 +170,7 @@ def test_models_may_use_what_looks_modules_up_by_name(disk: bls.ModelRepository,
     assert disk.ready("m")
 
 
-def test_unloading_leaves_no_module(disk: bls.ModelRepository) -> None:
+def test_unloading_and_a_load_that_fails_leave_no_module(disk: bls.ModelRepository) -> None:
     files = {"helper": WHO.format("x"), "pkg/sub": WHO.format("y")}
     says(disk, saying("pkg.sub.WHO", "import helper, pkg.sub\n"), **files)
     count = len(own_modules("m"))
@@ -188,28 +179,15 @@ def test_unloading_leaves_no_module(disk: bls.ModelRepository) -> None:
     assert len(own_modules("m")) == count
     disk.unload("m")
     assert own_modules("m") == []
-
-
-def test_a_load_that_fails_leaves_no_module(disk: bls.ModelRepository) -> None:
-    for source in (
-        "import helper\n1 / 0\n",
-        saying("1", "import helper\n").replace("class TritonPythonModel", "class Other"),
-    ):
-        write(disk.paths[0], "m", source, helper=WHO.format("x"))
-        with pytest.raises(bls.ModelLoadError):
+    no_class = saying("1", "import helper\n").replace("class TritonPythonModel", "class Other")
+    for source, words in (
+        ("import helper\n1 / 0\n", "division"), (no_class, "TritonPythonModel"),
+        ("from helper import nothing\n", "cannot import name 'nothing' from 'helper'"),
+    ):  # fmt: skip
+        write(disk.paths[0], "m", source, **files)
+        with pytest.raises(bls.ModelLoadError, match=words):
             disk.load("m")
         assert own_modules("m") == []
-
-
-def test_an_unloaded_model_is_freed(disk: bls.ModelRepository) -> None:
-    source = saying("note()", "import helper\nclass Big: pass\nBIG = Big()\ndef note():\n    helper.refs.append(BIG)\n")
-    says(disk, source, helper="refs = []\n")
-    module = next(sys.modules[m] for m in own_modules("m") if hasattr(sys.modules[m], "BIG"))
-    alive = weakref.ref(module.BIG)
-    del module
-    disk.unload("m")
-    gc.collect()
-    assert alive() is None
 
 
 PACKAGE = {
@@ -362,9 +340,3 @@ def test_errors_name_modules_as_the_server_does(disk: bls.ModelRepository, body:
     message = says(disk, source, name="a.b", **files)
     assert words in message
     assert "#" not in message.replace("a@1#0", "")
-
-
-def test_a_load_that_fails_names_them_too(disk: bls.ModelRepository) -> None:
-    write(disk.paths[0], "m", "from helper import nothing\n", TEXT, helper="")
-    with pytest.raises(bls.ModelLoadError, match="cannot import name 'nothing' from 'helper'"):
-        disk.load("m")
