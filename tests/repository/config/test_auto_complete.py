@@ -45,20 +45,13 @@ def test_the_model_completes_a_copy_of_the_completed_configuration() -> None:
 
 
 @pytest.mark.parametrize(("answer", "named"), [(None, "None"), ({}, "a dict"), ("text", "a str")])
-def test_anything_but_the_configuration_is_refused(answer: object, named: str) -> None:
+def test_anything_but_the_configuration_in_json_is_refused_as_on_the_server(answer: object, named: str) -> None:
     with pytest.raises(
         ConfigError, match=f"model 'm': auto_complete_config returned {named}, expected a pb_utils.ModelConfig"
     ):
         asked(lambda config: answer)
-
-
-def test_what_is_not_json_is_refused_as_on_the_server() -> None:
-    def function(config: ModelConfig) -> ModelConfig:
-        config.add_input({"name": "A", "data_type": "TYPE_FP32", "dims": [np.int64(4)]})
-        return config
-
     with pytest.raises(ConfigError, match=r"auto_complete_config: .*int64 is not JSON serializable; use plain"):
-        asked(function)
+        asked(change(input=[{"name": "A", "data_type": "TYPE_FP32", "dims": [np.int64(4)]}]))
 
 
 def change(**fields: Any) -> Callable[[ModelConfig], ModelConfig]:

@@ -29,17 +29,12 @@ def groups(text: str, gpus: int) -> list[tuple[str, int, list[int]]]:
 
 
 @given(good_config())
-def test_completing_twice_changes_nothing_more(config: ModelConfigMessage) -> None:
+def test_completing_keeps_what_is_set_and_twice_changes_nothing_more(config: ModelConfigMessage) -> None:
     before = config.SerializeToString(deterministic=True)
-    once = complete(config, model="m")
-    assert (config.SerializeToString(deterministic=True), complete(once, model="m")) == (before, once)
-    validate(once)
-    assert once.name == "m"
-
-
-@given(good_config())
-def test_what_is_set_stays(config: ModelConfigMessage) -> None:
     completed = complete(config, model="m")
+    assert (config.SerializeToString(deterministic=True), complete(completed, model="m")) == (before, completed)
+    validate(completed)
+    assert completed.name == "m"
     for field in ("input", "output", "max_batch_size"):
         assert getattr(completed, field) == getattr(config, field)
     assert len(model_spec(completed).instances) == sum(
@@ -79,12 +74,9 @@ def test_the_backend_is_told_from_the_configuration_or_the_files(
     assert (config.backend, config.platform, config.default_model_filename) == (backend, platform, filename)
 
 
-def test_a_name_can_carry_the_backend() -> None:
+def test_a_name_can_carry_the_backend_and_none_at_all_is_refused() -> None:
     config = complete(new_config(), model="model.mine", files=["weights.bin"])
     assert (config.backend, config.default_model_filename) == ("mine", "model.mine")
-
-
-def test_no_backend_at_all_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"its files do not identify one \(weights.bin\); add backend"):
         done("", files=["weights.bin"])
 

@@ -1,14 +1,19 @@
-"""Parsing keeps everything, and an error is one line that shows where and why."""
+"""Parsing and writing keep everything; an error is one line that shows where and why."""
 
 from __future__ import annotations
 
+import json
+import math
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.repository.config import (
     ModelConfigMessage,
+    complete,
     new_config,
     parse_config,
     parse_json,
@@ -27,14 +32,30 @@ input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
 """
 
 
+def as_text(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: as_text(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [as_text(item) for item in value]
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
+    return value if isinstance(value, bool) else str(value)
+
+
 @given(any_config())
-def test_pbtxt_text_reads_back_as_the_same_message(config: ModelConfigMessage) -> None:
+def test_pbtxt_and_strict_json_read_back_as_the_same_message_and_json_is_protobufs(config: ModelConfigMessage) -> None:
+    from google.protobuf import json_format
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
     assert parse_pbtxt(to_pbtxt(config), model="m") == config
-
-
-@given(any_config())
-def test_json_reads_back_as_the_same_message(config: ModelConfigMessage) -> None:
     assert (parse_json(to_json(config), model="m"), parse_json(to_dict(config), model="m")) == (config, config)
+    assert json.loads(to_json(config), parse_constant=refuse) == to_dict(config)
+    theirs = json_format.MessageToDict(
+        config, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    assert as_text(to_dict(config)) == as_text(theirs)  # but for the form of numbers
 
 
 def test_every_form_of_a_configuration_means_the_same() -> None:
@@ -42,18 +63,14 @@ def test_every_form_of_a_configuration_means_the_same() -> None:
     for form in (TEXT, to_json(message), "\n " + to_json(message), to_dict(message), message):
         assert parse_config(form, model="m") == message
     assert parse_config(None, model="m") == new_config()
-
-
-def test_a_message_is_copied() -> None:
-    message = parse_pbtxt(TEXT, model="m")
     parse_config(message, model="m").max_batch_size = 1
-    assert message.max_batch_size == 8
+    assert message.max_batch_size == 8  # what was given is copied
 
 
-@pytest.mark.parametrize("form", [3, b"name: 'm'", ["name"]])
-def test_no_other_type_is_taken(form: object) -> None:
-    with pytest.raises(ConfigError, match=f"got {type(form).__name__}, expected config.pbtxt text"):
-        parse_config(form, model="m")
+def test_no_other_type_is_taken() -> None:
+    for form in (3, b"name: 'm'", ["name"]):
+        with pytest.raises(ConfigError, match=f"got {type(form).__name__}, expected config.pbtxt text"):
+            parse_config(form, model="m")
 
 
 @pytest.mark.parametrize(
@@ -163,3 +180,48 @@ def test_names_of_json_without_quotes_are_read_as_the_server_reads_them() -> Non
     config = parse_json(text, model="m")
     assert (config.backend, config.parameters["a: b"].string_value) == ("python", 'c: "d: e')
     assert config.sequence_batching.direct.max_queue_delay_microseconds == 5
+
+
+def test_the_text_is_that_of_the_server() -> None:
+    text = """
+        backend: "python"
+        input { name: "IN" data_type: TYPE_FP32 dims: 1 }
+        output { name: "OUT" data_type: TYPE_FP32 dims: 1 }
+    """
+    assert to_json(complete(parse_pbtxt(text, model="plain"), model="plain")) == (
+        '{"name":"plain","platform":"","backend":"python","runtime":"","version_policy":{"latest":'
+        '{"num_versions":1}},"max_batch_size":0,"input":[{"name":"IN","data_type":"TYPE_FP32","format":'
+        '"FORMAT_NONE","dims":[1],"is_shape_tensor":false,"allow_ragged_batch":false,"optional":false,'
+        '"is_non_linear_format_io":false}],"output":[{"name":"OUT","data_type":"TYPE_FP32","dims":[1],'
+        '"label_filename":"","is_shape_tensor":false,"is_non_linear_format_io":false}],"batch_input":[],'
+        '"batch_output":[],"optimization":{"priority":"PRIORITY_DEFAULT","input_pinned_memory":{"enable":'
+        'true},"output_pinned_memory":{"enable":true},"gather_kernel_buffer_threshold":0,"eager_batching":'
+        'false},"instance_group":[{"name":"plain","kind":"KIND_CPU","count":1,"gpus":[],'
+        '"secondary_devices":[],"profile":[],"passive":false,"host_policy":""}],"default_model_filename":'
+        '"model.py","cc_model_filenames":{},"metric_tags":{},"parameters":{},"model_warmup":[]}'
+    )
+
+
+def test_an_unknown_enumerator_stays_a_number_and_text_readable() -> None:
+    assert to_dict(parse_pbtxt("input { data_type: 99 }", model="m"))["input"][0]["data_type"] == 99
+    text = to_pbtxt(parse_pbtxt('parameters { key: "naïve" value { string_value: "日本" } }', model="m"))
+    assert ('key: "naïve"' in text, "日本" in text) == (True, True)
+
+
+@example(0.3)
+@example(0.1)
+@given(st.floats(width=32))
+def test_a_32_bit_number_is_written_as_short_as_it_reads_back(value: float) -> None:
+    config = parse_pbtxt("sequence_batching { direct {} }", model="m")
+    direct = config.sequence_batching.direct
+    direct.minimum_slot_utilization = value
+    written = to_dict(config)["sequence_batching"]["direct"]["minimum_slot_utilization"]
+    if math.isnan(value):
+        assert written == "NaN"
+    elif math.isinf(value):
+        assert written == ("Infinity" if value > 0 else "-Infinity")
+    else:
+        direct.minimum_slot_utilization = written
+        assert direct.minimum_slot_utilization == np.float32(value)
+        assert written == value or value not in (0.3, 0.1)  # a decimal stays as it was typed
+        assert not isinstance(written, float) or not written.is_integer() or str(written) == "-0.0"

@@ -39,17 +39,11 @@ def test_it_says_what_the_message_says(config: ModelConfigMessage) -> None:
     )
 
 
-@pytest.mark.parametrize("name", TENSOR_TYPES)
-def test_data_types(name: str) -> None:
-    tensor = spec(f'input {{ name: "A" data_type: {name} dims: 1 }}').inputs["A"]
-    assert tensor.datatype == ("BYTES" if name == "TYPE_STRING" else name.removeprefix("TYPE_"))
-    if name == "TYPE_BF16":
-        assert tensor.dtype is None
-    else:
-        assert tensor.dtype == np.dtype(triton_string_to_numpy(name))
-
-
-def test_a_number_that_is_no_data_type() -> None:
+def test_data_types() -> None:
+    for name in TENSOR_TYPES:
+        tensor = spec(f'input {{ name: "A" data_type: {name} dims: 1 }}').inputs["A"]
+        assert tensor.datatype == ("BYTES" if name == "TYPE_STRING" else name.removeprefix("TYPE_"))
+        assert tensor.dtype == (None if name == "TYPE_BF16" else np.dtype(triton_string_to_numpy(name)))
     tensor = spec('input { name: "A" data_type: 99 dims: 1 }').inputs["A"]
     assert (tensor.datatype, tensor.dtype) == ("INVALID", None)
 
@@ -58,15 +52,12 @@ def test_flags_of_inputs() -> None:
     made = spec(
         'input { name: "A" data_type: TYPE_FP32 dims: 1 optional: true }'
         'input { name: "B" data_type: TYPE_FP32 dims: 1 allow_ragged_batch: true }'
-        'input { name: "A" data_type: TYPE_INT32 dims: 2 }'
-        'output { name: "C" data_type: TYPE_FP32 dims: 1 }'
+        'input { name: "A" data_type: TYPE_INT32 dims: 2 } output { name: "C" data_type: TYPE_FP32 dims: 1 }'
     )
-    assert list(made.inputs) == ["A", "B"]
-    assert made.inputs["A"].datatype == "FP32", "the first of a name counts"
-    assert made.inputs["A"].optional
-    assert made.inputs["B"].allow_ragged_batch
-    assert made.required == {"B"}
-    assert not made.outputs["C"].optional
+    a, b = made.inputs.values()
+    assert (a.name, a.datatype, a.optional) == ("A", "FP32", True), "the first of a name counts"
+    assert (b.name, b.allow_ragged_batch) == ("B", True)
+    assert (made.required, made.outputs["C"].optional) == ({"B"}, False)
 
 
 def test_instances_are_named_as_on_triton() -> None:
@@ -77,13 +68,8 @@ def test_instances_are_named_as_on_triton() -> None:
         'instance_group { name: "fast" count: 2 kind: KIND_GPU }instance_group { kind: KIND_MODEL passive: true }',
         gpus=2,
     )
-    assert mixed.instances == (
-        InstanceSpec("fast_0", "GPU", 0),
-        InstanceSpec("fast_0", "GPU", 1),
-        InstanceSpec("fast_1", "GPU", 0),
-        InstanceSpec("fast_1", "GPU", 1),
-        InstanceSpec("m_1_0", "MODEL", 0, passive=True),
-    )
+    fast = tuple(InstanceSpec(f"fast_{number}", "GPU", gpu) for number in (0, 1) for gpu in (0, 1))
+    assert mixed.instances == (*fast, InstanceSpec("m_1_0", "MODEL", 0, passive=True))
     assert mixed.instance_kind == "GPU"
 
 
@@ -97,15 +83,12 @@ output { name: "B" data_type: TYPE_FP32 dims: 1 } ensemble_scheduling { step { m
 
 def test_switches() -> None:
     plain = spec("")
-    assert plain.force_cpu_only_input_tensors
-    assert not plain.decoupled
-    assert not plain.response_cache
+    assert (plain.force_cpu_only_input_tensors, plain.decoupled, plain.response_cache) == (True, False, False)
     made = spec(
         'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }'
         "response_cache { enable: true } max_batch_size: 3"
     )
-    assert not made.force_cpu_only_input_tensors
-    assert made.response_cache
+    assert (made.force_cpu_only_input_tensors, made.response_cache) == (False, True)
     assert (made.max_batch_size, dict(made.parameters)) == (3, {"FORCE_CPU_ONLY_INPUT_TENSORS": "no"})
     assert spec("model_transaction_policy { decoupled: true }").decoupled
 

@@ -55,6 +55,11 @@ def refusal(text: str, folder: Path | None = None) -> str:
             "policy; leave response_cache out",
         ),
         (
+            'parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "x.so" } }',
+            "parameter TRITON_BATCH_STRATEGY_PATH names a compiled batching library of the server, "
+            "which cannot run here; leave it out",
+        ),
+        (
             "response_cache { enable: true } sequence_batching { }",
             "Response Cache does not currently support model m with sequence batching scheduler; "
             "leave response_cache out",
@@ -113,11 +118,6 @@ def test_label_files(tmp_path: Path) -> None:
     assert "is outside the model's folder" in refusal(text % (tmp_path / "secret.txt").as_posix(), folder)
 
 
-def test_a_batching_library_of_the_server_cannot_run_here() -> None:
-    text = 'parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "x.so" } }'
-    assert "TRITON_BATCH_STRATEGY_PATH" in refusal(text)
-
-
 STEP = """step { model_name: "x" model_version: -1 input_map { key: "I" value: "%s" }
                output_map { key: "O" value: "%s" } }"""
 
@@ -172,15 +172,12 @@ WARM = """model_warmup {{ name: "w" batch_size: 1 inputs {{ key: "IN" value {{
 @pytest.mark.parametrize(
     "name", ["../../other.py", "/etc/passwd", "a/../../../x", "..\\\\..\\\\x", "C:x", "../..", "../../model/1/model.py"]
 )
-def test_a_file_of_another_folder_is_refused(field: str, what: str, name: str) -> None:
+def test_a_file_of_another_folder_is_refused_and_of_the_models_taken(field: str, what: str, name: str) -> None:
+    for taken in ("other.py", "parts/other.py", "../shared.py", "a/../b.py", "..py", "a..b"):
+        validate(made(f'backend: "python" {OUT} default_model_filename: "{taken}"'))
     message = refusal(f'backend: "python" {OUT} ' + field.format(name))
     assert message.startswith(f"model 'm': {what} ")
     assert message.endswith(" leads out of the model's folder; put the file into that folder")
-
-
-@pytest.mark.parametrize("name", ["other.py", "parts/other.py", "../shared.py", "a/../b.py", "..py", "a..b"])
-def test_files_of_the_models_folder_are_taken(name: str) -> None:
-    validate(made(f'backend: "python" {OUT} default_model_filename: "{name}"'))
 
 
 @pytest.mark.parametrize(

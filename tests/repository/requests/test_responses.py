@@ -46,10 +46,8 @@ class TritonPythonModel:
     config = 'output [{ name: "A" data_type: TYPE_FP32 dims: [-1] }, { name: "B" data_type: TYPE_STRING dims: [-1] }] '
     repo.define("two", two, config, version=4)
     r = repo.infer("two", {}, request_id="id-1")
-    assert r.error is None
-    assert (r.model, r.version, r.request_id, r.index, r.final) == ("two", 4, "id-1", 0, True)
-    assert r.seconds is not None
-    assert 0 < r.seconds < 10
+    assert (r.error, r.model, r.version, r.request_id, r.index, r.final) == (None, "two", 4, "id-1", 0, True)
+    assert (r.seconds or 0) > 0
     assert isinstance(r["A"], Tensor)
     assert (list(r), len(r), "A" in r, "C" in r, None in r) == (["A", "B"], 2, True, False, False)
     assert {k: v.tolist() for k, v in r.as_numpy().items()} == {"A": [1.5], "B": [b"x"]}
@@ -174,24 +172,14 @@ def test_a_stream_of_nothing_or_of_a_plain_model_is_one_response(repo: bls.Model
     assert (tensor.name, tensor.datatype, tensor.shape, tensor.bytes) == ("OUT", "FP32", (1,), 4)
 
 
-def test_a_decoupled_model_asked_for_one_response(repo: bls.ModelRepository) -> None:
-    repo.define("m", counter(), DECOUPLED)
-    assert "decoupled" in message(repo.infer("m", {"IN": [1]}))
-
-
-@pytest.mark.parametrize("name", ["nobody", "m"])
-def test_a_stream_that_is_refused_is_one_error(repo: bls.ModelRepository, name: str) -> None:
-    repo.define("m", counter(), DECOUPLED)
-    (only,) = repo.stream(name, {})
-    assert only.error is not None
-    assert only.final
-
-
-def test_a_stream_with_an_error_at_its_end(repo: bls.ModelRepository) -> None:
+def test_streams_that_are_refused_or_end_with_an_error(repo: bls.ModelRepository) -> None:
     repo.define("m", counter("raise RuntimeError('broke')"), DECOUPLED)
+    assert "decoupled" in message(repo.infer("m", {"IN": [1]}))
     first, second = repo.stream("m", {"IN": [1]})
-    assert first["OUT"].as_numpy().tolist() == [0]
-    assert "RuntimeError: broke" in message(second)
+    assert (first["OUT"].as_numpy().tolist(), "RuntimeError: broke" in message(second)) == ([0], True)
+    for name in ("nobody", "m"):
+        (only,) = repo.stream(name, {})
+        assert (only.error is None, only.final) == (False, True)
 
 
 def test_leaving_a_stream_early_cancels_it(repo: bls.ModelRepository) -> None:

@@ -8,22 +8,18 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.repository.config import to_dict
 from bls_notebook.repository.substitution.variant import VariantChange, variant
-from tests.repository.models import FLOATS, values
+from tests.repository.models import FLOATS, HEAD, values
 
 Repository = bls.ModelRepository
-COUNTS = """
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
+COUNTS = f"""{HEAD}
 class TritonPythonModel:
-    def initialize(self, args):
-        self.count = 0
+    count = 0
 
     def execute(self, requests):
         self.count += 1
-        count = pb_utils.Tensor("Y", np.float32([self.count]))
-        return [pb_utils.InferenceResponse([count]) for r in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.float32([self.count]))]) for r in requests]
 """
 X = {"X": np.ones(1, np.float32)}
 
@@ -56,12 +52,7 @@ def test_a_variant_has_fresh_state_and_the_model_keeps_its_own(repo: Repository)
 
 def test_another_source_and_another_config(repo: Repository) -> None:
     other = COUNTS.replace("self.count += 1", "self.count += 10")
-    config = {
-        "input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [1]}],
-        "output": [{"name": "Y", "data_type": "TYPE_FP32", "dims": [1]}],
-        "instance_group": [{"count": 2, "kind": "KIND_CPU"}],
-        "backend": "python",
-    }
+    config = {**to_dict(repo.config("counts")), "instance_group": [{"count": 2, "kind": "KIND_CPU"}]}
     with variant(repo, {"counts": VariantChange(source=other, config=config)}) as changed:
         assert len(changed.models("counts")[1].instances) == 2
         with changed.serving():
