@@ -53,26 +53,23 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_none_loads_everything_and_takes_no_orders(folder: Path) -> None:
+    refused = "explicit model load / unload is not allowed if polling is enabled"
+    load = "try:\n    pb_utils.load_model('a')\nexcept pb_utils.TritonModelException as e:\n    said = e"
     write(folder, "broken", "raise ValueError('no weights')\n")
+    write(folder, "loads", saying("said", inside=load))
     with bls.ModelRepository(folder, control_mode="none") as repo:
-        assert states(repo) == {"a": "READY", "b": "READY", "broken": "UNAVAILABLE"}
+        assert states(repo) == {"a": "READY", "b": "READY", "broken": "UNAVAILABLE", "loads": "READY"}
         assert "no weights" in reasons(repo)["broken"]
-        for order in (lambda: repo.load("a"), lambda: repo.unload("a")):
+        for order in (repo.load, repo.unload):
             with pytest.raises(bls.ModelLoadError, match="control_mode='explicit'") as refusal:
-                order()
-            assert refusal.value.reason == ("explicit model load / unload is not allowed if polling is enabled")
+                order("a")
+            assert refusal.value.reason == refused
+        assert said(repo, "loads").endswith(refused)
         with pytest.raises(bls.BLSError, match="control_mode is 'none'"):
             repo.poll()
         assert said(repo, "a") == "a"
         repo.define("cell", saying("'c'"), TEXT)
         repo.unload("cell")
-
-
-def test_models_are_refused_too(folder: Path) -> None:
-    load = "try:\n    pb_utils.load_model('a')\nexcept pb_utils.TritonModelException as e:\n    said = e"
-    write(folder, "loads", saying("said", inside=load))
-    with bls.ModelRepository(folder, control_mode="none") as repo:
-        assert said(repo, "loads").endswith("explicit model load / unload is not allowed if polling is enabled")
 
 
 def test_poll_follows_the_folders(folder: Path) -> None:
@@ -85,12 +82,8 @@ def test_poll_follows_the_folders(folder: Path) -> None:
         assert (said(repo, "a"), said(repo, "c")) == ("a2", "c")
         assert states(repo) == {"a": "READY", "b": "UNAVAILABLE", "c": "READY"}
         assert (reasons(repo)["b"], repo.poll()) == ("unloaded", [])
-
-
-def test_a_broken_edit_keeps_what_serves_and_is_tried_again(folder: Path) -> None:
-    with bls.ModelRepository(folder, control_mode="poll", poll_seconds=None) as repo:
-        touch(folder / "a" / "1" / "model.py", "def broken(:\n")
-        assert (repo.poll(), said(repo, "a")) == ([], "a")
+        touch(folder / "a" / "1" / "model.py", "def broken(:\n")  # what serves is kept, and the edit tried again
+        assert (repo.poll(), said(repo, "a")) == ([], "a2")
         touch(folder / "a" / "1" / "model.py", saying("'mended'"))
         assert (repo.poll(), said(repo, "a")) == (["a"], "mended")
 
@@ -146,29 +139,24 @@ def test_only_versions_that_changed_load_again(disk: bls.ModelRepository) -> Non
     assert made == ["1", "2", "2", "3", "2", "3"]
 
 
-def test_loading_is_seen_while_it_lasts(repo: bls.ModelRepository) -> None:
-    other = Caller(repo.define, "m", saying("'m'", GATES + WAIT), TEXT)
+def test_loading_and_unloading_are_seen_while_they_last(repo: bls.ModelRepository) -> None:
+    other = Caller(repo.define, "m", saying("'done'", GATES + WAIT, WAIT.replace("go", "on")), TEXT)
     gates.pass_gate("begun")
-    assert states(repo) == {"m": "LOADING"}
-    assert not repo.ready("m")
+    assert (states(repo), repo.ready("m")) == ({"m": "LOADING"}, False)
     gates.open_gate("go")
     other.result()
     assert states(repo) == {"m": "READY"}
-
-
-def test_unloading_is_seen_while_it_lasts(repo: bls.ModelRepository) -> None:
-    repo.define("m", saying("'done'", GATES, WAIT), TEXT)
+    gates.gate("begun").clear()
     request = Caller(said, repo, "m")
     gates.pass_gate("begun")
     unload = Caller(repo.unload, "m")
     while repo.ready("m"):
-        gates.gate("go").wait(0.001)
+        gates.gate("on").wait(0.001)
     assert states(repo) == {"m": "UNLOADING"}
     assert said(repo, "m").endswith("Model 'm' is not ready.")
     assert not unload.done
-    gates.open_gate("go")
-    assert request.result() == "done"
-    unload.result()
+    gates.open_gate("on")
+    assert (request.result(), unload.result()) == ("done", None)
     assert (states(repo), reasons(repo)) == ({"m": "UNAVAILABLE"}, {"m": "unloaded"})
 
 
@@ -312,23 +300,16 @@ def test_a_polled_ensemble_waits_for_its_members(tmp_path: Path) -> None:
         assert states(repo) == {"an_ensemble": "READY", "member": "READY"}
 
 
-@pytest.mark.parametrize(
-    ("body", "ready"),
-    [("return True", True), ("return False", False), ("return 1", False), ("raise ValueError", False)],
-)
 @pytest.mark.parametrize("kind", ["", "async "])
-def test_is_ready_of_the_model(repo: bls.ModelRepository, body: str, ready: bool, kind: str) -> None:
-    source = saying("pb_utils.is_model_ready('m')") + f"\n    {kind}def is_ready(self):\n        {body}\n"
-    repo.define("m", source, TEXT)
-    assert repo.ready("m") is ready
-    assert said(repo, "m") == str(ready)
-
-
-def test_is_ready_that_takes_too_long(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_is_ready_of_the_model(repo: bls.ModelRepository, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = {"return True": True, "return False": False, "return 1": False, "raise ValueError": False}
+    for body, ready in bodies.items():
+        source = saying("pb_utils.is_model_ready('m')") + f"\n    {kind}def is_ready(self):\n        {body}\n"
+        repo.define("m", source, TEXT)
+        assert (repo.ready("m"), said(repo, "m")) == (ready, str(ready))
     monkeypatch.setattr(instance, "READY_SECONDS", 0.01)
-    source = with_method(saying("'m'", GATES), "is_ready(self)", f"{WAIT}\nreturn True")
-    repo.define("m", source, TEXT)
-    assert not repo.ready("m")
+    repo.define("m", with_method(saying("'m'", GATES), "is_ready(self)", f"{WAIT}\nreturn True"), TEXT)
+    assert not repo.ready("m")  # it takes too long
     gates.pass_gate("begun")
     monkeypatch.setattr(instance, "READY_SECONDS", 10.0)
     gates.open_gate("go")

@@ -96,31 +96,17 @@ def test_models_are_looked_up_and_never_loaded(host: Host) -> None:
     assert (names, host.names()) == (["double", "in_folder"], ["in_folder"])
 
 
-def test_own_versions_are_beneath_a_substitution(host: Host) -> None:
-    host.repository.define("double", DOUBLE)
-    own = host.versions("double")
-    with host.repository.stub("double", {"Y": [7.0]}):
-        assert host.versions("double") != own
-        assert host.versions("double", own=True) == own
-    assert host.versions("double") == own
-
-
-def test_source_reads_the_folder_and_runs_nothing(host: Host) -> None:
+def test_source_reads_the_folder_and_runs_nothing_or_is_what_serves(host: Host) -> None:
     folder = write(host, "broken", "raise RuntimeError('it ran')")
     assert host.source("broken").folder == folder
     host.repository.define("cell", DOUBLE)
     assert host.source("cell").origin == "cell"
-    with pytest.raises(bls.ModelNotFoundError):
-        host.source("nowhere")
-
-
-def test_the_loaded_source_is_what_serves(host: Host) -> None:
     write(host, "double")
-    with pytest.raises(bls.ModelNotFoundError):
-        host.source("double", loaded=True)
+    for name, loaded in (("nowhere", False), ("double", True)):
+        with pytest.raises(bls.ModelNotFoundError):
+            host.source(name, loaded=loaded)
     host.repository.load("double", {"max_batch_size": 0})
-    assert host.source("double", loaded=True).config_is_json
-    assert not host.source("double").config_is_json
+    assert [host.source("double", loaded=loaded).config_is_json for loaded in (True, False)] == [True, False]
 
 
 def test_failed_says_why_in_the_index(host: Host) -> None:
@@ -132,18 +118,14 @@ def test_failed_says_why_in_the_index(host: Host) -> None:
     assert host.repository.index()[0].state == "READY"
 
 
-def test_a_request_is_validated_and_not_sent(host: Host) -> None:
+def test_requests_are_validated_and_send_gives_a_future_of_the_response(host: Host) -> None:
     host.repository.define("double", DOUBLE)
-    request = host.request("double", {"X": [1, 2]}, request_id="7")
+    host.repository.define("stream", STREAM, FLOATS + "model_transaction_policy { decoupled: true }")
+    request = host.request("double", {"X": [1, 2]}, request_id="7")  # validated and not sent
     assert isinstance(request, pb_utils.InferenceRequest)
     assert (request.request_id(), host.repository.statistics_records("double")[0].success.count) == ("7", 0)
     with pytest.raises(bls.BLSError, match="model 'double'"):
         host.request("double", {"X": object()})
-
-
-def test_send_gives_a_future_of_the_response(host: Host) -> None:
-    host.repository.define("double", DOUBLE)
-    host.repository.define("stream", STREAM, FLOATS + "model_transaction_policy { decoupled: true }")
     future = host.send(host.request("double", {"X": X}))
     assert list(future.result()["Y"].as_numpy()) == [2, 4]
     assert not future.cancel()
@@ -172,8 +154,11 @@ class Seven:
 def test_substitute_answers_for_several_models(host: Host) -> None:
     host.repository.define("a", DOUBLE)
     host.repository.define("b", DOUBLE)
+    own = host.versions("a")
     with host.substitute({"a": Seven(), "b": Seven()}) as substitution:
         assert answer_of(host, "a") + answer_of(host, "b") == [7, 7]
+        assert (host.versions("a") == own, host.versions("a", own=True) == own) == (False, True)
+    assert host.versions("a") == own
     assert ([call.model for call in substitution.calls], answer_of(host, "a")) == (["a", "b"], [2, 4])
 
 
