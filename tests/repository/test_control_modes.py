@@ -243,18 +243,15 @@ def test_what_keeps_an_ensemble_from_loading(disk: bls.ModelRepository) -> None:
     write(root, "numbers", saying("'m'"), numbers)
     write(root, "shaped", saying("'m'"), WITH_INPUT.replace("-1", "3"))
     for name, config in {
-        "missing": ensemble("nobody"),
-        "version": ensemble("member", 7),
-        "breaks": ensemble("broken"),
-        "types": ensemble("numbers"),
-        "shapes": ensemble("shaped").replace("-1 ]", "4 ]"),
+        "missing": ensemble("nobody"), "version": ensemble("member", 7), "breaks": ensemble("broken"),
+        "types": ensemble("numbers"), "shapes": ensemble("shaped").replace("-1 ]", "4 ]"),
         "input": ensemble("member").replace('key: "IN"', 'key: "NOPE"'),
         "output": ensemble("member").replace('key: "OUT"', 'key: "NOPE"'),
         "rows": "max_batch_size: 8\n" + ensemble("batches"),
         "itself": ensemble("itself").replace('key: "IN"', 'key: "X"'),
         "one": ensemble("two").replace('key: "IN"', 'key: "X"'),
         "two": ensemble("one").replace('key: "IN"', 'key: "X"'),
-    }.items():
+    }.items():  # fmt: skip
         lay_out(root, name, config)
     write(root, "batches", saying("'m'"), "max_batch_size: 4\n" + WITH_INPUT)
     head = "load failed for model '{}': "

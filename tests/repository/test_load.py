@@ -158,13 +158,9 @@ def test_arguments_of_initialize(disk: bls.ModelRepository) -> None:
     config = json.loads(args.pop("model_config"))
     assert (config["name"], config["output"][0]["name"]) == ("m", "OUT")
     assert args == {
-        "model_instance_kind": "CPU",
-        "model_instance_name": "m_0",
-        "model_instance_device_id": "0",
-        "model_repository": str(disk.paths[0] / "m"),
-        "model_version": "3",
-        "model_name": "m",
-    }
+        "model_instance_kind": "CPU", "model_instance_name": "m_0", "model_instance_device_id": "0",
+        "model_repository": str(disk.paths[0] / "m"), "model_version": "3", "model_name": "m",
+    }  # fmt: skip
 
 
 def test_the_last_failure_is_kept_for_the_debugger(repo: bls.ModelRepository) -> None:

@@ -246,17 +246,14 @@ CIRCLE: dict[str, Any] = {"backend": "python"}
 CIRCLE["parameters"] = CIRCLE
 # Functions, because searches for the owners of memory would visit the many objects in other tests.
 DEEP: dict[str, Callable[[], Any]] = {
-    "an unknown field": lambda: nested(100_000),
-    "a known field": lambda: {"parameters": {"a": nested(100_000)}},
-    "a value": lambda: {"max_batch_size": nested(100_000)},
-    "a circle": lambda: CIRCLE,
+    "an unknown field": lambda: nested(100_000), "a known field": lambda: {"parameters": {"a": nested(100_000)}},
+    "a value": lambda: {"max_batch_size": nested(100_000)}, "a circle": lambda: CIRCLE,
     "text": lambda: '{"a":' * 100_000 + "1" + "}" * 100_000,
     "lists": lambda: '{"input":' + "[" * 100_000 + "]" * 100_000 + "}",
     "a text of half a character": lambda: {"backend": "\ud800"},
-    "text of half a character": lambda: 'backend: "\ud800"',
-    "a long text": lambda: {"max_batch_size": "x" * 1_000_000},
+    "text of half a character": lambda: 'backend: "\ud800"', "a long text": lambda: {"max_batch_size": "x" * 1_000_000},
     "a long list": lambda: {"max_batch_size": ["x"] * 100_000},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", DEEP)

@@ -350,12 +350,9 @@ assert folder.is_dir()
 repo.reload("a")
 ''')  # fmt: skip
     assert lines == [
-        *["ForkedError True 1"] * 3,
-        "(None, '<ModelRepository memory: 0 loaded>')",
-        "(np.int32(4), np.int32(6))" if "np.int32(4)" in lines[4] else "(4, 6)",
-        "5",
-        "5",
-    ]
+        *["ForkedError True 1"] * 3, "(None, '<ModelRepository memory: 0 loaded>')",
+        "(np.int32(4), np.int32(6))" if "np.int32(4)" in lines[4] else "(4, 6)", "5", "5",
+    ]  # fmt: skip
 
 
 def test_threads_that_models_start_do_not_keep_python(repo: bls.ModelRepository) -> None:

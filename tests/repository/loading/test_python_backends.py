@@ -98,13 +98,14 @@ def test_inputs_go_where_the_python_backend_has_them(disk: bls.ModelRepository) 
 
 
 LIBRARY = "backend library 'model.py' for model 'm', searched: "
+RUNTIME = f"unable to find Python backend based {LIBRARY}"
 REFUSED = {  # the message, and the server's reason where it is not the message's beginning
     "no such backend": (
         'backend: "nobody"',
         "there is no backend 'nobody': available are onnxruntime, python",
         "unable to find backend library for backend 'nobody', try specifying runtime on the model configuration.",
     ),
-    "no such runtime": ('backend: "nobody" runtime: "model.py"', f"unable to find Python backend based {LIBRARY}", ""),
+    "no such runtime": ('backend: "nobody" runtime: "model.py"', RUNTIME, ""),
     "another runtime": (
         'backend: "mine" runtime: "other.py"',
         "unable to find backend library 'other.py' for model 'm', searched: ",
@@ -115,7 +116,7 @@ REFUSED = {  # the message, and the server's reason where it is not the message'
         "there is no backend '../models'",
         "unable to find backend library for backend '../models'",
     ),
-    "python itself": ('backend: "python" runtime: "model.py"', f"unable to find Python backend based {LIBRARY}", ""),
+    "python itself": ('backend: "python" runtime: "model.py"', RUNTIME, ""),
 }
 
 
@@ -133,20 +134,14 @@ def test_what_is_not_there(disk: bls.ModelRepository, case: str) -> None:
     assert caught.value.reason.startswith(wanted)
 
 
-def test_errors_of_a_backend_show_its_lines(disk: bls.ModelRepository) -> None:
+def test_errors_of_a_backend_show_its_lines_and_one_of_its_folder_its_name(disk: bls.ModelRepository) -> None:
     backend(disk.paths[0].parent / "backends", "mine", "import helper\n1 / 0\n")
     backed(disk, "m", 'backend: "mine"')
     with pytest.raises(bls.ModelLoadError, match=r"ZeroDivisionError.*model\.py line 2") as caught:
         disk.load("m")
     assert caught.value.record is not None
     assert caught.value.record.frames[-1].model == "m"
-
-
-def test_backend_directory_is_a_folder(tmp_path: Path) -> None:
     with pytest.raises(bls.BLSError, match=r"backend_directory '.*nowhere': no such folder; give a folder"):
-        bls.ModelRepository(backend_directory=tmp_path / "nowhere")
-
-
-def test_a_model_may_be_called_backends(disk: bls.ModelRepository) -> None:
-    backed(disk, "backends", 'backend: "python"')
-    assert [row.name for row in disk.index()] == ["backends"]
+        bls.ModelRepository(backend_directory=disk.paths[0] / "nowhere")
+    backed(disk, "backends", 'backend: "python"')  # a model may have that name
+    assert "backends" in [row.name for row in disk.index()]

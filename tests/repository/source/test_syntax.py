@@ -28,25 +28,22 @@ class TritonPythonModel:
     ("source", "found"),
     [
         ("def f():\n    return scale * 2", {"scale": 2}),
-        ("def f():\n    return b + a\n\ndef g():\n    return a", {"a": 2, "b": 2}),
-        ("print(x)", {"x": 1}),
+        ("def f():\n    return b + a\n\ndef g():\n    return a", {"a": 2, "b": 2}), ("print(x)", {"x": 1}),
         ("class A:\n    y = z", {"z": 2}),
         ("def f():\n    def g():\n        return [q for _ in range(3) if r]\n    return g", {"q": 3, "r": 3}),
-        ("f = lambda a: a + b", {"b": 1}),
-        ("@decorate\ndef f(): pass", {"decorate": 1}),
-        ("def f(a=default): return a", {"default": 1}),
-        ("def f(x):\n    return x\n\ndef g():\n    return x", {"x": 5}),
+        ("f = lambda a: a + b", {"b": 1}), ("@decorate\ndef f(): pass", {"decorate": 1}),
+        ("def f(a=default): return a", {"default": 1}), ("def f(x):\n    return x\n\ndef g():\n    return x", {"x": 5}),
         ("def f():\n    x.append(1)\n    del x[0]\n    x[1] += 2", {"x": 2}),
         ("def f():\n    def g(x): pass\n    return x", {"x": 3}),
-        ("def f():\n    global count\n    return count", {"count": 3}),
-        ("x: int = y", {"y": 1}),
+        ("def f():\n    global count\n    return count", {"count": 3}), ("x: int = y", {"y": 1}),
         ("def f():\n    return display(1), get_ipython()", {"display": 2, "get_ipython": 2}),
         ("f'{name!r:>{width}}'", {"name": 1, "width": 1}),
         ("async def f():\n    async with lock:\n        await gather()", {"lock": 2, "gather": 3}),
         ("def f(x):\n    match x:\n        case Point(y): return y", {"Point": 3}),
     ],
-)
-def test_what_is_never_defined(source: str, found: dict[str, int]) -> None:
+)  # fmt: skip
+def test_what_is_never_defined(source: str, found: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builtins, "display", print, raising=False)  # as IPython adds it
     assert undefined_names(source) == found
 
 
@@ -54,8 +51,7 @@ def test_what_is_never_defined(source: str, found: dict[str, int]) -> None:
     "source",
     [
         "import os.path\nimport numpy as np\nfrom a import b as c\nprint(os, np, c)",
-        "def f():\n    return later\nlater = 1",
-        "def f():\n    return later()\ndef later(): pass",
+        "def f():\n    return later\nlater = 1", "def f():\n    return later()\ndef later(): pass",
         "try:\n    import cupy as cp\nexcept ImportError as e:\n    cp = None\n    print(e)\nprint(cp)",
         "for i in range(3): print(i)\nwith open('x') as file: print(file)\nwhile (n := 3): print(n)",
         "def set_up():\n    global model\n    model = 1\ndef use(): return model",
@@ -64,28 +60,14 @@ def test_what_is_never_defined(source: str, found: dict[str, int]) -> None:
         "def f():\n    x = 1\n    def g():\n        nonlocal x\n        x += 1\n    return g",
         "def f(*args, **kw): return [a for a in args], {k: v for k, v in kw.items()}",
         "print(__name__, __file__, __doc__, len, ValueError, NotImplemented)",
-        "from helper import *\ndef f(): return anything",
-        "globals()['x'] = 1\ndef f(): return x",
-        "exec('x = 1')\nprint(x)",
-        "from __future__ import annotations\ndef f(a: Nowhere) -> Nowhere: b: Nowhere = a",
-        "from __future__ import annotations\nclass A:\n    field: Nowhere",
-        "def f(",
-        "\0",
+        "from helper import *\ndef f(): return anything", "globals()['x'] = 1\ndef f(): return x",
+        "exec('x = 1')\nprint(x)", "from __future__ import annotations\ndef f(a: Nowhere) -> Nowhere: b: Nowhere = a",
+        "from __future__ import annotations\nclass A:\n    field: Nowhere", "def f(", "\0",
         "def f(x):\n    match x:\n        case [1, *a]: return a\n        case {'a': b, **c}: return b, c",
     ],
-)
+)  # fmt: skip
 def test_what_is_defined_or_cannot_be_known(source: str) -> None:
     assert undefined_names(source) == {}
-
-
-def test_builtins_that_ipython_adds_do_not_hide_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builtins, "display", print, raising=False)
-    assert undefined_names("def f(): display(1)") == {"display": 1}
-
-
-@pytest.mark.parametrize("file", sorted(ROOT.glob("model_repository/*/1/model.py")), ids=lambda f: f.parts[-3])
-def test_sample_models_define_what_they_read(file: Path) -> None:
-    assert undefined_names(file.read_text("utf-8")) == {}
 
 
 @pytest.mark.parametrize("name", ["top", "class_", "module"])
@@ -96,8 +78,8 @@ def test_names_of_functions_change_nothing(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_package_itself_raises_no_false_alarm() -> None:
-    for file in sorted((ROOT / "bls_notebook").rglob("*.py"))[::12]:
+def test_the_package_itself_and_the_sample_models_raise_no_false_alarm() -> None:
+    for file in (*sorted((ROOT / "bls_notebook").rglob("*.py"))[::12], *ROOT.glob("model_repository/*/1/model.py")):
         assert undefined_names(file.read_text("utf-8")) == {}, file
 
 
@@ -174,14 +156,12 @@ def test_modules_beside_the_notebook(folder: Path, source: str, found: dict[str,
     assert "beside" not in sys.modules
 
 
-def test_a_folder_that_is_not_on_the_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(folder))])
-    assert stray_imports("import beside") == {}
-
-
-def test_a_module_that_lies_elsewhere_too(
+def test_a_module_that_lies_elsewhere_too_or_in_a_folder_that_is_not_on_the_path(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(folder))])
+        assert stray_imports("import beside") == {}
     other = tmp_path_factory.mktemp("other")
     (other / "beside.py").write_text("")
     monkeypatch.syspath_prepend(str(other))

@@ -187,15 +187,11 @@ def test_answers_of_every_kind(repo: Repository, concurrent: bool) -> None:
         yield
 
     answers = [
-        (fixed(response(5)), [5.0]),
-        (fixed(MADE_UP), [0.0]),
-        (fixed(ASK), [6.0]),
-        (fixed(pb_utils.TritonError("no")), "no"),
-        (By(fails), "KeyError"),
-        (fixed(), "got 0 answers, expected one"),
+        (fixed(response(5)), [5.0]), (fixed(MADE_UP), [0.0]), (fixed(ASK), [6.0]),
+        (fixed(pb_utils.TritonError("no")), "no"), (By(fails), "KeyError"), (fixed(), "got 0 answers, expected one"),
         (fixed(response(5), response(6)), "got 2 answers, expected one"),
         (fixed(3), "got int, expected an InferenceResponse"),
-    ]
+    ]  # fmt: skip
     for given, expected in answers:
         with substitute(repo, {"double": given}, concurrent=concurrent):
             got = repo.infer("front", X)
@@ -217,13 +213,9 @@ def test_streams(repo: Repository, concurrent: bool) -> None:
 
     real = [1.0, 2.0]
     for given, expected in [
-        (fixed(response(5), Last(response(6))), [5.0, 6.0]),
-        (fixed(), []),
-        (fixed(MADE_UP, MADE_UP), [0.0, 0.0]),
-        (fixed(ASK), real),
-        (By(lambda call, wait: wait.ask()), real),
-        (By(later), [0.0, 1.0]),
-    ]:
+        (fixed(response(5), Last(response(6))), [5.0, 6.0]), (fixed(), []), (fixed(MADE_UP, MADE_UP), [0.0, 0.0]),
+        (fixed(ASK), real), (By(lambda call, wait: wait.ask()), real), (By(later), [0.0, 1.0]),
+    ]:  # fmt: skip
         with substitute(repo, {"words": given}, concurrent=concurrent):
             got = list(repo.stream("words", X))
         assert [values(each)[0] for each in got if "Y" in each.as_numpy()] == expected
