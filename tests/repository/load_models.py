@@ -182,6 +182,12 @@ _CONTROL = """
   control_input { name: "START" control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } }
   control_input { name: "READY" control { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } }
 """
+
+
+def _sequences(way: str) -> str:
+    return _config(f"sequence_batching {{ {way} {_CONTROL} }}", 4)
+
+
 _DECOUPLED = "model_transaction_policy { decoupled: true }"
 _QUEUE = """dynamic_batching {
   max_queue_delay_microseconds: 300 priority_levels: 2 default_priority_level: 2
@@ -207,20 +213,10 @@ MODELS = {
     "streams": Loaded(_source(_STREAMS), _config(_DECOUPLED), "stream"),
     "streams_async": Loaded(_source(_STREAMS_ASYNC), _config(_DECOUPLED), "stream"),
     "batches": Loaded(_source(_BATCHES), _config(_QUEUE, 4), "batch", 3),
-    "ordered": Loaded(
-        _source(_ORDERED), _config("dynamic_batching { preserve_ordering: true }", 4, 2), "batch", 3
-    ),
-    "sums_direct": Loaded(
-        _source(_SUMS), _config(f"sequence_batching {{ direct {{ }} {_CONTROL} }}", 4), "sequence"
-    ),
-    "sums_oldest": Loaded(
-        _source(_SUMS),
-        _config(f"sequence_batching {{ oldest {{ max_candidate_sequences: 4 }} {_CONTROL} }}", 4),
-        "sequence",
-    ),
-    "again": Loaded(
-        _source(_AGAIN), _config(f"sequence_batching {{ iterative_sequence: true {_CONTROL} }}", 4), "again"
-    ),
+    "ordered": Loaded(_source(_ORDERED), _config("dynamic_batching { preserve_ordering: true }", 4, 2), "batch", 3),
+    "sums_direct": Loaded(_source(_SUMS), _sequences("direct { }"), "sequence"),
+    "sums_oldest": Loaded(_source(_SUMS), _sequences("oldest { max_candidate_sequences: 4 }"), "sequence"),
+    "again": Loaded(_source(_AGAIN), _sequences("iterative_sequence: true"), "again"),
     "cached": Loaded(_source(_PLAIN), _config("response_cache { enable: true }"), factor=2),
     "fails": Loaded(_source(_FAILS), _config()),
     "itself": Loaded(_source(_ITSELF), _config(count=3)),

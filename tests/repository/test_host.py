@@ -20,7 +20,9 @@ from bls_notebook.engine.recording import log as recording
 from bls_notebook.extending import Host, host_of, observe
 from bls_notebook.repository.config import parse_config
 from bls_notebook.repository.source.model_source import ModelSource, RemoteVersions
+from bls_notebook.repository.substitution.variant import VariantChange
 from tests.engine.harness import Caller, message, until
+from tests.repository import models
 from tests.repository.models import FLOATS, values
 
 X = np.float32([1, 2])
@@ -59,10 +61,7 @@ def host(disk: bls.ModelRepository) -> Host:
 
 
 def write(host: Host, name: str, source: str = DOUBLE) -> Path:
-    folder = host.repository.paths[0] / name
-    (folder / "1").mkdir(parents=True)
-    (folder / "1" / "model.py").write_text(source)
-    return folder
+    return models.write(host.repository.paths[0], name, source, "").parent
 
 
 def answer_of(host: Host, name: str) -> list[float]:
@@ -151,7 +150,7 @@ class Seven:
         yield pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.float32([7]))])
 
 
-def test_substitute_answers_for_several_models(host: Host) -> None:
+def test_substitutes_answer_for_several_models_and_a_variant_is_beside_the_own_version(host: Host) -> None:
     host.repository.define("a", DOUBLE)
     host.repository.define("b", DOUBLE)
     own = host.versions("a")
@@ -159,18 +158,11 @@ def test_substitute_answers_for_several_models(host: Host) -> None:
         assert answer_of(host, "a") + answer_of(host, "b") == [7, 7]
         assert (host.versions("a") == own, host.versions("a", own=True) == own) == (False, True)
     assert host.versions("a") == own
-    assert ([call.model for call in substitution.calls], answer_of(host, "a")) == (["a", "b"], [2, 4])
-
-
-def test_a_variant_is_loaded_beside_the_serving_version(host: Host) -> None:
-    from bls_notebook.repository.substitution.variant import VariantChange
-
-    host.repository.define("double", DOUBLE)
-    with host.variant({"double": VariantChange(source=TRIPLE)}) as variant:
-        assert answer_of(host, "double") == [2, 4]
+    with host.variant({"a": VariantChange(source=TRIPLE)}) as variant:
+        assert answer_of(host, "a") == [2, 4]
         with variant.serving():
-            assert answer_of(host, "double") == [3, 6]
-    assert answer_of(host, "double") == [2, 4]
+            assert answer_of(host, "a") == [3, 6]
+    assert ([call.model for call in substitution.calls], answer_of(host, "a")) == (["a", "b"], [2, 4])
 
 
 class Elsewhere:
@@ -197,9 +189,8 @@ class Elsewhere:
     def described(self, name: str) -> Iterator[RemoteVersions]:
         if self.problem:
             raise bls.ModelLoadError(self.problem, name)
-        yield RemoteVersions(
-            parse_config('backend: "remote"' + FLOATS, model=name), {3: lambda decoupled, outputs: self}
-        )
+        config = parse_config('backend: "remote"' + FLOATS, model=name)
+        yield RemoteVersions(config, {3: lambda decoupled, outputs: self})
 
     def send(self, request: pb_utils.InferenceRequest) -> Any:
         given = [request]
@@ -228,30 +219,27 @@ class Elsewhere:
 
 
 def test_registered_models_serve_until_they_are_removed(host: Host) -> None:
-    models = {"a": Elsewhere(), "b": Elsewhere(100)}
-    registration = host.register(models)
+    remote = {"a": Elsewhere(), "b": Elsewhere(100)}
+    registration = host.register(remote)
     assert (answer_of(host, "a") + answer_of(host, "b"), host.ready("b").version) == ([10, 20, 100, 200], 3)
     registration.lost("it is switched off")
     assert {record.reason for record in host.repository.index()} == {"it is switched off"}
     registration.refresh()  # nothing while it is lost
     registration.lost("")
     assert {record.state for record in host.repository.index()} == {"READY"}
-    models["a"].factor = 20
+    remote["a"].factor = 20
     registration.refresh()
     assert answer_of(host, "a") == [20, 40]
     registration.remove()
     registration.remove()
     assert (host.names(), host.repository.index()) == ([], [])
-    assert models["b"].finalized > 0
+    assert remote["b"].finalized > 0
 
 
-def test_registering_is_all_or_nothing(host: Host) -> None:
+def test_registering_is_all_or_nothing_and_leaves_other_models_of_the_names_alone(host: Host) -> None:
     with pytest.raises(bls.ModelLoadError, match="no such model there"):
         host.register({"a": Elsewhere(), "b": Elsewhere(problem="no such model there")})
     assert (host.names(), host.repository.index()) == ([], [])
-
-
-def test_a_registration_leaves_other_models_of_its_names_alone(host: Host) -> None:
     registration = host.register({"a": Elsewhere(), "b": Elsewhere()})
     host.repository.define("a", DOUBLE)
     assert registration.names() == ["b"]

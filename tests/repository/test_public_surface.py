@@ -29,10 +29,6 @@ def test_every_way_of_sending_takes_the_same_arguments_and_has_help() -> None:
         "Response", "Response", "Iterator[Response]", "AsyncIterator[Response]",
     ]  # fmt: skip
     assert all(inspect.getdoc(getattr(repo, way)) for way in WAYS)
-
-
-def test_errors_about_arguments_name_what_was_called() -> None:
-    repo = bls.ModelRepository()
     for way in WAYS[:1] + WAYS[2:]:
         with pytest.raises(TypeError, match=r"^ModelRepository\.infer\(\) missing 2 required positional arg"):
             getattr(repo, way)()

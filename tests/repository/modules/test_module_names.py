@@ -304,19 +304,24 @@ def test_a_file_written_later_is_found(disk: bls.ModelRepository, library: Modul
     sys.modules.pop("later")
 
 
+def test_relative_imports_by_hand_and_spawned_processes_look_where_the_model_does(disk: bls.ModelRepository) -> None:
+    inside = "data = multiprocessing.spawn.get_preparation_data('x')"
+    source = saying(
+        "[__import__('parts.piece', globals(), level=1).__name__, __import__('parts.piece').__name__, "
+        "__import__('parts', fromlist=['piece']).piece.WHO, *data['sys_path'][-2:]]",
+        "import multiprocessing.spawn\n", inside,
+    )  # fmt: skip
+    folder = disk.paths[0] / "a" / "1"
+    expected = ["1.parts", "parts", 1, str(folder), str(folder.parent)]
+    assert loaded(disk, source, **{"parts/piece": "WHO = 1\n"}) == str(expected)
+    assert str(folder) not in multiprocessing.spawn.get_preparation_data("x")["sys_path"]
+
+
 def test_joblib_finds_the_models_classes(disk: bls.ModelRepository, tmp_path: Path) -> None:
     pytest.importorskip("joblib")
     inside = f"file = {str(tmp_path / 'thing.joblib')!r}\njoblib.dump(helper.Thing, file)"
     source = saying("joblib.load(file) is helper.Thing", "import joblib, helper\n", inside)
     assert loaded(disk, source, helper=HELPER.format("a")) == "True"
-
-
-def test_spawned_processes_look_where_the_model_does(disk: bls.ModelRepository) -> None:
-    inside = "data = multiprocessing.spawn.get_preparation_data('x')"
-    source = saying("data['sys_path'][-2:]", "import multiprocessing.spawn\n", inside)
-    folder = disk.paths[0] / "a" / "1"
-    assert loaded(disk, source) == str([str(folder), str(folder.parent)])
-    assert str(folder) not in multiprocessing.spawn.get_preparation_data("x")["sys_path"]
 
 
 def modules_of_models() -> set[int]:
@@ -402,14 +407,6 @@ def test_parts_of_the_models_folder_may_be_put_on_the_path(
         disk.load(name)
     assert [said(disk, name) for name in "ab"] == ["('a', 'installed')", "('b', 'installed')"]
     assert "bls_test_parts" not in sys.modules
-
-
-def test_relative_imports_by_hand(disk: bls.ModelRepository) -> None:
-    source = saying(
-        "[__import__('parts.piece', globals(), level=1).__name__, __import__('parts.piece').__name__, "
-        "__import__('parts', fromlist=['piece']).piece.WHO]"
-    )
-    assert loaded(disk, source, **{"parts/piece": "WHO = 1\n"}) == "['1.parts', 'parts', 1]"
 
 
 def test_a_mock_of_another_test_is_not_in_the_way(disk: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:

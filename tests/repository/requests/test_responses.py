@@ -100,9 +100,8 @@ def test_an_error_without_words_has_a_repr_and_keeps_its_code(repo: bls.ModelRep
 
 def test_outputs_that_are_asked_for(repo: bls.ModelRepository) -> None:
     repo.define("m", ECHOES, ECHO)
-    assert list(repo.infer("m", {"IN": [1]}, outputs=["OUT"])) == ["OUT"]
-    assert list(repo.infer("m", {"IN": [1]}, ["OUT"])) == ["OUT"]
-    assert list(repo.infer("m", {"IN": [1]}, outputs=[])) == ["OUT"]
+    for outputs in (["OUT"], []):
+        assert list(repo.infer("m", {"IN": [1]}, outputs)) == ["OUT"]
     refused = message(repo.infer("m", {"IN": [1]}, outputs=["X"]))
     assert refused.endswith("unexpected inference output 'X' for model 'm'")
 
@@ -203,21 +202,15 @@ class TritonPythonModel:
 
 
 def test_run(repo: bls.ModelRepository) -> None:
-    assert repo.run(lambda: 5) == 5
-
     async def later() -> str:
         await asyncio.sleep(0)
         return "later"
 
-    assert repo.run(later) == "later"
-    with pytest.raises(ZeroDivisionError):
-        repo.run(lambda: 1 / 0)
-
     async def fails() -> None:
         raise KeyError("x")
 
-    with pytest.raises(KeyError):
-        repo.run(fails)
-    for bad in (5, None, "x"):
-        with pytest.raises((bls.BLSError, TypeError)):
-            repo.run(bad)  # type: ignore[arg-type]
+    assert (repo.run(lambda: 5), repo.run(later)) == (5, "later")
+    given: Any
+    for given, error in ((lambda: 1 / 0, ZeroDivisionError), (fails, KeyError), (5, TypeError), (None, TypeError)):
+        with pytest.raises((bls.BLSError, error)):
+            repo.run(given)

@@ -1,14 +1,17 @@
-"""Names that a model reads and never defines, modules that lie beside the notebook, and models that are called."""
+"""Names that a model reads and never defines, modules and their distributions, and models that are called."""
 
 from __future__ import annotations
 
 import builtins
 import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.repository.source import pip_packages
+from bls_notebook.repository.source.pip_packages import distribution_of, install_advice
 from bls_notebook.repository.source.syntax import called_models, stray_imports, undefined_name_warnings, undefined_names
 from tests.repository.models import ECHO, ECHOES
 
@@ -178,3 +181,32 @@ def test_the_record_of_a_model_carries_stray_imports(folder: Path, repo: bls.Mod
     repo.strict = True
     with pytest.raises(bls.ModelLoadError, match="only in the notebook's folder"):
         repo.define("other", SOURCE, ECHO)
+
+
+def plain(name: str) -> str:
+    return name.strip("'").partition("<")[0].partition("[")[0].lower().replace("_", "-")
+
+
+def test_the_table_agrees_with_the_metadata_of_installed_distributions() -> None:
+    installed = {
+        top: {name.lower().replace("_", "-") for name in names} for top, names in packages_distributions().items()
+    }
+    table = pip_packages._TABLE["distributions"]
+    checked = {module for module in table if module in installed}
+    assert {"PIL", "sklearn", "yaml", "numpy", "dateutil"} <= checked
+    assert [module for module in checked if plain(table[module]) not in installed[module] and module != "cv2"] == []
+
+
+def test_a_distribution_is_known_or_empty() -> None:
+    known = {"cv2": "opencv-python-headless", "sklearn.svm": "scikit-learn", "google.protobuf.json_format": "protobuf",
+             "torch": "torch", "pytest": "pytest"}  # fmt: skip
+    known |= dict.fromkeys(("google.nothing", "riva", "clip", "cupy", "utils", "bls_notebook"), "")
+    assert {module: distribution_of(module) for module in known} == known
+
+
+def test_what_to_install() -> None:
+    advice = install_advice(["torch", "riva", "PIL.Image", "cupy", "pkg_resources"], "%pip install")
+    assert advice == (
+        "`%pip install torch pillow 'setuptools<81'`; `riva`: the distribution is unknown; "
+        "`cupy`: cupy-cuda12x or cupy-cuda13x, for the version of CUDA"
+    )
