@@ -119,7 +119,7 @@ def ask(model):
     return str(pb_utils.get_output_tensor_by_name(request.exec(), "OUT").as_numpy()[0].decode())
 """
 WAYS = [
-    *("plainly", "by_a_timer", "on_a_thread_of_a_thread", "in_everybodys_pool", "by_a_callback"),
+    *("plainly", "by_a_timer", "on_a_thread_of_a_thread", "in_everybodys_pool", "by_a_callback", "in_a_loop"),
     *("in_a_loop_of_a_thread", "in_a_destructor"),
 ]
 
