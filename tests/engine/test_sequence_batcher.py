@@ -246,7 +246,10 @@ def test_a_request_that_is_always_rescheduled_ends_when_its_caller_leaves(repo: 
 def execute(self, requests):
     for request in requests:
         request.set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+        gates.count("runs")
         request.get_response_sender().send(pb.InferenceResponse([pb.Tensor("Y", np.array([[1]], np.int32))]))
+        while gates.counts["runs"] == 50 and not request.is_cancelled() and not gates.over[0]:
+            time.sleep(0.001)
 '''), config("iterative_sequence: true", decoupled=True))  # fmt: skip
     responses = repo.stream("m", {"X": np.array([[1]], np.int32)})
     assert [next(responses)["Y"].as_numpy().item() for _ in range(50)] == [1] * 50

@@ -140,11 +140,7 @@ def test_tensors_are_found_by_name() -> None:
     assert get_output_tensor_by_name(response, "C") is None
     assert get_input_tensor_by_name(inference_request=request, name="A") is A
     assert get_output_tensor_by_name(inference_response=response, name="B") is B
-
-
-def test_of_two_tensors_of_a_name_the_first_is_found() -> None:
-    other = Tensor("A", np.ones(1))
-    assert get_output_tensor_by_name(InferenceResponse([A, other]), "A") is A
+    assert get_output_tensor_by_name(InferenceResponse([A, Tensor("A", np.ones(1))]), "A") is A
 
 
 class Mailbox:

@@ -136,22 +136,13 @@ def test_what_has_no_constructor() -> None:
             getattr(pb_utils, name)()
 
 
-@pytest.mark.parametrize(
-    ("member", "text", "representation", "number"),
-    [
-        (pb_utils.MetricFamily.GAUGE, "MetricKind.GAUGE", "<MetricKind.GAUGE: 1>", 1),
-        (pb_utils.Logger.VERBOSE, "LogLevel.VERBOSE", "<LogLevel.VERBOSE: 3>", 3),
-        (
-            pb_utils.TRITONSERVER_MEMORY_CPU,
-            "MemoryType.TRITONSERVER_MEMORY_CPU",
-            "<MemoryType.TRITONSERVER_MEMORY_CPU: 1>",
-            1,
-        ),
-        (pb_utils.TritonError.CANCELLED, "__ErrorCode.CANCELLED", "<__ErrorCode.CANCELLED: 7>", 7),
-    ],
-)
-def test_members_of_enumerations_look_as_tritons(member: Any, text: str, representation: str, number: int) -> None:
-    assert (str(member), repr(member), int(member)) == (text, representation, number)
+@pytest.mark.parametrize(("member", "text", "number"), [
+    (pb_utils.MetricFamily.GAUGE, "MetricKind.GAUGE", 1), (pb_utils.Logger.VERBOSE, "LogLevel.VERBOSE", 3),
+    (pb_utils.TRITONSERVER_MEMORY_CPU, "MemoryType.TRITONSERVER_MEMORY_CPU", 1),
+    (pb_utils.TritonError.CANCELLED, "__ErrorCode.CANCELLED", 7),
+])  # fmt: skip
+def test_members_of_enumerations_look_as_tritons(member: Any, text: str, number: int) -> None:
+    assert (str(member), repr(member), int(member)) == (text, f"<{text}: {number}>", number)
 
 
 @pytest.mark.parametrize(
