@@ -15,6 +15,7 @@ VERDICTS = {
     "rubbish": ("bad", "a response without an error that is certainly wrong"),
     "hang": ("bad", "no response, although every call that it waited for has ended"),
     "leak": ("bad", "requests, threads or memory are left behind"),
+    "spreads": ("bad", "one failing call fails other requests of the same batch too"),
     "spoilt": ("bad", "after the fault, the model does not work as before"),
     "vague": ("odd", "an error that does not say which model failed"),
     "stumbles": ("odd", "an unintended exception; its message does not say that the callee's response was wrong"),
@@ -22,7 +23,7 @@ VERDICTS = {
     "waits": ("odd", "no time limit: the model responds only after the callee does"),
     "clear": ("good", "an error that points to the callee"),
     "fallback": ("good", "a response computed without the callee"),
-    "unharmed": ("good", "the same response, although the callee answered at another time"),
+    "unharmed": ("good", "the fault does no harm: the same response, or only the request that failed has an error"),
     "unaffected": ("open", "the same response: the fault makes no difference to this request"),
     "unjudged": ("open", "cannot be judged: responses differ from request to request without a fault too"),
     "not reached": ("open", "the request did not reach the callee"),
@@ -81,7 +82,7 @@ class Drilled(Record):
     """Result of a drill: the cases of one model and one request.
 
     ``callees`` are the models that the request reached; ``unreached`` are further models that the code names.
-    ``notes`` say which checks were left out, and why.
+    ``notes`` say which checks were left out, and why; ``untried`` has a line for each group of untried faults.
     """
 
     model: str
@@ -92,6 +93,7 @@ class Drilled(Record):
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     timeout: float = 0.0
+    untried: tuple[str, ...] = ()
 
     def of(self, worth: str) -> tuple[DrilledCase, ...]:
         """Return the cases of one class of verdicts: good, odd, bad or open."""
@@ -148,7 +150,8 @@ class Resent(Record):
 
     ``what`` has one line per difference, none if the responses are equal. ``tensors`` compares outputs that
     differ; ``inputs`` are the request's inputs if anything differs. ``then_ns`` and ``now_ns`` are the latencies.
-    ``begins`` names the first hop that differs, if all hops were recorded. ``error`` is the error of both.
+    ``begins`` names the first hop that differs, if all hops were recorded. ``error`` is the error of both. ``calls``
+    has one line for each callee that got more or fewer requests than recorded, also if the responses are equal.
     """
 
     id: int
@@ -160,6 +163,7 @@ class Resent(Record):
     now_ns: int = 0
     error: str = ""
     begins: str = ""
+    calls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)

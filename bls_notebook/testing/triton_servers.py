@@ -25,6 +25,7 @@ from bls_notebook.shipping.proof.comparison import ProofAnswer
 from bls_notebook.shipping.proof.prover import Prover, proving
 from bls_notebook.shipping.proof.requests import ProofRequest
 from bls_notebook.shipping.proof.targets import ServerTarget
+from bls_notebook.testing.recording.recorder import Recorder
 
 _MOST = 2
 _SENT = frozenset({"outputs", "version", "timeout", "request_id", "correlation_id", "flags", "parameters"})
@@ -78,6 +79,7 @@ class Servers:
         request = ProofRequest(tensors, set_options.pop("parameters", {}))
         with side:
             answers, nanoseconds = side.ask(request, set_options)
+        Recorder.to_servers += 1
         last = len(answers) - 1
         return [
             _response(answer, spec.name, nanoseconds / 1e9, number, number == last)

@@ -101,6 +101,19 @@ def test_side_by_side_and_in_batches(repo: RepositoryUnderTest) -> None:
     repo.assert_overlapped(2, "pair")
 
 
+@pytest.mark.parametrize(
+    ("claim", "use"),
+    [
+        ("nothing_left", "assert_nothing_left"), ("peak < 2 MB", "assert_peak"), ("output Y == 3", "assert_answer"),
+        ("errors == 0", "assert_no_errors"), ("device == cpu", "bls.judge(response"), ("speedup > 2", "bls.compare"),
+        ("value len(x) == 3", "assert EXPRESSION == VALUE"),
+    ],
+)  # fmt: skip
+def test_a_claim_about_something_else_names_the_assertion(repo: RepositoryUnderTest, claim: str, use: str) -> None:
+    with pytest.raises(bls.BLSError, match=use.replace("(", r"\(")):
+        repo.assert_that(claim)
+
+
 def test_ensembles(models: Path, repo: RepositoryUnderTest) -> None:
     (models / "both" / "1").mkdir(parents=True)
     maps = 'input_map {{ key: "X" value: "{}" }} output_map {{ key: "Y" value: "{}" }}'

@@ -21,6 +21,15 @@ from bls_notebook.testing.recording.replaying import recorded_execution
 from bls_notebook.testing.records import Replay, Resent
 from tests.testing.models import HEAD, MODELS, pipeline
 
+ASKS = """
+    def execute(self, requests):
+        for _ in range({times}):
+            x = pb_utils.get_input_tensor_by_name(requests[0], "X")
+            asked = pb_utils.InferenceRequest(model_name="double", inputs=[x], requested_output_names=["Y"])
+            y = asked.exec().output_tensors()
+        return [pb_utils.InferenceResponse(y)]
+"""
+
 
 @pytest.fixture
 def repo() -> Iterator[bls.ModelRepository]:
@@ -112,6 +121,19 @@ def test_a_model_that_calls_otherwise(repo: bls.ModelRepository) -> None:
     change(repo, "page", "again.exec(decoupled=True)", "()")
     found = bls.replay(recording, "page", repo=repo)
     assert found.unequal[0].begins == "begins in page: it no longer calls stream, as in request 3"
+
+
+def test_calls_that_appeared_or_disappeared(repo: bls.ModelRepository) -> None:
+    repo.define("asks", HEAD + ASKS.format(times=2), config=MODELS["double"][1])
+    for tensors in ("all", "outside"):
+        with bls.record(tensors=tensors) as recorder:
+            repo.infer("asks", {"X": floats(1)})
+        repo.define("asks", HEAD + ASKS.format(times=3), config=MODELS["double"][1])
+        again = bls.replay(recorder.recording, repo=repo)
+        assert again.equal
+        assert [each.calls for each in again.requests] == [("asks calls double 3 times, recorded 2",)]
+        assert "calls changed" in render(again).text
+        repo.define("asks", HEAD + ASKS.format(times=2), config=MODELS["double"][1])
 
 
 def test_within_what_floats_may_differ_by(repo: bls.ModelRepository) -> None:

@@ -51,22 +51,23 @@ class Callee:
         """True if the first dimension of its tensors is the batch."""
         return self.model.spec.max_batch_size > 0
 
-    def can(self, fault: Fault) -> bool:
-        """Return whether the fault is possible for this model."""
+    def why_not(self, fault: Fault) -> str:
+        """Return the reason why a fault is impossible for this model; empty if it is possible."""
         if fault.name in STREAMS:
-            return self.model.decoupled
+            return "" if self.model.decoupled else "it is not decoupled"
         if fault.name in ("not-ready", "unloaded") and self.step:
-            return False  # an ensemble keeps its steps in service
+            return "an ensemble keeps its steps in service"
         if fault.name == "unloaded":
-            return self.asked > 1
+            return "" if self.asked > 1 else "it gets only one request"
         if fault.name == "other-order":
-            return self.overlapped
+            return "" if self.overlapped else "no two of its requests run at the same time, on two instances"
         if fault.name == "out-of-memory":
-            return bool(self.on_gpu)
+            return "" if self.on_gpu else "none of its outputs is on a GPU"
         if fault.kind == "data":
             tensors = (response.output_tensors() for response in self.answers.first())
-            return any(spoilt(outputs, fault.name, self.batching) is not None for outputs in tensors)
-        return True
+            can = any(spoilt(outputs, fault.name, self.batching) is not None for outputs in tensors)
+            return "" if can else "its outputs cannot have such values"
+        return ""
 
 
 def callees_of(model: str, recording: Recording, session: Session, server: Server, lives: Lifetimes) -> list[Callee]:
@@ -142,6 +143,7 @@ def _files(model: LoadedModel) -> dict[str, list[str]]:
 
 _LATE = 0.02  # delay (s) of a response of a slow callee
 _LATE_IN_ALL = 0.2  # limit (s) for the delays of all responses to one request
+_OF_BATCH = 3  # the number of the request that fails: the first one may run alone, before the batch
 _PATIENCE = 0.25  # seconds for which the first of two requests waits for the second
 
 
@@ -158,6 +160,7 @@ class FailingAnswers:
         self._numbers = itertools.count(1)
         self._second = threading.Event()
         self.words = f"drill: '{callee.name}' fails on purpose"
+        self.other_requests = 0  # after the error of error-once, those that the model does not send without a fault
 
     def answer(self, call: Call, wait: Waiter) -> Iterator[Answer]:
         """Yield the answers to a call."""
@@ -169,7 +172,9 @@ class FailingAnswers:
         if not wait.decoupled:
             yield every[0]
         # An error and the final flag come together; other responses have the flag as in the recording.
-        elif every and (self.fault.kind == "error" or not self.callee.answers.flag_alone):
+        elif every and (
+            isinstance(every[-1], TritonError) or self.fault.kind == "error" or not self.callee.answers.flag_alone
+        ):
             yield from every[:-1]
             yield Last(every[-1])
         else:
@@ -177,10 +182,13 @@ class FailingAnswers:
 
     def _answers(self, wait: Waiter, number: int) -> Iterator[InferenceResponse | TritonError]:
         name = self.fault.name
-        if name in ("error", "cancelled", "raises", "out-of-memory"):
+        fails = number == {"error-once": 1, "one-of-batch": _OF_BATCH}.get(name)
+        if fails or name in ("error", "cancelled", "raises", "out-of-memory"):
             yield self._failure(name)
             return
-        if name == "stall":
+        if name == "error-once" and not self.callee.answers.knows(wait.request):
+            self.other_requests += 1
+        if name in ("stall", "client-cancels"):
             self._delay.wait(wait)
             yield TritonError(f"drill: '{self.callee.name}' was released")
             return

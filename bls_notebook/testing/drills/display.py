@@ -40,6 +40,9 @@ def _blocks(drilled: Drilled) -> Iterator[doc.Block]:
     if drilled.unreached:
         names = ", ".join(drilled.unreached)
         yield doc.Words(f"named in the code, but not reached by this request: {names}", gap=True)
+    if drilled.untried:
+        lines = [doc.Words(parts.quiet(f"not tried: {line}")) for line in drilled.untried]
+        yield doc.Forms(lines, [doc.Fold("faults that were not tried", lines)])
     for number, note in enumerate(drilled.notes):
         yield doc.Words(parts.quiet(note), gap=not number and not drilled.unreached)
     verdicts = {case.verdict for case in drilled.cases}

@@ -8,7 +8,7 @@ import io
 import logging
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +17,8 @@ from math import isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+import numpy as np
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.logs import silenced
@@ -38,6 +40,8 @@ from .timed_request import DelayedResponse, TimedRequest, UnstoppableError
 from .verdicts import Case, Healthy, Outcome, judge
 
 TIMEOUT = 1.0
+_TOGETHER = 6  # requests that are sent at once to form a batch
+_OF_BATCH = 3  # calls below which no request of the batch failed: the model sends one for the whole batch
 SLOW = 0.25  # a request that takes longer (s) is not repeated to find leaks
 _RANK = {"good": 0, "open": 0, "odd": 1, "bad": 2}
 _Planted = tuple[tuple[Callee, Fault], ...]
@@ -132,7 +136,9 @@ class Driller:
         try:
             with quick_collections(), _silence():
                 baseline = self.measure()
-                single = [((callee, fault),) for fault in wanted for callee in baseline.callees if callee.can(fault)]
+                reasons = [(self._why_not(c, fault), c.name, fault.name) for fault in wanted for c in baseline.callees]
+                possible = {(name, fault) for reason, name, fault in reasons if not reason}
+                single = [((c, f),) for f in wanted for c in baseline.callees if (c.name, f.name) in possible]
                 double = list(_pairs(baseline.callees, wanted)) if pairs else []
                 with progress(f"drilling {self.model}", len(single) + len(double), "fault") as bar:
                     for planted in (*single, *double):
@@ -146,7 +152,7 @@ class Driller:
         drilled = Drilled(
             self.model, 0 if loaded is None else loaded.version, tuple(callee.name for callee in baseline.callees),
             tuple(sorted(baseline.named)), _worth_reporting(cases), tuple(self._notes(baseline, len(double), cases)),
-            perf_counter() - began, self.request.timeout,
+            perf_counter() - began, self.request.timeout, tuple(_untried(reasons, wanted)),
         )  # fmt: skip
         if self.file is not None:
             self.file.write(drilled, self.request, pairs)
@@ -190,6 +196,10 @@ class Driller:
             return DrilledCase(faults, "hang", str(error), seconds=perf_counter() - began)
         case = Case(tuple((callee.name, fault) for callee, fault in planted), tuple(words))
         verdict, said, at = judge(case, outcome, baseline.healthy, self._lines)
+        if verdict == "not reached" and (self.repository.record(self.model).load_seconds or SLOW) < SLOW:
+            load_again(self.repository, self.model)  # it may have kept the response to an earlier request
+            outcome = self._outcome(baseline, planted, words)
+            verdict, said, at = judge(case, outcome, baseline.healthy, self._lines)
         if verdict not in ("hang", "not reached") and (changed := self._changed_since(baseline)):
             verdict, said = "spoilt", f"afterwards {changed} ({said})"
             load_again(self.repository, self.model)  # for the next fault
@@ -199,7 +209,7 @@ class Driller:
         )  # fmt: skip
 
     def _outcome(self, baseline: _Baseline, planted: _Planted, words: list[str]) -> Outcome:
-        stalls = any(fault.kind == "stall" for _, fault in planted)
+        stalls = any(fault.kind in ("stall", "cancel") for _, fault in planted)
         delay = DelayedResponse() if stalls else None
         answers: dict[str, FailingAnswers | None] = {}
         for callee, fault in planted:
@@ -217,17 +227,51 @@ class Driller:
 
         with self.request.host.substitute(answers) as substitution:
             before = self._request_counts(answers)
-            outcome = self.request.send(delay, calls)
+            kinds = {fault.kind for _, fault in planted}
+            if "cancel" in kinds and delay is not None:
+                reached = self.request.cancel(delay)
+                outcome = replace(baseline.healthy.outcome, calls=calls() if reached else {})
+            elif "batch" in kinds:
+                batch = self.request.send_together(_TOGETHER)
+                outcome = Outcome(calls=calls(), batch=batch if max(calls().values()) >= _OF_BATCH else None)
+                outcome = outcome if outcome.batch else replace(outcome, calls={})
+            else:
+                outcome = self.request.send(delay, calls)
             after = self._request_counts(answers)
+            other = sum(failing.other_requests for failing in answers.values() if failing is not None)
+            outcome = replace(outcome, other_requests=0 if baseline.healthy.varying else other)
+            if "error" in kinds and outcome.answers and outcome.error is None and delay is None:
+                outcome = replace(outcome, constant=self._is_constant(outcome))
             left: tuple[str, ...] = ()
             if outcome.state != "stuck":
                 left = unanswered(self.server, [self.model, *(callee.name for callee in baseline.callees)])
-                again = self.request.usual < SLOW and not any(fault.kind == "timing" for _, fault in planted)
+                again = self.request.usual < SLOW and not kinds & {"timing", "once", "batch"}
                 if delay is None and not left and again:
                     left = leaks(self.server, self.request.send, baseline.usual)
         usual = {callee.name: callee.asked for callee in baseline.callees}
         others = [name for name in after if after[name] - before.get(name, 0) > usual.get(name, 0)]
         return replace(outcome, left=left, others=tuple(others))
+
+    def _why_not(self, callee: Callee, fault: Fault) -> str:
+        """Return the reason why a fault cannot be tried; empty if it can."""
+        if fault.kind == "batch" and self.request.spec.scheduler != "dynamic":
+            return f"'{self.model}' does not batch requests"
+        return callee.why_not(fault)
+
+    def _is_constant(self, outcome: Outcome) -> bool | None:
+        """Return whether the response is the same for other inputs, under the same fault; None if unknown."""
+        request = self.request
+        inputs = {name: _other_values(value) for name, value in request.inputs.items()}
+        if any(value is None for value in inputs.values()):
+            return None
+        try:
+            request.inputs, before = inputs, request.inputs
+            other = request.send()
+        finally:
+            request.inputs = before
+        if other.state != "answered" or other.error is not None:
+            return None
+        return _values(other) == _values(outcome)
 
     def _request_counts(self, failing: Collection[str]) -> dict[str, int]:
         """Return the number of requests so far to each model, except the drilled one and the failing ones."""
@@ -290,6 +334,30 @@ def _silence() -> Iterator[None]:
             logging.disable(before)
 
 
+def _other_values(value: Any) -> Any:
+    """Return other values of the same shape and type; None if there are none."""
+    array = np.asarray(value)
+    if array.dtype.kind in "iuf":
+        other = (array * 2 + 1).astype(array.dtype)
+    elif array.dtype.kind == "b":
+        other = ~array
+    else:
+        return None
+    return other if isinstance(value, np.ndarray) else other.tolist()  # an array must have the input's data type
+
+
+def _untried(reasons: Sequence[tuple[str, str, str]], wanted: tuple[Fault, ...]) -> Iterator[str]:
+    """Yield a line for each callee and reason for which faults were not tried."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for reason, callee, fault in reasons:
+        if reason:
+            groups.setdefault((callee, reason), []).append(fault)
+    for (callee, reason), faults in groups.items():
+        yield f"{callee}: {', '.join(faults)}: {reason}"
+    if left_out := [fault.name for fault in faults_named(None) if fault not in wanted]:
+        yield f"{', '.join(left_out)}: not asked for"
+
+
 def _values(outcome: Outcome) -> list[Any]:
     return [answer.tensors for answer in outcome.answers]
 
@@ -298,7 +366,7 @@ def _pairs(callees: list[Callee], wanted: tuple[Fault, ...]) -> Iterator[_Plante
     few = [fault for fault in wanted if fault.name in IN_PAIRS]
     for first, second in combinations(callees, 2):
         for one, other in product(few, few):
-            if first.can(one) and second.can(other):
+            if not (first.why_not(one) or second.why_not(other)):
                 yield (first, one), (second, other)
 
 

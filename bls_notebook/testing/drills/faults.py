@@ -17,8 +17,9 @@ from bls_notebook.pb_utils import Tensor
 class Fault:
     """A way in which a callee fails.
 
-    ``kind`` is error (an error response), data (a wrong response), timing (the right response at another time),
-    stall (no response) or stream (a stream with too many or too few right responses).
+    ``kind`` is error (an error response), once (an error, then the right response), batch (an error for one of several
+    requests), data (a wrong response), timing (the right response at another time), stall (no response), cancel (no
+    response, and the client cancels) or stream (a stream with too many or too few right responses).
     """
 
     name: str
@@ -33,6 +34,8 @@ FAULTS = (
     Fault("not-ready", "error", "is not loaded"),
     Fault("unloaded", "error", "is unloaded after its first response"),
     Fault("out-of-memory", "error", "has no memory left on its GPU"),
+    Fault("error-once", "once", "responds with an error once, then as recorded"),
+    Fault("one-of-batch", "batch", "responds with an error to one of several requests"),
     Fault("missing-output", "data", "responds without its outputs"),
     Fault("empty", "data", "returns tensors without elements"),
     Fault("shape", "data", "returns tensors with one more dimension"),
@@ -46,6 +49,7 @@ FAULTS = (
     Fault("error-midway", "error", "sends an error after half of its responses"),
     Fault("no-final-flag", "stall", "sends its responses, but never the final flag"),
     Fault("stall", "stall", "does not respond"),
+    Fault("client-cancels", "cancel", "does not respond before the client cancels"),
     Fault("slow", "timing", "responds late"),
     Fault("other-order", "timing", "responds to the second of two requests first"),
 )

@@ -1,8 +1,9 @@
-"""Leaks: unanswered requests, threads and memory that a request leaves behind, compared with one without a fault."""
+"""Leaks: unanswered requests, threads, open files and memory that a request leaves behind only with a fault."""
 
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,11 +26,12 @@ _SLICE = 0.005
 
 @dataclass(frozen=True)
 class Left:
-    """Leftovers of requests: blocks of memory of the first `COUNTED`, threads of all `TIMES`."""
+    """Leftovers of requests: blocks of memory of the first `COUNTED`, threads and open files of all `TIMES`."""
 
     blocks: int = 0
     bytes: int = 0
     threads: int = 0
+    files: int = 0
 
 
 @contextmanager
@@ -47,7 +49,7 @@ def quick_collections() -> Iterator[None]:
 
 def left_by(server: Server, ask: Callable[[], Outcome]) -> tuple[Left, Lifetimes, list[Outcome]]:
     """Send `TIMES` requests; return their leftovers, the lifetimes of their memory, and their outcomes."""
-    before = _other_threads()
+    before, files = _other_threads(), open_files()
     with track_memory(lines=False, holders=False) as track:
         began = perf_counter_ns()
         outcomes = [ask() for _ in range(COUNTED)]
@@ -57,7 +59,8 @@ def left_by(server: Server, ask: Callable[[], Outcome]) -> tuple[Left, Lifetimes
     lives = track.record
     kept = [life for life in lives.left_behind() if life.born < last]
     threads = [thread for thread in _other_threads() - before if thread.is_alive()]
-    return Left(len(kept), sum(life.bytes for life in kept), len(threads)), lives, outcomes
+    opened = len(open_files() - files)
+    return Left(len(kept), sum(life.bytes for life in kept), len(threads), opened), lives, outcomes
 
 
 def leaks(server: Server, ask: Callable[[], Outcome], usual: Left) -> tuple[str, ...]:
@@ -73,11 +76,22 @@ def leaks(server: Server, ask: Callable[[], Outcome], usual: Left) -> tuple[str,
         out.append(f"each request leaves memory behind: {blocks}, {size:,} bytes")
     if min(left.threads, again.threads) >= usual.threads + TIMES:
         out.append(f"each request leaves a thread behind: {again.threads} after {TIMES} requests")
+    if min(left.files, again.files) >= usual.files + TIMES:
+        out.append(f"each request leaves an open file behind: {again.files} after {TIMES} requests")
     return tuple(out)
 
 
 def _exceeds(left: Left, usual: Left) -> bool:
-    return left.blocks >= usual.blocks + COUNTED or left.threads >= usual.threads + TIMES
+    more = left.threads >= usual.threads + TIMES or left.files >= usual.files + TIMES
+    return more or left.blocks >= usual.blocks + COUNTED
+
+
+def open_files() -> set[str]:
+    """Return the numbers of the open file descriptors; empty if the platform does not list them."""
+    try:
+        return set(os.listdir("/dev/fd"))
+    except OSError:
+        return set()
 
 
 def unanswered(server: Server, names: list[str]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import wait
 from contextlib import contextmanager
 from time import monotonic, perf_counter
 from types import FrameType
@@ -28,7 +29,9 @@ from bls_notebook.engine.waiting.event_loops import blocked
 from bls_notebook.engine.waiting.stack_frames import frame_of, stack_of
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.profiling.profiler import profile
 from bls_notebook.records.errors import FrameRecord
+from bls_notebook.repository.host import SentRequest
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.substitution.call import Waiter
 
@@ -225,6 +228,30 @@ class TimedRequest:
             return self.repository.stream(self.model, self.inputs, **options)
         return [self.repository.infer(self.model, self.inputs, **options)]
 
+    def send_together(self, number: int) -> tuple[int, int, bool]:
+        """Send several requests at once; return how many failed and were sent, and whether they formed a batch."""
+        with profile() as profiled:
+            sent = [self._sent() for _ in range(number)]
+            done, open_ = wait(sent, (1 + _PATIENCE) * self.limit)
+            for request in open_:
+                request.cancel()
+        answers = [answer for request in done for answer in _listed(request.result())]
+        failed = sum(answer.error is not None for answer in answers) + len(open_)
+        return failed, number, any(span.batch for span in profiled.record.spans if span.model == self.model)
+
+    def cancel(self, delay: DelayedResponse) -> bool:
+        """Send the request and cancel it while a callee is silent; return whether that callee was reached."""
+        sent = self._sent()
+        reached = delay.entered.wait(self.limit)
+        sent.cancel()
+        wait([sent], _STOPPING)
+        delay.release()
+        wait([sent], _STOPPING)
+        return reached
+
+    def _sent(self) -> SentRequest:
+        return self.host.send(self.host.request(self.model, self.inputs, **self.options), self.decoupled)
+
     def _waits_without_limit(self, delay: DelayedResponse, done: threading.Event) -> bool:
         """Give the callers time to reach their time limits; return whether they certainly have none."""
         until = monotonic() + self.timeout
@@ -242,6 +269,10 @@ class TimedRequest:
         """Return the current line of a model that works on this request."""
         senders = [ticket.execution for ticket in list(root.children)] + list(root._inline or ())
         return next(filter(None, (line_of_sender(sender) for sender in senders if sender is not None)), None)
+
+
+def _listed(result: Any) -> list[Any]:
+    return result if isinstance(result, list) else [result]
 
 
 def _either(done: threading.Event, entered: threading.Event | None, seconds: float) -> bool:

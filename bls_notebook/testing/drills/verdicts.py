@@ -70,6 +70,13 @@ class Case:
 
 def judge(case: Case, outcome: Outcome, healthy: Healthy, sources: Sources) -> _Verdict:
     """Return the verdict on a case, an explanation in one line, and the line of code that failed."""
+    if case.has("batch") and outcome.batch is not None:
+        failed, sent, batched = outcome.batch
+        if not batched:
+            return "unjudged", "the requests did not form a batch", None
+        if failed > 1:
+            return "spreads", f"{failed} of {sent} requests fail, although {case.called} failed for one", None
+        return ("unharmed" if failed else "fallback"), f"{failed} of {sent} requests fails", None
     if not all(outcome.calls.get(model) for model in case.models):
         return "not reached", f"the request no longer reached {case.called}", None
     if outcome.state == "stuck":
@@ -169,6 +176,12 @@ def _of_answer(case: Case, outcome: Outcome, healthy: Healthy) -> tuple[str, str
     if healthy.varying:
         return "unjudged", "no error; the responses differ from request to request without a fault too"
     same = [a.tensors for a in before] == [a.tensors for a in now]
+    if outcome.other_requests:
+        return "rubbish", f"tries again, but sends {case.called} another request than the one that failed"
+    if case.has("once") and same:
+        return "unharmed", f"the same response, although {case.called} failed once"
+    if case.has("cancel"):
+        return "unharmed", "the next requests are answered as before"
     if outcome.others and not same and not case.has("timing"):
         return "fallback", f"a response with the help of {', '.join(map(repr, outcome.others))}"
     if case.has("timing"):
@@ -178,27 +191,44 @@ def _of_answer(case: Case, outcome: Outcome, healthy: Healthy) -> tuple[str, str
     if same:
         does = " and ".join(f"'{model}' {fault.says}" for model, fault in case.planted)
         return "unaffected", f"the same response, although {does}"
-    if case.has("error"):
-        blank = next(filter(None, (_blank(*pair) for pair in zip(before, now, strict=False))), "")
+    if case.has("error") or case.has("once"):
+        pairs = list(zip(before, now, strict=False))
+        blank = next(filter(None, (_blank(*pair, outcome.constant is None) for pair in pairs)), "")
+        if not blank and outcome.constant and not any(_reports(*pair) for pair in pairs):
+            blank = "the response is the same for other inputs: a constant"
         if blank:
             return "silent", f"no error, although {case.called} failed; {blank}"
         return "fallback", f"a response without {case.called}"
     return "silent", "no error, but another response than without the fault"
 
 
-def _blank(before: DrillResponse, now: DrillResponse) -> str:
-    """Describe an output that became empty or zero, unless another output may report the failure."""
-    description = ""
+def _blank(before: DrillResponse, now: DrillResponse, may_be_constant: bool) -> str:
+    """Describe an output that became empty, zero or, if that may be a constant, uniform.
+
+    Empty if another output may report the failure.
+    """
+    if _reports(before, now):
+        return ""
     for name, is_now in now.tensors.items():
         was = before.tensors.get(name)
         if was is None or was.digest == is_now.digest:
             continue
-        if was.blank or is_now.datatype == "BOOL":
-            return ""  # a flag or a message that probably reports the failure
-        if is_now.blank and not description:
+        if is_now.blank:
             content = "no text" if is_now.datatype == "BYTES" else "only zeros"
-            description = f"{name} has {content if is_now.elements else 'no values'}"
-    return description
+            return f"{name} has {content if is_now.elements else 'no values'}"
+        if is_now.uniform and may_be_constant and is_now.elements > 1:
+            return f"{name} has the same value everywhere"
+    return ""
+
+
+def _reports(before: DrillResponse, now: DrillResponse) -> bool:
+    """Return whether a changed output is a flag or a message that probably reports the failure."""
+    changed = [
+        (before.tensors[name], is_now)
+        for name, is_now in now.tensors.items()
+        if name in before.tensors and before.tensors[name].digest != is_now.digest
+    ]
+    return any(was.blank or is_now.datatype == "BOOL" for was, is_now in changed)
 
 
 def _wrong(before: DrillResponse, now: DrillResponse, healthy: Healthy) -> str:
@@ -227,7 +257,7 @@ def _wrong(before: DrillResponse, now: DrillResponse, healthy: Healthy) -> str:
 class TensorFacts:
     """An output. Equal values have equal ``digest``; ``strange`` is the number of NaN and infinite elements.
 
-    ``blank``: all elements are zero or empty texts.
+    ``blank``: all elements are zero or empty texts; ``uniform``: all are equal.
     """
 
     datatype: str
@@ -235,6 +265,7 @@ class TensorFacts:
     digest: str
     strange: int = 0
     blank: bool = False
+    uniform: bool = False
 
     @property
     def elements(self) -> int:
@@ -269,6 +300,9 @@ class Outcome:
     others: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     seconds: float = 0.0
+    constant: bool | None = None  # whether the response was the same for other inputs; None if unknown
+    other_requests: int = 0  # after an error, requests that the model does not send without a fault
+    batch: tuple[int, int, bool] | None = None  # failed and sent requests, and whether they formed a batch
 
     @property
     def errors(self) -> list[ErrorRecord]:
@@ -293,7 +327,10 @@ def facts_of_tensor(tensor: Tensor) -> TensorFacts:
     array = copied(tensor._array, tensor._datatype)
     strange = int(array.size - np.isfinite(array).sum()) if array.dtype.kind == "f" else 0
     shape = tuple(map(int, array.shape))
-    return TensorFacts(tensor._datatype, shape, digest(array, tensor._datatype).hex(), strange, not array.any())
+    flat = array.ravel()
+    uniform = bool(flat.size == 0 or (flat == flat[0]).all())
+    content = digest(array, tensor._datatype).hex()
+    return TensorFacts(tensor._datatype, shape, content, strange, not array.any(), uniform)
 
 
 def place_of(frame: FrameRecord) -> CodePlace:

@@ -131,6 +131,9 @@ def _replay_blocks(record: Replay) -> Iterator[doc.Block]:
         yield doc.Words(parts.quiet(f"only {record.only} ran{rest}"))
     yield doc.Warnings(record.skipped, "left out")
     yield doc.Warnings(list(_beginnings(record)), "where")
+    yield doc.Warnings(
+        [f"request {each.id}: {'; '.join(each.calls)}" for each in record.requests if each.calls][:20], "calls changed"
+    )
     yield doc.Warnings(list(_elsewhere(record)), "hint")
     if record.requests:
         yield doc.Tiles(list(_figures(record)))

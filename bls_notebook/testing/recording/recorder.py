@@ -22,22 +22,32 @@ LIMIT = 1 << 28
 class Recorder(Printable):
     """A running or finished recording; see `record`."""
 
+    to_servers = 0
+    """Number of requests that went to a tritonserver, where they cannot be recorded."""
+
     def __init__(self, path: Path | None, tensors: str, limit: int, requests: int) -> None:
         self._path = path
         self._tape = Tape(tensors == "all", limit)
         self._profile = Profile(requests, "" if path is None else path.name, tape=self._tape, lines=False)
         self._made: Recording | None = None
-        self._base = 0
+        self._base = self._sent = 0
 
     def __enter__(self) -> Recorder:
         if self._profile._start:
             raise BLSError("record: this recorder was used before; make a new one: with bls.record(...)")
         log = self._profile.__enter__()._log
         self._base = 0 if log is None else log.base  # ids count from here
+        self._sent = Recorder.to_servers
         return self
 
     def __exit__(self, *error: object) -> None:
         self._profile.__exit__(*error)
+        if Recorder.to_servers > self._sent:
+            warnings.warn(
+                f"record: {count(Recorder.to_servers - self._sent, 'request')} went to a tritonserver (--triton) and "
+                "cannot be recorded: only models in this process can",
+                stacklevel=2,
+            )
         if self._path is not None:
             self.recording.save(self._path)
             if cut := self.record.cut:

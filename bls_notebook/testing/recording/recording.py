@@ -86,6 +86,11 @@ class RecordedAnswers:
         keys: list[Hashable] = [(inputs, wanted), inputs, wanted]
         return responses_of(next((self._similar[key] for key in keys if key in self._similar), self._requests[0]))
 
+    def knows(self, request: InferenceRequest) -> bool:
+        """Return whether a request with these inputs was recorded, of whatever parameters."""
+        inputs, _ = _key({tensor._name: tensor for tensor in request.inputs()}, {})
+        return inputs in self._similar
+
     def first(self) -> list[InferenceResponse]:
         """Return the responses to the first request."""
         return responses_of(self._requests[0])

@@ -11,7 +11,7 @@ import inspect
 import json
 import time
 from asyncio.events import _get_running_loop, _set_running_loop
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -30,6 +30,7 @@ from bls_notebook.progress import progress
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.record_file import told
 from bls_notebook.records.repository import TensorRecord
+from bls_notebook.records.units import count
 from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.substitution.substitution import substitute
@@ -70,6 +71,17 @@ class FirstDifference:
         return f"begins in {told(then.model)}, request {then.id}: same inputs, another response{callees}"
 
 
+def changed_calls(then: Recording, now: Recording, before: RequestKept, after: RequestKept) -> tuple[str, ...]:
+    """Return a line for each model that got more or fewer requests on the way than recorded."""
+    counts = (_Hops(then).calls(before), _Hops(now).calls(after))
+    return tuple(
+        f"{caller} calls {told(callee)} {count(counts[1][caller, callee], 'time')}, "
+        f"recorded {counts[0][caller, callee] or 'none'}"
+        for caller, callee in dict.fromkeys([*counts[0], *counts[1]])
+        if counts[0][caller, callee] != counts[1][caller, callee]
+    )
+
+
 class _Hops:
     """Requests of a recording by sender, and their comparable contents."""
 
@@ -81,6 +93,14 @@ class _Hops:
 
     def sent(self, request: RequestKept) -> _Content:
         return (request.model, request.parameters, *self._contents(request.inputs))
+
+    def calls(self, request: RequestKept) -> Counter[tuple[str, str]]:
+        """Count the requests by caller and callee below a request."""
+        counted: Counter[tuple[str, str]] = Counter()
+        for callee in self.sent_by[request.id]:
+            counted[told(request.model), callee.model] += 1
+            counted += self.calls(callee)
+        return counted
 
     def answered(self, request: RequestKept) -> _Content:
         return tuple(
@@ -171,15 +191,15 @@ def replay(
     with ExitStack() as stack:
         stack.enter_context(substitute(repository, callees))
         send, place = stack.enter_context(_place(repository, server, names, to))
-        every_hop = recording.record.tensors == "all" and not server
-        recorder = record(tensors="all", limit=recording.record.limit or LIMIT) if every_hop else None
+        every_hop = recording.record.tensors == "all"
+        recorder = None if server else record(tensors=recording.record.tensors, limit=recording.record.limit or LIMIT)
         stack.enter_context(recorder or nullcontext())
         with progress(f"sending {told(recording.record.name or 'a recording')} again", len(requests), "request") as bar:
             for request in requests:
                 sent.append(_resent(request, to, send, allowed, callees.values()))
                 bar.step()
-    if recorder is not None and any(each.what for each in sent):
-        sent = list(_with_beginnings(recording, recorder.recording, requests, sent))
+    if recorder is not None:
+        sent = list(_with_beginnings(recording, recorder.recording, requests, sent, every_hop))
     return Replay(
         recording.record.name, place, to or "", only or "", tuple(callees), tolerance, ulps, tuple(sent), skipped
     )
@@ -282,13 +302,14 @@ def _answer(response: Response) -> ProofAnswer:
 
 
 def _with_beginnings(
-    then: Recording, now: Recording, requests: list[RecordedRequest], sent: list[Resent]
+    then: Recording, now: Recording, requests: list[RecordedRequest], sent: list[Resent], every_hop: bool
 ) -> Iterator[Resent]:
-    """Yield the results, with the hop at which each difference begins."""
+    """Yield the results, with the changed calls and, for `every_hop`, the hop at which each difference begins."""
     difference = FirstDifference(then, now)
     outside = [request for request in now.record.requests if request.outside]
     for request, resent, after in zip(requests, sent, outside, strict=False):
-        yield replace(resent, begins=difference.of(request.kept, after)) if resent.what else resent
+        begins = difference.of(request.kept, after) if resent.what and every_hop else ""
+        yield replace(resent, begins=begins, calls=changed_calls(then, now, request.kept, after))
 
 
 def _resent(

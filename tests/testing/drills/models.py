@@ -8,7 +8,7 @@ from typing import Any
 import bls_notebook as bls
 
 _HEAD = """
-import asyncio, logging, sys, threading, time
+import asyncio, logging, os, sys, threading, time
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -44,6 +44,15 @@ def _on_error(*lines: str) -> str:
     )
 
 
+_RETRY = """
+    def one(self, x):
+        for _ in range(3):
+            response = call("twice", x).exec()
+            if not response.has_error():
+                return out(value(response))
+            {change}
+        return pb_utils.InferenceResponse(error=response.error())
+"""
 CALLERS = {
     "tells": """
     def one(self, x):
@@ -74,6 +83,43 @@ CALLERS = {
     def one(self, x):
         response = call("twice", x).exec()
         return out(x if response.has_error() else value(response))
+""",
+    "guesses": """
+    def one(self, x):
+        response = call("twice", x).exec()
+        return out(np.array([-7.5], np.float32) if response.has_error() else value(response))
+""",
+    "tries_again": _RETRY.format(change=""),
+    "tries_something_else": _RETRY.format(change="x = x + 1"),
+    "remembers": """
+    answers = {}
+    def one(self, x):
+        if x.tobytes() not in self.answers:
+            response = call("twice", x).exec()
+            self.answers[x.tobytes()] = None if response.has_error() else value(response)
+        if self.answers[x.tobytes()] is None:
+            raise pb_utils.TritonModelException("twice has failed")
+        return out(self.answers[x.tobytes()])
+""",
+    "batches": """
+    def one(self, x):
+        response = call("twice", x.ravel()).exec()
+        if response.has_error():
+            raise pb_utils.TritonModelException(response.error().message())
+        return out(value(response).reshape(1, -1))
+""",
+    "batches_well": """
+    def one(self, x):
+        response = call("twice", x.ravel()).exec()
+        if response.has_error():
+            return pb_utils.InferenceResponse(error=response.error())
+        return out(value(response).reshape(1, -1))
+""",
+    "keeps_files": _on_error("self.kept.append(os.pipe())", "return pb_utils.InferenceResponse(error=response.error())")
+    + """
+    def finalize(self):
+        for pair in self.kept:
+            os.close(pair[0]), os.close(pair[1])
 """,
     "blanks": """
     def one(self, x):
@@ -201,6 +247,7 @@ CALLEES = {
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """,
 }
+_BATCHING = {"max_batch_size": 8, "dynamic_batching": {"max_queue_delay_microseconds": 50_000}}
 DECOUPLED = ("counts", "forgets_flag", "forgets_flag_after")
 REQUEST: Mapping[str, Any] = {"IN": [1.0]}
 
@@ -213,6 +260,7 @@ def define(repository: bls.ModelRepository, *names: str) -> None:
             "max_batch_size": 0,
             "input": [{"name": "IN", **tensor}],
             "output": [{"name": "OUT", **tensor}],
+            **(_BATCHING if "batches" in name else {}),
             "model_transaction_policy": {"decoupled": name in DECOUPLED},
         }
         repository.define(name, _HEAD + {**CALLERS, **CALLEES}[name], config)

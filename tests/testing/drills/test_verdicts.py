@@ -58,6 +58,14 @@ def drilled(repo: bls.ModelRepository, model: str, *faults: str, timeout: float 
         ("falls_back", "twice", "error", "fallback", "a response without 'twice'", None),
         ("blanks", "twice", "error", "silent", "although 'twice' failed; OUT has only zeros", None),
         ("asks_another", "twice", "nan", "fallback", "with the help of 'other'", None),
+        ("guesses", "twice", "error", "silent", "the response is the same for other inputs: a constant", None),
+        ("tries_again", "twice", "error-once", "unharmed", "although 'twice' failed once", None),
+        ("tells", "twice", "error-once", "clear", "points to 'twice'", "raise pb_utils.TritonModelException"),
+        ("tries_something_else", "twice", "error-once", "rubbish", "another request than the one that failed", None),
+        ("stays_broken", "twice", "error-once", "spoilt", "afterwards it fails", "raise pb_utils"),
+        ("remembers", "twice", "error-once", "spoilt", "afterwards it fails", "raise pb_utils"),
+        ("keeps_files", "twice", "error", "leak", "each request leaves an open file behind", None),
+        ("tells", "twice", "client-cancels", "unharmed", "the next requests are answered as before", None),
         ("ignores", "twice", "error", "unaffected", "although 'twice' responds with an error", None),
         ("swallows_nan", "twice", "nan", "silent", "another response than without the fault", None),
         ("hangs", "twice", "error", "hang", "no response", "time.sleep(0.01)"),
@@ -107,8 +115,11 @@ def test_a_drill_of_everything_leaves_the_models_as_they_were(repo: bls.ModelRep
     before = {record.name: record for record in repo.index()}
     models = {name: repo._server.find(name) for name in before}
     found = drilled(repo, "adds")
-    streams = [fault.name for fault in FAULTS if fault.name not in ("unloaded", "out-of-memory", "other-order")]
-    assert ([case.faults[0].fault for case in found.cases], found.callees) == (streams, ("counts",))
+    impossible = ("unloaded", "out-of-memory", "one-of-batch", "other-order")
+    tried = [fault.name for fault in FAULTS if fault.name not in impossible]
+    assert ([case.faults[0].fault for case in found.cases], found.callees) == (tried, ("counts",))
+    assert sorted(line.split(": ")[1] for line in found.untried) == sorted(impossible)
+    assert "not tried: counts: one-of-batch: 'adds' does not batch requests" in render(found).text
     assert {record.name: record for record in repo.index()} == before
     assert all(repo._server.find(name) is model for name, model in models.items())
     assert repo.infer("adds", REQUEST)["OUT"].as_numpy().tolist() == [10.0]
@@ -208,3 +219,10 @@ def test_what_comes_of_one_line_is_one_item() -> None:
     assert shown.html.count("request.exec()</code>") == 1
     several = render(Drilled("a", callees=("b", "c"), cases=(*cases,))).text
     assert "! waits  b: stall; c: stall, slow\n    b: stall; c: stall: no limit\n    c: slow: late" in several
+
+
+@pytest.mark.parametrize(("model", "verdict"), [("batches", "spreads"), ("batches_well", "unharmed")])
+def test_one_failing_call_of_a_batch(repo: bls.ModelRepository, model: str, verdict: str) -> None:
+    request = {"IN": [[1.0]]}
+    started = bls.drill(model, request, faults=["one-of-batch"], repo=repo).case("twice", "one-of-batch")
+    assert started.verdict in (verdict, "unjudged"), started.said  # a busy machine may form no batch
