@@ -19,7 +19,7 @@ QUICK = {
     "core": ["repository/source/test_layout.py"],
     "simulation": ["devices/test_stacks.py"],
     "engines": ["engines/test_tensor_positions.py"],
-    "profiling": ["profiling/test_call_graph.py"],
+    "profiling": ["profiling/test_session_analysis.py"],
     "lifetimes": ["lifetimes/test_records.py"],
     "inspection": ["inspection/test_models.py"],
     "checking": ["checking/test_memory.py"],
