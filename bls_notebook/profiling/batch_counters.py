@@ -1,53 +1,36 @@
-"""Find the batching models whose requests ran one by one, from the models' counters before and after a profile."""
+"""Find the batching models whose requests ran one by one, from the models' statistics before and after a profile."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import replace
 
 from bls_notebook.engine.core.model import LoadedModel, in_memory
 from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched
+from bls_notebook.repository.statistics import statistics_record_of
 
 
-class BatchCounters(NamedTuple):
-    """Counters of a model version: computed requests, executions, and why batches waited and ended."""
-
-    requests: int
-    executions: int
-    waited: int
-    ended: Counter[str]
+def batch_statistics() -> dict[LoadedModel, StatisticsRecord]:
+    """Return the statistics of the local models that batch."""
+    local = (model for model in list(in_memory) if not model.seen.remote)
+    return {model: statistics_record_of(model) for model in local if model.spec.max_batch_size > 1}
 
 
-def counted() -> dict[LoadedModel, BatchCounters]:
-    """Return the counters of the models that batch."""
-    return {model: _counted(model) for model in list(in_memory) if model.spec.max_batch_size > 1}
-
-
-def unbatched(before: Mapping[LoadedModel, BatchCounters]) -> tuple[str, ...]:
+def unbatched(before: Mapping[LoadedModel, StatisticsRecord]) -> tuple[str, ...]:
     """Return a line for each batching model whose requests have run one by one since `before`."""
-    none = BatchCounters(0, 0, 0, Counter())
     lines = []
-    for model, now in counted().items():
-        then = before.get(model, none)
-        why = why_not_batched(
-            StatisticsRecord(
-                model.name,
-                executions=now.executions - then.executions,
-                success=Times(now.requests - then.requests),
-                scheduler=model.spec.scheduler,
-                max_batch_size=model.spec.max_batch_size,
-                waited=now.waited - then.waited,
-                ended=tuple((now.ended - then.ended).items()),
-            )
+    for model, now in batch_statistics().items():
+        then = before.get(model, StatisticsRecord(model.name))
+        since = replace(
+            now,
+            executions=now.executions - then.executions,
+            success=Times(now.compute_infer.count - then.compute_infer.count),
+            cache_hit=Times(),
+            waited=now.waited - then.waited,
+            ended=tuple((Counter(dict(now.ended)) - Counter(dict(then.ended))).items()),
         )
+        why = why_not_batched(since)
         if why is not None:
             lines.append(f"`{model.name}`: {why.sentence}")
     return tuple(sorted(lines))
-
-
-def _counted(model: LoadedModel) -> BatchCounters:
-    statistics = model.statistics
-    row = statistics.as_dict()
-    requests = row["inference_stats"]["compute_infer"]["count"]
-    return BatchCounters(requests, row["execution_count"], statistics.waited, Counter(statistics.ended.copy()))

@@ -23,7 +23,7 @@ from bls_notebook.extending import critical, observe
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.statistics import StatisticsRecord
 
-from .batch_counters import BatchCounters, counted, unbatched
+from .batch_counters import batch_statistics, unbatched
 from .gil import GilProbe
 from .gpu_time import device_timer
 from .processor_time import ProcessorUse, cores
@@ -88,7 +88,7 @@ class Profile(SessionAnalysis):
         self._start = self._end = 0
         self._dropped = 0
         self._sender = 0
-        self._before: dict[LoadedModel, BatchCounters] = {}
+        self._before: dict[LoadedModel, StatisticsRecord] = {}
         self._unbatched: tuple[str, ...] = ()
         self._servers: list[dict[tuple[str, int], StatisticsRecord]] = []  # at the begin and the end
         self._probe = GilProbe()
@@ -107,7 +107,7 @@ class Profile(SessionAnalysis):
                 self._observation = observe(self._limit, device_timer(), self._lines, self._tape)
                 self._log = self._observation.log
                 self._dropped = self._log.dropped
-                self._before = counted()
+                self._before = batch_statistics()
                 self._servers = [server_counts()]
                 if self._tape is None:  # the probe would slow requests more than recording them does
                     self._probe.start(self._log)
