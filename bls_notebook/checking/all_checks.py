@@ -18,9 +18,8 @@ from .await_checks import await_findings
 from .callee_checks import callee_findings, cycle_findings, sequence_findings
 from .checked_model import CheckedModel, read_model
 from .config_checks import batching_findings, field_findings, file_findings, is_model, tensor_findings
-from .records import SEVERITIES, Finding, Findings
+from .records import SEVERITIES, Finding, Findings, finding
 from .response_checks import response_findings
-from .rules import finding
 from .shared_memory import memory_findings, shared_memory
 from .source_checks import package_findings, source_findings
 

@@ -27,8 +27,7 @@ from bls_notebook.repository.source.layout import shown_path, version_folders
 from bls_notebook.repository.source.model_source import SourcePlace
 
 from .python_source import Array, PythonSource
-from .records import Finding
-from .rules import finding
+from .records import Finding, finding
 
 if TYPE_CHECKING:
     from bls_notebook.repository.source.model_source import ModelSource

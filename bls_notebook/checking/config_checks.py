@@ -17,8 +17,7 @@ from bls_notebook.repository.source.layout import pointers_in, shown_path, versi
 
 from .checked_model import CONFIG, CheckedModel, data_type
 from .python_source import Array, PythonSource
-from .records import Finding
-from .rules import finding
+from .records import Finding, finding
 
 _CONFIG_LINE = re.compile(r"\bconfig(?:\.pbtxt)?:(\d+):\d+: ")
 _BATCH = re.compile(r"first dimension must be -1|does not support batching")

@@ -10,8 +10,7 @@ from bls_notebook.display import parts
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.records.units import count, size
 
-from .records import SEVERITIES, Finding, Findings
-from .rules import number_of_rules
+from .records import SEVERITIES, Finding, Findings, number_of_rules
 from .shared_memory import CONTAINER_SHM
 
 _MARKS = {"error": "✗", "warning": "!", "note": "·"}

@@ -1,8 +1,14 @@
-"""Records of a check: findings, and the shared memory that Python models need."""
+"""Findings of a check, the rules that they come from, and the shared memory that Python models need.
+
+The severity and the texts of a rule are in rules.json, by the code of the finding or by ``code:case``.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from bls_notebook.records.base import Record
 
@@ -68,3 +74,23 @@ class Findings(Record):
     def shm_bytes(self) -> int:
         """Shared memory of all models together, in bytes."""
         return sum(need.bytes for need in self.memory)
+
+
+@cache
+def rules() -> dict[str, tuple[str, str, str, str]]:
+    """Return the severity, the finding, the reason and the remedy of each rule."""
+    return {
+        rule: tuple(texts) for rule, texts in json.loads(Path(__file__).with_name("rules.json").read_bytes()).items()
+    }
+
+
+def number_of_rules() -> int:
+    """Return how many kinds of problems `check` can find."""
+    return len({rule.partition(":")[0] for rule in rules()})
+
+
+def finding(rule: str, model: str, file: str = "", line: int = 0, **facts: object) -> Finding:
+    """Make a finding by filling a rule's texts with facts."""
+    severity, *texts = rules()[rule]
+    what, why, mend = (text.format(**facts) for text in texts)
+    return Finding(severity, rule.partition(":")[0], model, what, why, mend, file, line)

@@ -11,8 +11,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook import checking
 from bls_notebook.__main__ import main
-from bls_notebook.checking.records import SEVERITIES, Findings
-from bls_notebook.checking.rules import number_of_rules, rules
+from bls_notebook.checking.records import SEVERITIES, Findings, number_of_rules, rules
 from bls_notebook.display import render
 from bls_notebook.repository.config.templates import line_of
 from tests.checking.conftest import CONFIG, Check, codes, model, write
