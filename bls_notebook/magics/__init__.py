@@ -16,6 +16,7 @@ from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_s
 
 from bls_notebook.capabilities import MissingCapabilityError, registry
 from bls_notebook.capabilities import load as imported
+from bls_notebook.records.script_words import shells
 
 from .arguments import HelpWanted
 from .cell_errors import add_handler, hear_interrupts
@@ -48,6 +49,8 @@ def _add_magics(shell: InteractiveShell) -> Callable[[], None]:
     settings = BLSNotebook(parent=shell)
     notebook = Notebook(shell, settings)
     registry().scan()
+    shells.append(settings)
+    added.callback(shells.remove, settings)
     # Magics of missing capabilities are registered too: their error names the capability.
     for name in [*registry().keys("magics"), *registry().missing_keys("magics")]:
         kind, bare = "cell" if name.startswith("%%") else "line", name.lstrip("%")

@@ -31,11 +31,15 @@ _TEXTS = json.loads(Path(__file__).with_name("remedies.json").read_text("utf-8")
 
 @dataclass(frozen=True)
 class Known:
-    """The current models: `find` returns the newest version in service, `every` all models; `names`: pb_utils' API."""
+    """The current models: `find` returns the newest version in service, `every` all models; `names`: pb_utils' API.
+
+    `elsewhere` returns a remedy for a model that another repository serves, or "".
+    """
 
     find: Callable[[str], ModelRecord | None] = lambda _: None
     every: Callable[[], Sequence[ModelRecord]] = tuple
     names: Sequence[str] = ()
+    elsewhere: Callable[[str], str] = lambda _: ""
 
 
 Answer = Callable[["re.Match[str]", ErrorRecord, Known], str]
@@ -93,6 +97,8 @@ def ask_for(name: str) -> str:
 
 def missing_model(name: str, known: Known, version: int = -1) -> str:
     """Return the remedy for a model that is not in service."""
+    if other := known.elsewhere(name):
+        return other
     rows = known.every()
     ready = {row.name for row in rows if row.state == "READY"}
     own = [row for row in rows if row.name == name]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from .script_words import suited
+
 R = TypeVar("R", bound="Record")
 
 _LONGEST = 200  # characters of a record's repr
@@ -24,7 +26,7 @@ class Printable:
 
     def __str__(self) -> str:
         texts = (render(self) for render in text_renderers)
-        return next((text for text in texts if text is not None), repr(self))
+        return suited(next((text for text in texts if text is not None), repr(self)))
 
 
 class Record(Printable):

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .base import Record
+from .script_words import suited
 
 
 class BLSError(Exception):
     """Base class of this package's errors: one line with the problem, the place, got, expected, and the remedy."""
+
+    def __str__(self) -> str:
+        return suited(super().__str__())
 
 
 class FileError(BLSError, ValueError):

@@ -129,7 +129,7 @@ class Catalog:
         self.server = self.service.server
         self.server.backend_folders = backend_folders
         index = self.service.index
-        self.known = Known(index.newest, partial(index.rows, paths), pb_utils.__all__)
+        self.known = Known(index.newest, partial(index.rows, paths), pb_utils.__all__, self.server.elsewhere)
         self.metrics = Metrics(partial(server_families, weakref.ref(self.server)))
         self._definitions: dict[str, ModelSource] = {}
         self._configs: dict[str, object] = {}

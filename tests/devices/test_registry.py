@@ -17,7 +17,7 @@ from bls_notebook.engine.errors import BLSError
 from tests.devices.conftest import Kit
 from tests.devices.models import KEEP, define
 
-SWITCHES = ("%config BLSNotebook.simulated_gpus = 1", "bls.simulate_gpus(1)", "BLS_NOTEBOOK_SIMULATED_GPUS=1")
+SWITCHES = ("bls.simulate_gpus(1)", "BLS_NOTEBOOK_SIMULATED_GPUS=1")
 
 
 @pytest.fixture

@@ -85,6 +85,11 @@ class Server:
             return self._newest.get(name)
         return self._versions.get(name, {}).get(version)
 
+    def elsewhere(self, name: str) -> str:
+        """Return the remedy for a model that only another repository serves; "" for other models."""
+        others = name not in self._newest and any(other.find(name) is not None for other in list(servers))
+        return "another repository of this process serves it: pass that one, `repo=...`" if others else ""
+
     def missed(self, name: str, version: int = -1) -> LoadedModel | None:
         """Load a model on demand, if hooks can, and return it."""
         if not self.on_missing:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from bls_notebook.engine.core.server import servers
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelNotFoundError
 from bls_notebook.records.visible_text import first_line, visible
 
@@ -83,6 +84,8 @@ def find_model(paths: Iterable[Path], name: str) -> Path:
         known = model_names(paths)
         where = ", ".join(repr(str(p)) for p in paths) or "memory only"
         hint = f"its models: {', '.join(known[:12])}" if known else "it has no models"
+        served = any(server.find(name) is not None for server in list(servers))
+        hint += "; another repository of this process serves it: pass that one, `repo=...`" * served
         raise ModelNotFoundError(f"model {name!r} is not in the repository ({where}); {hint}")
     if len(folders) > 1:
         raise BLSError(
