@@ -28,32 +28,20 @@ from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
 from tests.engine.harness import until
 from tests.network.servers import SERVING, Service, pb, serving, serving_http
 
-CALLER = """
+CALLER = (
+    """
 import triton_python_backend_utils as pb_utils
 
-
 class TritonPythonModel:
-    @staticmethod
-    def auto_complete_config(config):
-        for add in (config.add_input, config.add_output):
-            add({"name": "X", "data_type": "TYPE_FP32", "dims": [-1]})
-        config.set_max_batch_size(0)
-        return config
-
     def execute(self, requests):
         return [
-            pb_utils.InferenceRequest(
-                model_name="echo", requested_output_names=["X"], inputs=request.inputs()
-            ).exec()
+            pb_utils.InferenceRequest(model_name="echo", requested_output_names=["X"], inputs=request.inputs()).exec()
             for request in requests
         ]
-"""
+""",
+    " ".join(f'{way} {{ name: "X" data_type: TYPE_FP32 dims: [ -1 ] }}' for way in ("input", "output")),
+)
 X = np.arange(3, dtype=np.float32)
-
-
-@pytest.fixture
-def service() -> Service:
-    return Service()
 
 
 @pytest.fixture
@@ -108,12 +96,10 @@ def test_a_request_carries_its_options_headers_and_trace(service: Service, repo:
 @pytest.mark.parametrize(
     ("code", "ours"),
     [
-        ("INVALID_ARGUMENT", "INVALID_ARG"),
-        ("UNAVAILABLE", "UNAVAILABLE"),
-        ("ABORTED", "UNKNOWN"),
-        ("DEADLINE_EXCEEDED", "UNKNOWN"),
+        ("INVALID_ARGUMENT", "INVALID_ARG"), ("UNAVAILABLE", "UNAVAILABLE"),
+        ("ABORTED", "UNKNOWN"), ("DEADLINE_EXCEEDED", "UNKNOWN"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("scheme", ["grpc"], indirect=True)
 def test_errors_keep_text_and_code(connection: bls.Connection, repo: bls.ModelRepository, code: str, ours: str) -> None:
     error = repo.infer("echo", {"X": X}, parameters={"fail": code}).error
@@ -125,7 +111,7 @@ def test_a_server_that_is_lost_and_comes_back(service: Service, repo: bls.ModelR
     answers: list[Any] = []
     with serving(service) as port:
         connection = bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
-        repo.define("caller", CALLER)
+        repo.define("caller", *CALLER)
         service.go.clear()
         waiting = threading.Thread(target=lambda: answers.append(repo.infer("caller", {"X": X}).error))
         waiting.start()
@@ -212,7 +198,7 @@ def test_a_long_wait_for_a_server_is_reported_once(
     monkeypatch.setattr(Service, "ServerLive", answer)
     with serving(service) as port:
         bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
-        repo.define("caller", CALLER)
+        repo.define("caller", *CALLER)
         service.go.clear()
         assert repo.infer("caller", {"X": X}).error is None
     (report,) = [one for one in caplog.messages if "has been waiting for" in one]
@@ -298,7 +284,7 @@ def test_requests_that_follow_each_other_share_a_thread(service: Service, monkey
 def test_a_profile_has_its_requests(service: Service, repo: bls.ModelRepository) -> None:
     with serving(service) as port, bls.profile() as session:
         bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
-        repo.define("caller", CALLER)
+        repo.define("caller", *CALLER)
         repo.infer("caller", {"X": X})
     inner = next(span for span in session.record.spans if span.model == "echo")
     assert (inner.instance, inner.parent) == (f"grpc://127.0.0.1:{port}", 1)
@@ -352,7 +338,7 @@ def test_unknown_fields_of_a_newer_servers_config_are_ignored(repo: bls.ModelRep
 
 
 def test_a_taken_name_is_refused_and_other_names_work(service: Service, repo: bls.ModelRepository) -> None:
-    repo.define("echo", CALLER)
+    repo.define("echo", *CALLER)
     with serving(service) as port:
         url = f"grpc://127.0.0.1:{port}"
         with pytest.raises(bls.BLSError, match="echo: a loaded model has this name"):
@@ -370,7 +356,7 @@ def test_an_export_omits_remote_models(service: Service, repo: bls.ModelReposito
     with serving(service) as port:
         url = f"grpc://127.0.0.1:{port}"
         bls.connect(url, "echo", repo=repo)
-        repo.define("caller", CALLER)
+        repo.define("caller", *CALLER)
         exported = bls.export(tmp_path / "all", repo=repo)
         assert (exported.names, exported.elsewhere) == (("caller",), (("echo", url),))
         assert f"`echo`, which is served at {url}" in (tmp_path / "all" / "README.md").read_text()
@@ -428,15 +414,11 @@ def test_a_shape_that_numpy_lacks_fails_only_its_request(service: Service, repo:
         assert not connection.lost
 
 
-@pytest.mark.parametrize(
-    "url", ["", "host:8001", "ftp://h", "grpc://h:x", "grpc://", "http://u:p@h", "grpc://h/v2", "http://a b", None]
-)
-def test_invalid_urls_are_refused(url: Any) -> None:
-    with pytest.raises(AddressError, match="url"):
-        address_of(url)
-
-
-def test_addresses() -> None:
+def test_addresses_and_headers_are_checked() -> None:
+    odd: Any = ["", "host:8001", "ftp://h", "grpc://h:x", "grpc://", "http://u:p@h", "grpc://h/v2", "http://a b", None]
+    for url in odd:
+        with pytest.raises(AddressError, match="url"):
+            address_of(url)
     assert str(address_of("grpc://h")) == "grpc://h:8001"
     assert str(address_of("https://h/triton/")) == "https://h:443/triton"
     assert str(address_of("grpcs://[::1]:9")) == "grpcs://[::1]:9"
@@ -448,7 +430,7 @@ def test_addresses() -> None:
 def test_a_check_names_the_server_of_a_remote_callee(repo: bls.ModelRepository, service: Service) -> None:
     with serving(service) as port:
         bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
-        repo.define("caller", CALLER)
+        repo.define("caller", *CALLER)
         (found,) = (each for each in bls.check(repo=repo).findings if each.code.startswith("callee"))
         assert (found.severity, found.code) == ("warning", "callee-remote")
         assert found.what == f"it calls 'echo', a model on the server grpc://127.0.0.1:{port}"

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-import bls_notebook as bls
-
 SAMPLES = Path(__file__).parents[2] / "model_repository"
 
 
@@ -74,7 +72,3 @@ def test_the_command(tmp_path: Path) -> None:
         assert ready(told["http"], {"authorization": f"Bearer {told['token']}"})
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
-
-
-def test_it_is_public() -> None:
-    assert "endpoint" in bls.__all__

@@ -90,19 +90,16 @@ assert shell.complete("", "%tritonrepo ", 12)[1]
 offered = json.loads(Path(bls.__file__).with_name("names.json").read_text())
 for capability in removed:
     kinds = offered[capability]
-    for name in kinds.get("names", ()):
-        assert f"capability {capability!r}" in line(getattr, bls, name), name
+    calls: list[tuple[Any, ...]] = [(getattr, bls, name) for name in kinds.get("names", ())]
     for name in kinds.get("magics", ()):
-        run = shell.run_cell_magic if name.startswith("%%") else shell.run_line_magic
-        rest = ("", "1") if name.startswith("%%") else ("",)
-        assert f"capability {capability!r}" in line(run, name.lstrip("%"), *rest), name
-    for name in kinds.get("verbs", ()):
-        assert f"capability {capability!r}" in line(shell.run_line_magic, "tritonrepo", name), name
-    for name in kinds.get("commands", ()):
-        assert main([name]) == 2
-    for kind in ("loaders", "backends", "hooks"):
-        for name in kinds.get(kind, ()):
-            assert f"capability {capability!r}" in line(registry().load, kind, name), name
+        cell = name.startswith("%%")
+        run = shell.run_cell_magic if cell else shell.run_line_magic
+        calls.append((run, name.lstrip("%"), *(("", "1") if cell else ("",))))
+    calls += [(shell.run_line_magic, "tritonrepo", name) for name in kinds.get("verbs", ())]
+    calls += [(registry().load, k, name) for k in ("loaders", "backends", "hooks") for name in kinds.get(k, ())]
+    for call in calls:
+        assert f"capability {capability!r}" in line(*call), call
+    assert all(main([name]) == 2 for name in kinds.get("commands", ()))
 for kind in ("names", "types", "magics", "verbs", "commands", "loaders", "backends", "hooks", "completions"):
     for key in registry().keys(kind):
         registry().load(kind, key)  # nothing that is left needs a removed capability to be imported

@@ -21,12 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Packages with different names: on PyPI, on conda-forge.
 CONDA_NAMES = {
-    "cupy-cuda12x": "cupy",
-    "cupy-cuda13x": "cupy",
-    "playwright": "playwright-python",
-    "prometheus-client": "prometheus_client",
-    "torch": "pytorch",
-}
+    "cupy-cuda12x": "cupy", "cupy-cuda13x": "cupy", "playwright": "playwright-python",
+    "prometheus-client": "prometheus_client", "torch": "pytorch",
+}  # fmt: skip
 
 
 def project() -> dict[str, Any]:

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 import bls_notebook as bls
 from bls_notebook.capabilities import Capability, MissingCapabilityError, Registry, load, registry
 from bls_notebook.magics.magic import Magic, Verb
-
-_spec = importlib.util.spec_from_file_location("generated", Path(__file__).with_name("generated.py"))
-assert _spec is not None
-assert _spec.loader is not None
-generated: Any = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(generated)
+from tests.packaging import generated
 
 
 def test_generated_files_are_those_of_the_registration() -> None:

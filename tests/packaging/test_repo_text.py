@@ -37,18 +37,10 @@ def text_files() -> dict[Path, str]:
     return texts
 
 
-def test_the_listing_finds_the_repository() -> None:
-    assert {Path("README.md"), Path("pyproject.toml"), Path("bls_notebook/__init__.py")} <= set(text_files())
-
-
-@pytest.mark.parametrize(
-    "line", ["File /root/x/model.py:3", '"/home/ann/b.py"', "C:\\\\Users\\\\ann", "/tmp/ipykernel_12/3.py"]
-)
-def test_a_private_path_is_recognised(line: str) -> None:
-    assert PRIVATE_PATH.search(line)
-
-
 def test_no_file_names_a_private_path() -> None:
+    for line in ("File /root/x/model.py:3", '"/home/ann/b.py"', "C:\\\\Users\\\\ann", "/tmp/ipykernel_12/3.py"):
+        assert PRIVATE_PATH.search(line)
+    assert {Path("README.md"), Path("pyproject.toml"), Path("bls_notebook/__init__.py")} <= set(text_files())
     found = [
         f"{path}:{number}: {line.strip()[:120]}"
         for path, text in text_files().items()

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-_spec = importlib.util.spec_from_file_location("structure", Path(__file__).with_name("structure.py"))
-assert _spec is not None
-assert _spec.loader is not None
-structure: Any = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(structure)
+from tests.packaging import structure
 
 
 @pytest.mark.slow

@@ -42,13 +42,10 @@ def test_the_modules_own_modules_do_not_show() -> None:
 @pytest.mark.parametrize(
     ("begun", "of"),
     [
-        ("pb_utils", pb_utils),
-        ("tensor", pb_utils.Tensor),
-        ("requests[0]", pb_utils.InferenceRequest),
-        ("response", pb_utils.InferenceResponse),
-        ("response.error()", pb_utils.TritonError),
+        ("pb_utils", pb_utils), ("tensor", pb_utils.Tensor), ("requests[0]", pb_utils.InferenceRequest),
+        ("response", pb_utils.InferenceResponse), ("response.error()", pb_utils.TritonError),
     ],
-)
+)  # fmt: skip
 def test_an_editor_completes_it(begun: str, of: object, tmp_path: Path) -> None:
     editor = jedi.Script(MODEL + begun + ".", project=jedi.Project(tmp_path, added_sys_path=[str(ROOT)]))
     offered = {each.name for each in editor.complete() if not each.name.startswith("_")}

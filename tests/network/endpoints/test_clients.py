@@ -26,6 +26,7 @@ from tritonclient.utils import InferenceServerException, shared_memory
 
 from tests.engine.harness import until
 from tests.network.endpoints.clients import KINDS, Client, Runner, stream
+from tests.repository.models import ECHOES
 
 MODELS = Path(__file__).with_name("client_models")
 GRPC_CODE = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 500: "INTERNAL", 501: "UNIMPLEMENTED"}
@@ -124,14 +125,11 @@ def test_tensors_travel_as_json(client: Client) -> None:
     assert result.get_output("BYTES")["data"] == ["caf\u00e9"]
 
 
-def test_only_the_requested_outputs_come(client: Client) -> None:
+def test_only_the_requested_outputs_come_as_classes_if_asked_for(client: Client) -> None:
     result = client.infer("echo", {"FP32": ONE, "BOOL": [True]}, outputs=[client.output("FP32")])
     assert same(result.as_numpy("FP32"), ONE)
     assert result.as_numpy("BOOL") is None
     assert result.as_numpy("ABOUT") is None
-
-
-def test_an_output_can_be_returned_as_classes(client: Client) -> None:
     result = client.infer("echo", {"FP32": ONE}, outputs=[client.output("FP32", class_count=2)])
     assert result.as_numpy("FP32").tolist() == [b"5.000000:1:bee", b"3.000000:2:cat"]
 
@@ -335,21 +333,7 @@ def test_queries_for_an_unknown_model_are_refused(client: Client, method: str) -
     assert "nowhere" in caught.value.message()
 
 
-def index(client: Client) -> dict[str, str]:
-    rows = client.get_model_repository_index()
-    return {row["name"]: row.get("state", "") for row in (rows if client.http else rows["models"])}
-
-
-SENT = """
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return [
-            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", -request.inputs()[0].as_numpy())])
-            for request in requests
-        ]
-"""
+SENT = ECHOES.replace("r.inputs()", "-r.inputs()")
 SENT_CONFIG = {
     "backend": "python",
     "parameters": {"greeting": {"string_value": "hello"}},
@@ -380,7 +364,8 @@ def test_models_can_be_loaded_and_unloaded(kind: str, target: Target, run: Runne
     with pytest.raises(InferenceServerException) as caught:
         client.infer("sent", {"IN": ONE})
     refused(caught.value, 404, "'sent'")
-    states = index(client)
+    rows = client.get_model_repository_index()
+    states = {row["name"]: row.get("state", "") for row in (rows if client.http else rows["models"])}
     assert states.pop("sent", "UNAVAILABLE") == "UNAVAILABLE"
     assert states == {"count": "READY", "echo": "READY", "total": "READY"}
     client.close()

@@ -13,6 +13,7 @@ import sys
 import threading
 import types
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import shared_memory
 from typing import Any
@@ -51,10 +52,8 @@ DECOUPLED_HEAD = "import bls_endpoint_gate as gate\n" + HEAD.replace(
 )
 TWICE = f"""{HEAD}
     def execute(self, requests):
-        return [
-            pb_utils.InferenceResponse([pb_utils.Tensor("Y", FACTOR * r.inputs()[0].as_numpy())])
-            for r in requests
-        ]
+        tensors = [pb_utils.Tensor("Y", FACTOR * r.inputs()[0].as_numpy()) for r in requests]
+        return [pb_utils.InferenceResponse([tensor]) for tensor in tensors]
 """
 WAITS = f"""{DECOUPLED_HEAD}
     def execute(self, requests):
@@ -122,6 +121,24 @@ def ask(endpoint: Endpoint, path: str, body: Any = None, method: str = "", **hea
         return answer.status, json.loads(content)
     except ValueError:
         return answer.status, content
+
+
+def started(endpoint: Endpoint, path: str = "waits/generate_stream", body: Any = None) -> http.client.HTTPConnection:
+    """Send a request; do not read the answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
+    connection.request("POST", f"/v2/models/{path}", json.dumps(body or {"X": 5}).encode(), endpoint.headers)
+    return connection
+
+
+@contextmanager
+def streaming(endpoint: Endpoint, model: str) -> Iterator[Any]:
+    """The answers of a model over gRPC."""
+    request = pb.ModelInferRequest(model_name=model)
+    request.inputs.add(name="X", datatype="INT32", shape=[1])
+    request.raw_input_contents.append(struct.pack("<i", 5))
+    with grpc.insecure_channel(endpoint.grpc_url) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        yield stub.ModelStreamInfer(iter([request]), metadata=[*endpoint.headers.items()])
 
 
 def number(value: int = 3) -> dict[str, Any]:
@@ -210,9 +227,7 @@ def test_a_client_that_gives_up_cancels_its_request(endpoint: Endpoint, gate: Ga
         call.cancel()
         client.close()
     else:
-        connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
-        body = json.dumps(number() if way == "infer" else {"X": 1}).encode()
-        connection.request("POST", f"/v2/models/once/{way}", body, endpoint.headers)
+        connection = started(endpoint, f"once/{way}", number() if way == "infer" else {"X": 1})
         assert gate.running.wait(20)
         connection.close()
     assert gate.ended.wait(20)
@@ -222,19 +237,13 @@ def test_a_client_that_gives_up_cancels_its_request(endpoint: Endpoint, gate: Ga
 @pytest.mark.parametrize("way", ["http", "grpc"])
 def test_a_client_that_disconnects_cancels_its_stream(endpoint: Endpoint, gate: Gate, way: str) -> None:
     if way == "http":
-        connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
-        connection.request("POST", "/v2/models/waits/generate_stream", b'{"X": 5}', endpoint.headers)
+        connection = started(endpoint)
         answer = connection.getresponse()
         assert answer.readline() == b'data: {"Y":5,"model_name":"waits","model_version":"1"}\n'
         answer.close()
         connection.close()
     else:
-        with grpc.insecure_channel(endpoint.grpc_url) as channel:
-            request = pb.ModelInferRequest(model_name="waits")
-            request.inputs.add(name="X", datatype="INT32", shape=[1])
-            request.raw_input_contents.append(struct.pack("<i", 5))
-            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-            stream = stub.ModelStreamInfer(iter([request]), metadata=[*endpoint.headers.items()])
+        with streaming(endpoint, "waits") as stream:
             assert next(stream).infer_response.raw_output_contents == [struct.pack("<i", 5)]
             stream.cancel()
     assert gate.ended.wait(20)
@@ -256,12 +265,7 @@ def test_a_client_that_does_not_read_is_reported_and_loses_nothing(
 ) -> None:
     monkeypatch.setattr(ticket, "UNREAD_BYTES", 8 << 20)
     endpoint.repository.define("many", MANY)
-    request = pb.ModelInferRequest(model_name="many")
-    request.inputs.add(name="X", datatype="INT32", shape=[1])
-    request.raw_input_contents.append(struct.pack("<i", 5))
-    with grpc.insecure_channel(endpoint.grpc_url) as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        stream = stub.ModelStreamInfer(iter([request]), metadata=[*endpoint.headers.items()])
+    with streaming(endpoint, "many") as stream:
         assert gate.ended.wait(20)
         read = [each.infer_response.raw_output_contents[0][:4] for each in stream]
     assert read == [struct.pack("<i", n) for n in range(400)]
@@ -297,8 +301,7 @@ def test_requests_above_max_requests_are_refused(gate: Gate) -> None:
         repo.define("waits", WAITS)
         repo.define("twice", twice())
         with bls.endpoint(repo, max_requests=1) as endpoint:
-            connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
-            connection.request("POST", "/v2/models/waits/generate_stream", b'{"X": 5}', endpoint.headers)
+            connection = started(endpoint)
             assert gate.running.wait(20)
             status, said = ask(endpoint, "/v2/models/twice/infer", number())
             assert (status, "the limit of this endpoint" in said["error"]) == (503, True)
@@ -380,8 +383,7 @@ def test_requests_under_way_are_cancelled_when_it_stops(gate: Gate) -> None:
     with bls.ModelRepository() as repo:
         repo.define("waits", WAITS)
         with bls.endpoint(repo) as endpoint:
-            connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
-            connection.request("POST", "/v2/models/waits/generate_stream", b'{"X": 5}', endpoint.headers)
+            connection = started(endpoint)
             assert gate.running.wait(20)
         assert gate.ended.wait(20)
         connection.close()

@@ -11,27 +11,10 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
+from tests.repository.models import ECHOES
 
-ECHO = """
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return [
-            pb_utils.InferenceResponse([pb_utils.Tensor("Y", r.inputs()[0].as_numpy())]) for r in requests
-        ]
-"""
-ADD = """
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        answers = []
-        for request in requests:
-            a, b = (pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in "AB")
-            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("SUM", a + b)]))
-        return answers
-"""
+ECHO = ECHOES.replace('"OUT"', '"Y"')
+ADD = ECHOES.replace('"OUT", r.inputs()[0].as_numpy()', '"SUM", sum(tensor.as_numpy() for tensor in r.inputs())')
 COUNT = """
 import numpy as np
 import triton_python_backend_utils as pb_utils

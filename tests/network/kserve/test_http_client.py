@@ -178,11 +178,6 @@ def test_a_missing_grpc_package_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.fixture
-def service() -> Service:
-    return Service()
-
-
-@pytest.fixture
 def repo(service: Service) -> Iterator[bls.ModelRepository]:
     with serving_echo(service) as port, bls.ModelRepository() as repo:
         bls.connect(f"http://127.0.0.1:{port}", "echo", repo=repo)

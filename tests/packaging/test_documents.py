@@ -1,0 +1,129 @@
+"""What the documents show works: the cells of README.md, the capability of docs/extending.md, the example project."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+# A shell of its own process: the cells load the extension and define models.
+DRIVER = """
+import json, sys
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}), colors="nocolor")
+for cell in json.load(sys.stdin):
+    if not shell.run_cell(cell).success:
+        sys.exit("this cell of README.md failed:\\n" + cell)
+"""
+
+
+def run(arguments: list[str], **options: Any) -> str:
+    """Run Python; return its output."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    cells = [textwrap.dedent(cell) for cell in BLOCK.findall((ROOT / "README.md").read_text("utf-8"))]
+    assert len(cells) >= 5
+    # A failed line magic raises nothing, so check an answer.
+    assert "16" in run(["-c", DRIVER], input=json.dumps(cells), cwd=ROOT)
+
+
+def test_the_pictures_of_the_readme_are_there_and_small() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    pictures = re.findall(r'(?:src|srcset)="([^"]+)"', text)
+    assert len(pictures) >= 6
+    for name in pictures:
+        assert (ROOT / name).stat().st_size < 150_000, name
+    for name in (name for name in pictures if "-light" in name):
+        assert name.replace("-light", "-dark") in pictures
+
+
+USE = """
+import numpy as np
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+shell.run_line_magic("load_ext", "bls_notebook")
+import bls_notebook as bls
+
+MODEL = '''
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        tensors = [pb_utils.Tensor("OUT", r.inputs()[0].as_numpy()) for r in requests]
+        return [pb_utils.InferenceResponse([tensor]) for tensor in tensors]
+'''
+CONFIG = '''input [{ name: "IN", data_type: TYPE_FP32, dims: [1] }]
+output [{ name: "OUT", data_type: TYPE_FP32, dims: [1] }]'''
+repo = bls.current_repository()
+repo.define("busy", MODEL, CONFIG)
+repo.define("quiet", MODEL, CONFIG)
+repo.infer("busy", {"IN": np.float32([1])})
+found = shell.run_line_magic("tritonrepo", "idle")
+assert found == bls.idle_models() and found.names == ("quiet",) and found.loaded == 2, found
+shown, _ = shell.display_formatter.format(found)
+assert "1 of 2 models are idle" in shown["text/plain"], shown
+assert "<code>quiet</code>" in shown["text/html"], shown
+assert "idle" in shell.complete("", "%tritonrepo id", 14)[1]
+assert "list the models that have not answered" in shell.find_line_magic("tritonrepo").__doc__
+"""
+
+
+@pytest.mark.slow
+def test_the_capability_of_the_document_works(tmp_path: Path) -> None:
+    text = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+    files = re.findall(r"Put this into `([\w/]+\.py)`:\n\n```python\n(.*?)```", text, re.DOTALL)
+    assert [name for name, _ in files] == [
+        "idle_models/records.py", "idle_models/idle.py", "idle_models/__init__.py",
+    ]  # fmt: skip
+    assert 50 <= sum(len(code.splitlines()) for _, code in files) <= 75
+    for name, code in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    (group, entry) = re.findall(r"\[project\.entry-points\.\"([\w.]+)\"\]\n(.*?)\n```", text, re.DOTALL)[0]
+    installed = tmp_path / "idle_models-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: idle-models\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text(f"[{group}]\n{entry.replace(chr(34), '')}\n")
+    path = os.pathsep.join([str(ROOT), str(tmp_path)])
+    environ = {**os.environ, "PYTHONPATH": path, "IPYTHONDIR": str(tmp_path / "ipython")}
+    run(["-c", USE], env=environ)
+
+
+@pytest.mark.slow
+def test_what_the_ci_file_of_the_example_project_runs_passes(tmp_path: Path) -> None:
+    example = ROOT / "examples" / "language"
+    copy = shutil.copytree(example, tmp_path / "language", ignore=shutil.ignore_patterns("__pycache__", ".*cache"))
+    workflow = (example / ".github" / "workflows" / "test.yml").read_text()
+    steps = [step for step in re.findall(r"- run: (.+)", workflow) if not step.startswith("pip install")]
+    assert [step.split()[0] for step in steps] == ["python", "pytest"]
+    # As on GitHub, and with this package instead of an installed one.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV_"))}
+    environ |= {"CI": "true", "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    environ["PYTEST_ADDOPTS"] = "-p no:cacheprovider -p pytest_bls_notebook"
+    for step in steps:
+        command = step if step.startswith("python") else f"python -m {step}"
+        stdout = run(command.split()[1:], env=environ, cwd=copy)
+    assert "11 passed" in stdout
+    assert re.search(r"models/detect/1/model\.py +\d+ +0 +100%", stdout)
