@@ -43,11 +43,7 @@ _READY = """async () => {
   await panel.sessionContext.session.kernel.info;
 }"""
 
-_RUN = f"""async () => {{
-  await ({_READY})();
-  const app = window.jupyterapp;
-  await app.commands.execute('notebook:run-all-cells');
-}}"""
+_RUN = f"async () => {{ await ({_READY})(); await window.jupyterapp.commands.execute('notebook:run-all-cells'); }}"
 
 _ASK = """async (code) => {
   const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;

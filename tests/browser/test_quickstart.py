@@ -52,14 +52,15 @@ def test_a_reader_guesses_works_and_is_checked(open_notebook: Any) -> None:
 
     check = first("%%blscheck output")
     run_from(asked + 1, check)
-    notebook.output(check).get_by_text("✗").wait_for()
+    notebook.output(check).get_by_text("✗").first.wait_for()
     model, solution = first("%%tritonmodel reader"), first("%%tritonmodel reader", check)
     notebook.cell(model).locator(".cm-content").click()
     page.keyboard.press("Control+A")
     page.keyboard.insert_text("".join(CELLS[solution]["source"]))
     page.keyboard.press("Shift+Enter")
     run_from(check, check)
-    notebook.output(check).get_by_text("✓").wait_for()
+    notebook.output(check).get_by_text("✓").first.wait_for()
+    assert notebook.output(check).get_by_text("✗").count() == 0
 
     notebook.run()
     assert notebook.errors() == []

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
 from bls_notebook.display.palette import Inks
 from bls_notebook.profiling.analysis.span_tree import SpanTree, serving
-from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.records.session import Session, Span
 from bls_notebook.records.intervals import Interval, total
 from tests.browser.lab import OpenNotebook
 from tests.profiling.sessions import MS, everything, pipeline
@@ -136,8 +136,7 @@ import triton_python_backend_utils as pb_utils, time
 class TritonPythonModel:
     def execute(self, requests):
         time.sleep(0.02)
-        arrays = [request.inputs()[0].as_numpy() for request in requests]
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in arrays]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", requests[0].inputs()[0].as_numpy())])]
 """
 OUTER = """%%tritonmodel outer -q --input X FP32 [-1] --output Y FP32 [-1]
 import triton_python_backend_utils as pb_utils
@@ -151,6 +150,10 @@ class TritonPythonModel:
 """
 CHOSEN = Inks()  # as the kernel chooses, which shows these in the same order
 INKS = CHOSEN.of(["reader", "resize", "classify"])
+# The middle of a request.
+[IMAGE_3] = [
+    (s.started + s.inferred) / 2 for s in pipeline(True).spans if (s.model, s.request_id) == ("resize", "image 3")
+]
 
 
 def test_blocks_are_where_the_session_says_in_the_colours_of_their_models(one: Shown) -> None:
@@ -161,14 +164,9 @@ def test_blocks_are_where_the_session_says_in_the_colours_of_their_models(one: S
     [first, *_] = [span for span in pipeline(True).spans if span.model == "classify"]
     assert one.pixel(first.started + 10 * MS, "classify · 0") == INKS["classify"].light
     assert one.pixel(resized[-1].ended + 10 * MS, "resize · 0") == "0,0,0,0"  # nothing runs there
-
-
-def test_a_caller_is_pale_while_its_calls_run(one: Shown) -> None:
+    # A caller is pale while its calls run, and the queue is hatched above the lane.
     assert one.faded(50 * MS, "reader · 0")
     assert one.pixel(0.3 * MS, "reader · 0") == INKS["reader"].light
-
-
-def test_the_queue_is_hatched_above_the_lane(one: Shown) -> None:
     rows = {one.pixel(3 * MS + step * 0.15 * MS, "resize · 0", -6) for step in range(12)}
     assert len(rows) > 1  # lines, and what is between them
 
@@ -186,8 +184,7 @@ def test_it_changes_with_the_theme(one: Shown) -> None:
 
 
 def test_hovering_tells_everything_about_a_request(one: Shown) -> None:
-    span = next(s for s in pipeline(True).spans if s.model == "resize" and s.request_id == "image 3")
-    said = one.hover((span.started + span.inferred) / 2, "resize · 0")
+    said = one.hover(IMAGE_3, "resize · 0")
     for words in (
         "resize “image 3” instance 0", "input", "20.0 µs", "queue", "35.9 ms", "execute", "12.0 ms", "output",
         "15.0 µs", "called by reader “page 7” (async_exec)", "4 KiB in, 1 KiB out",
@@ -195,9 +192,6 @@ def test_hovering_tells_everything_about_a_request(one: Shown) -> None:
         assert words in said
     one.move(one.x(119 * MS), one.y("resize · 0"))
     one.tip.wait_for(state="hidden")
-
-
-def test_hovering_a_caller_tells_whom_it_called(one: Shown) -> None:
     said = one.hover(60 * MS, "reader · 0")
     assert "sent by the notebook" in said
     assert "called resize × 8, classify × 8" in said
@@ -215,8 +209,7 @@ def test_streams_batches_errors_and_devices_are_told(all_: Shown) -> None:
 
 
 def test_the_wheel_zooms_with_ctrl_and_else_leaves_the_page_alone(one: Shown) -> None:
-    span = next(s for s in pipeline(True).spans if s.model == "resize" and s.request_id == "image 3")
-    middle, y = one.x((span.started + span.inferred) / 2), one.y("resize · 0")
+    middle, y = one.x(IMAGE_3), one.y("resize · 0")
     assert one.wheel(middle, y, -300, ctrl=False) is False
     assert "wheel zooms" in one.root.inner_text()
     for _ in range(5):
@@ -227,7 +220,7 @@ def test_the_wheel_zooms_with_ctrl_and_else_leaves_the_page_alone(one: Shown) ->
         assert "image 3" in one.tip.inner_text()
     for _ in range(8):
         one.wheel(middle, y, 300)
-    assert one.pixel((span.started + span.inferred) / 2, "resize · 0") == INKS["resize"].light
+    assert one.pixel(IMAGE_3, "resize · 0") == INKS["resize"].light
 
 
 def test_dragging_pans(one: Shown) -> None:
@@ -249,29 +242,21 @@ def test_dragging_pans(one: Shown) -> None:
 def range_figures(session: Session, begin: float, end: float) -> dict[str, Any]:
     """What happened between two moments, worked out in another way than the browser does."""
     tree = SpanTree(session)
+    spans = [span for span in session.spans if span.sent <= end and span.ended >= begin]
 
-    def within(pieces: list[Interval]) -> int:
+    def within(pieces: Iterable[Interval]) -> int:
         return total((max(a, int(begin)), min(b, int(end))) for a, b in pieces if a < end and b > begin)
 
-    models: dict[str, dict[str, Any]] = {}
-    for span in session.spans:
-        if span.sent > end or span.ended < begin:
-            continue
-        name = span.model
-        model = models.setdefault(name, {"model": name, "requests": 0, "failed": 0, "busy": 0, "queued": 0})
-        model["requests"] += 1
-        model["failed"] += span.state == "error"
-        model["queued"] += within([(span.queued, span.started)])
-        if tree.execution(span.id) == span.id:
-            model["busy"] += within([serving(span)])
-    figures = list(models.values())
-    return {
-        "requests": sum(model["requests"] for model in figures),
-        "failed": sum(model["failed"] for model in figures),
-        "queued": sum(model["queued"] for model in figures),
-        "work": within(tree.working()),
-        "models": figures,
-    }
+    def figures(chosen: list[Span]) -> dict[str, Any]:
+        queued = sum(within([(span.queued, span.started)]) for span in chosen)
+        return {"requests": len(chosen), "failed": sum(s.state == "error" for s in chosen), "queued": queued}
+
+    models = []
+    for name in dict.fromkeys(span.model for span in spans):
+        own = [span for span in spans if span.model == name]
+        busy = sum(within([serving(span)]) for span in own if tree.execution(span.id) == span.id)
+        models.append({"model": name, "busy": busy, **figures(own)})
+    return {**figures(spans), "work": within(tree.working()), "models": models}
 
 
 def test_selecting_a_range_gives_its_figures_here_and_in_python(one: Shown) -> None:
@@ -288,10 +273,8 @@ def test_selecting_a_range_gives_its_figures_here_and_in_python(one: Shown) -> N
     assert end == pytest.approx(70 * MS, abs=MS)
     expected = range_figures(pipeline(True), begin, end)
     [found] = selection["sessions"]
-    for name in ("requests", "failed"):
-        assert found[name] == expected[name]
-    for name in ("queued", "work"):
-        assert found[name] == pytest.approx(expected[name], abs=100)
+    for name in ("requests", "failed", "queued", "work"):
+        assert found[name] == pytest.approx(expected[name], abs=100 if name in ("queued", "work") else 0)
     by_name = {model["model"]: model for model in found["models"]}
     for model in expected["models"]:
         assert by_name[model["model"]] == pytest.approx(model, abs=100)
@@ -374,10 +357,8 @@ def test_search_finds_by_request_id_and_by_error(one: Shown, all_: Shown) -> Non
     box = one.root.get_by_role("searchbox")
     box.fill("image 3")
     assert one.root.locator(".bls-chart-found").inner_text() == "2"
-    span = next(s for s in pipeline(True).spans if s.model == "resize" and s.request_id == "image 3")
-    middle = (span.started + span.inferred) / 2
-    assert one.faded(middle + 12 * MS, "resize · 0")
-    assert one.pixel(middle, "resize · 0") == INKS["resize"].light
+    assert one.faded(IMAGE_3 + 12 * MS, "resize · 0")
+    assert one.pixel(IMAGE_3, "resize · 0") == INKS["resize"].light
     box.press("Enter")
     assert "image 3" in one.root.locator(".bls-tl-live").inner_text()
     box.fill("")
@@ -387,7 +368,7 @@ def test_search_finds_by_request_id_and_by_error(one: Shown, all_: Shown) -> Non
     other.fill("")
 
 
-def test_a_model_can_be_shown_alone(one: Shown) -> None:
+def test_a_model_can_be_shown_alone_and_the_critical_path_is_lit(one: Shown) -> None:
     button = one.root.get_by_role("button", name="classify")
     button.click(modifiers=["Shift"])
     assert button.get_attribute("aria-pressed") == "true"
@@ -395,6 +376,12 @@ def test_a_model_can_be_shown_alone(one: Shown) -> None:
     assert one.faded(45 * MS, "resize · 0")
     assert one.pixel(20 * MS, "classify · 0") == INKS["classify"].light
     button.click(modifiers=["Shift"])
+    assert one.pixel(45 * MS, "resize · 0") == INKS["resize"].light
+    one.root.get_by_role("button", name="Critical path").click()
+    card = one.root.locator(".bls-tl-card-path").inner_text()
+    assert "resize 95.6 ms" in card
+    assert "classify 21.0 ms" in card
+    assert one.faded(22 * MS, "classify · 0")  # this one is not on it
     assert one.pixel(45 * MS, "resize · 0") == INKS["resize"].light
 
 
@@ -408,15 +395,6 @@ def test_it_fills_the_screen_and_comes_back(one: Shown) -> None:
     one.page.keyboard.press("f")
     one.page.wait_for_function("() => !document.fullscreenElement")
     assert one.root.bounding_box()["width"] < screen["width"]
-
-
-def test_the_critical_path_is_lit_and_summed_up(one: Shown) -> None:
-    one.root.get_by_role("button", name="Critical path").click()
-    card = one.root.locator(".bls-tl-card-path").inner_text()
-    assert "resize 95.6 ms" in card
-    assert "classify 21.0 ms" in card
-    assert one.faded(22 * MS, "classify · 0")  # this one is not on it
-    assert one.pixel(45 * MS, "resize · 0") == INKS["resize"].light
 
 
 def test_two_sessions_share_an_axis(notebook: OpenNotebook) -> None:

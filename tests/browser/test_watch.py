@@ -20,18 +20,14 @@ while not repo.ready("bls_sync") and time.monotonic() < until:
     time.sleep(0.01)
 print("loaded" if repo.ready("bls_sync") else "waited in vain")""",
 ]
-RUN = """async () => {
-  const panel = window.jupyterapp.shell.currentWidget;
-  await panel.context.ready; await panel.sessionContext.ready; await panel.sessionContext.session.kernel.info;
-  window.jupyterapp.commands.execute('notebook:run-all-cells');
-}"""
 THREADS = "sum(t.name == 'bls-watch' for t in threading.enumerate())"
 
 
 def test_a_panel(open_notebook: Any) -> None:
     notebook = open_notebook(CELLS, run=False)
     page = notebook.page
-    page.evaluate(RUN)
+    notebook.ready()
+    page.evaluate("() => void window.jupyterapp.commands.execute('notebook:run-all-cells')")  # do not wait for it
     row = page.locator('.bls-watch tr[data-model="add_sub"]')
     # The last cell runs until a button of the panel above it has been pressed.
     figure = ".bls-watch tr[data-model=add_sub] .bls-watch-figure"

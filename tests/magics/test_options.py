@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from IPython.core.error import UsageError
 
+from bls_notebook.capabilities import registry
 from bls_notebook.magics.arguments import (
     UnfinishedError,
     evaluate,
@@ -19,6 +22,7 @@ from bls_notebook.magics.arguments import (
     sequence,
     split_words,
 )
+from bls_notebook.magics.completion.magic_lines import magic_line, suggest
 from bls_notebook.magics.request import PARSER as REQUEST
 from bls_notebook.magics.tritonmodel import PARSER, config_of
 from bls_notebook.repository.config import parse_config
@@ -243,3 +247,42 @@ def test_words_and_the_spaces_between_make_up_the_line(line: str) -> None:
     gaps = [line[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
     assert all(not gap.strip() for gap in gaps)
     assert all(gaps[1:-1])
+
+
+def parsers() -> Iterator[argparse.ArgumentParser]:
+    for kind in ("magics", "verbs"):
+        for key in registry().keys(kind):
+            yield registry().load(kind, key).parser
+    for name in registry().keys("commands"):
+        parser = argparse.ArgumentParser(name)
+        registry().load("commands", name).arguments(parser)
+        yield parser
+
+
+def test_an_option_takes_the_same_value_everywhere() -> None:
+    forms: dict[str, set[object]] = defaultdict(set)
+    for parser in parsers():
+        for action in parser._actions:
+            for option in action.option_strings:
+                metavar = str(action.metavar).removesuffix(",...")  # a list where several can be given
+                forms[option].add((metavar, action.nargs == 0))
+    assert {option: found for option, found in forms.items() if len(found) > 1} == {}
+
+
+def test_a_name_that_stands_alone_is_of_a_variable_and_a_model_is_called_model() -> None:
+    for parser in parsers():
+        for action in parser._actions:
+            words = "variable" in str(action.help)
+            assert (action.metavar == "NAME") <= words, (parser.prog, action.option_strings, action.help)
+            if action.dest in ("model", "models"):
+                assert action.metavar in (None, "MODEL"), parser.prog
+
+
+def test_options_in_completions_are_those_of_the_parsers() -> None:
+    for name in registry().keys("verbs"):
+        line = magic_line(f"%tritonrepo {name} --", first_line=True)
+        assert line is not None
+        found = suggest(line, [], {})
+        assert found is not None
+        options = registry().load("verbs", name).parser.options
+        assert set(found[1]) == {option for option in options if option.startswith("--")}

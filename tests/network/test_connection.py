@@ -359,7 +359,8 @@ def test_an_export_omits_remote_models(service: Service, repo: bls.ModelReposito
         repo.define("caller", *CALLER)
         exported = bls.export(tmp_path / "all", repo=repo)
         assert (exported.names, exported.elsewhere) == (("caller",), (("echo", url),))
-        assert f"`echo`, which is served at {url}" in (tmp_path / "all" / "README.md").read_text()
+        left_out = f"caller calls echo, a remote model at {url}, which was left out"
+        assert left_out in (tmp_path / "all" / "README.md").read_text()
         with pytest.raises(bls.BLSError, match=r"'echo' \(grpc://.*the files of a remote model are on its server"):
             bls.export(tmp_path / "one", "echo", repo=repo)
         assert "echo" not in bls.check(repo=repo).models
