@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.commands import Command, add_tolerance, counts, print_record, seconds
+from bls_notebook.commands import Command, add_tolerance, counts, print_record, seconds, whole_number
 from bls_notebook.repository.call_order import load_with_callees
 
 from .exports.deployment import TARGETS
@@ -98,21 +98,29 @@ def _run_serve(arguments: argparse.Namespace) -> int:
 SERVE = Command("serve models with the real tritonserver until Ctrl-C", _serve_arguments, _run_serve)
 
 
+def add_prove_options(parser: argparse.ArgumentParser, generate: int | None) -> None:
+    """Add the options of a proof; `generate`: the default number of generated requests."""
+    add = parser.add_argument
+    add("--generate", type=whole_number(0), default=generate, metavar="N", help="generate N requests for each model")
+    same = "the same seed makes the same requests, with the same version of hypothesis and the same imported modules"
+    add("--seed", type=whole_number(0), default=0, metavar="N", help=same)
+    add_tolerance(parser)
+    again = "send requests again, in parallel, with these instance counts"
+    add("--instances", type=counts, default=(), metavar="N,...", help=again)
+    add("--timeout", type=seconds, default=30.0, metavar="TIME", help="timeout of a request (default: 30s)")
+    running = "compare with a running server: grpc://host:port or http://host:port"
+    add("--server", default="", metavar="URL", help=running)
+
+
+def prove_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return these options as arguments of `prove`, without the server."""
+    names = ("generate", "seed", "tolerance", "ulps", "instances", "timeout")
+    return {name: getattr(arguments, name) for name in names}
+
+
 def _prove_arguments(parser: argparse.ArgumentParser) -> None:
     _add_models(parser)
-    parser.add_argument("--generate", type=int, default=100, metavar="N", help="requests for each model")
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N",
-        help="the same seed makes the same requests, with the same version of hypothesis",
-    )  # fmt: skip
-    add_tolerance(parser)
-    parser.add_argument(
-        "--instances", type=counts, default=(), metavar="N,...", help="also compare with these instance counts"
-    )
-    parser.add_argument(
-        "--timeout", type=seconds, default=30.0, metavar="TIME", help="timeout of a request (default: 30s)"
-    )
-    parser.add_argument("--server", default="", metavar="URL", help="compare with a running server: grpc://host:port")
+    add_prove_options(parser, 100)
 
 
 def _run_prove(arguments: argparse.Namespace) -> int:
@@ -125,10 +133,6 @@ def _run_prove(arguments: argparse.Namespace) -> int:
     with bls.ModelRepository(arguments.repository) as repository, redirect_stdout(sys.stderr) as messages:
         names = arguments.models or [record.name for record in repository.index()]
         load_with_callees(repository, names)
-        options = {
-            "generate": arguments.generate, "seed": arguments.seed, "tolerance": arguments.tolerance,
-            "ulps": arguments.ulps, "instances": arguments.instances, "timeout": arguments.timeout,
-        }  # fmt: skip
         with ExitStack() as stack:
             prove: Callable[..., Certificate]
             if arguments.server:
@@ -136,7 +140,7 @@ def _run_prove(arguments: argparse.Namespace) -> int:
             else:
                 prove = stack.enter_context(proving(repository, names)).prove
             for name in names:
-                certificate = prove(name, **options)
+                certificate = prove(name, **prove_options(arguments))
                 all_equal = all_equal and certificate.equal
                 with redirect_stdout(sys.__stdout__ or messages):
                     if arguments.json:

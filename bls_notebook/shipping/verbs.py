@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import add_tolerance, counts, help_text, seconds, whole_number
+from bls_notebook.magics.arguments import help_text, seconds
 from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb, serves
 from bls_notebook.magics.notebook import Notebook
 
-from .commands import add_container_option, add_target_options, target_options
+from .commands import add_container_option, add_prove_options, add_target_options, prove_options, target_options
 
 if TYPE_CHECKING:
     from .records import Certificate, Exported
@@ -85,14 +85,9 @@ def _prove(notebook: Notebook, arguments: argparse.Namespace) -> Certificate:
     with reported(notebook):
         if arguments.requests:
             requests.append(bls.load(arguments.requests))
-        count = arguments.generate
-        if count is None:
-            count = 0 if requests else _GENERATED
-        return bls.prove(
-            arguments.model, *requests, generate=count, seed=arguments.seed,
-            tolerance=arguments.tolerance, ulps=arguments.ulps, instances=arguments.instances,
-            server=arguments.server, timeout=arguments.timeout,
-        )  # fmt: skip
+        if arguments.generate is None:
+            arguments.generate = 0 if requests else _GENERATED
+        return bls.prove(arguments.model, *requests, server=arguments.server, **prove_options(arguments))
 
 
 PROVE = Verb(
@@ -102,21 +97,6 @@ PROVE = Verb(
     takes_inputs=True,
 )  # fmt: skip
 PROVE.parser.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
-_add_to_prove = PROVE.parser.add_argument
-_add_to_prove("model", metavar="MODEL", help="a loaded model")
-_add_to_prove("--generate", type=whole_number(0), metavar="N", help="generate N requests from the model's config")
-_add_to_prove(
-    "--seed", type=whole_number(0), default=0, metavar="N",
-    help="the same seed makes the same requests, with the same version of hypothesis and the same imported modules",
-)  # fmt: skip
-add_tolerance(PROVE.parser)
-_add_to_prove(
-    "--instances", type=counts, default=(), metavar="N,...",
-    help="send requests again, in parallel, with these instance counts",
-)  # fmt: skip
-_add_to_prove("--timeout", type=seconds, default=30.0, metavar="TIME", help="timeout of a request (default: 30s)")
-_add_to_prove("--requests", default="", metavar="FILE", help="a recording (bls.record) with requests")
-_add_to_prove(
-    "--server", default="", metavar="URL",
-    help="compare with a running server: grpc://host:port or http://host:port",
-)  # fmt: skip
+PROVE.parser.add_argument("model", metavar="MODEL", help="a loaded model")
+add_prove_options(PROVE.parser, None)
+PROVE.parser.add_argument("--requests", default="", metavar="FILE", help="a recording (bls.record) with requests")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -18,28 +19,16 @@ from typing import Any
 
 from bls_notebook.checking.python_source import PythonSource, Scope, argument, last_name
 from bls_notebook.repository.source.layout import shown_path
+from bls_notebook.repository.source.syntax import undefined_names
 
 _TRITON = "triton_python_backend_utils"
-_ENV_PATH = "EXECUTION_ENV_PATH"
 _CONTROL = ("load_model", "unload_model")
-# Functions whose first argument is a file or folder, relative to the working directory.
-_OPENS = frozenset({
-    "open", "loadtxt", "genfromtxt", "fromfile", "memmap", "read_csv", "read_parquet", "imread", "listdir", "scandir",
-})  # fmt: skip
-# Functions whose first argument may also be something else, such as the name of a model on a hub.
-_MAY_OPEN = frozenset({
-    "load", "from_file", "from_pretrained", "load_model", "CDLL", "connect", "walk", "glob", "chdir", "read_json",
-    "InferenceSession", "load_library", "safe_open", "load_file", "run_path", "ZipFile",
-})  # fmt: skip
-_FILE_MODULES = frozenset({"io", "os", "codecs", "gzip", "bz2", "lzma", "Image", "np", "numpy", "torch", "joblib"})
-_PATH_METHODS = frozenset({"open", "read_text", "read_bytes", "iterdir", "glob", "rglob"})
-_SAME = frozenset({"abspath", "realpath", "normpath", "Path", "PurePath", "str", "fspath", "resolve", "absolute"})
-_OF_SYSTEM = ("/dev", "/proc", "/sys", "/bin", "/usr/bin")  # each server has its own
-_ENVIRONMENT = frozenset({"environ", "environb"})
-_KERNEL = {
-    "get_ipython": "IPython's shell", "user_ns": "the notebook's variables",
-    "f_globals": "the variables of callers", "f_back": "the variables of callers",
-}  # fmt: skip
+# Names of functions (`opens`: their first argument is a file or folder; `may_open`: it may also be something else, such
+# as a model on a hub), folders that each server has (`of_system`), names that reach the kernel's state, and texts.
+_DATA = json.loads(Path(__file__).with_name("model_needs.json").read_text("utf-8"))
+_TEXTS: dict[str, str] = _DATA["texts"]
+_KERNEL: dict[str, str] = _DATA["kernel"]
+_ENVIRONMENT = ("environ", "environb")
 _BUILTINS = frozenset(dir(builtins)) - {"get_ipython", "display", "_"}
 
 
@@ -121,11 +110,9 @@ class Reader:
             return func.attr
         return functions.get(func.id, "") if isinstance(func, ast.Name) else ""
 
-    def say(self, line: int, text: str) -> None:
-        """Note a need of a line."""
-        self._said.setdefault(text, []).append(line)
-
-    # Evaluation
+    def say(self, line: int, text: str, **facts: str) -> None:
+        """Note a need of a line: a text of the data file, filled with facts."""
+        self._said.setdefault(_TEXTS[text].format(**facts), []).append(line)
 
     def value(self, node: ast.expr | None, scope: Scope, depth: int = 12) -> str | None:
         """Return the text that an expression evaluates to, with ``*`` for unknown parts; None if all is unknown."""
@@ -199,7 +186,7 @@ class Reader:
             return os.path.dirname(inner)
         if name in ("expanduser", "expandvars"):
             return os.path.expanduser(inner) if name == "expanduser" else None
-        return inner if name in _SAME else None
+        return inner if name in _DATA["same"] else None
 
     def _known(self, node: ast.expr | None, scope: Scope) -> str | None:
         text = self.value(node, scope)
@@ -213,6 +200,9 @@ class Reader:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             if "__main__" in names:
                 self._kernel(node.lineno, "`__main__`", "the notebook's variables")
+            for alias in node.names if names == ["builtins"] and isinstance(node, ast.ImportFrom) else ():
+                if alias.name not in _BUILTINS:
+                    self._kernel(node.lineno, f"`builtins.{alias.name}`", "names that this process added")
         elif isinstance(node, ast.Attribute):
             if node.attr in _KERNEL:
                 self._kernel(node.lineno, f"`{node.attr}`", _KERNEL[node.attr])
@@ -230,7 +220,7 @@ class Reader:
             self._path(self.value(node, scope), node)
 
     def _kernel(self, line: int, name: str, what: str) -> None:
-        self.say(line, f"it uses {name}: here it reaches {what}, which a server does not have")
+        self.say(line, "kernel", name=name, what=what)
 
     def _subscript(self, node: ast.Subscript, scope: Scope) -> None:
         if last_name(node.value) in _ENVIRONMENT:
@@ -244,7 +234,7 @@ class Reader:
     def _variable(self, node: ast.expr | None, scope: Scope, line: int) -> None:
         name = self._known(node, scope)
         if name is None:
-            self.say(line, "it reads an environment variable whose name it computes: set it on the server")
+            self.say(line, "variable")
         else:
             self._variables.setdefault(name, line)
 
@@ -268,7 +258,7 @@ class Reader:
             if module == "__main__":
                 self._kernel(call.lineno, "`__main__`", "the notebook's variables")
             elif module is None:
-                self.say(call.lineno, "it imports a module whose name it computes: make sure that the server has it")
+                self.say(call.lineno, "module")
             elif not module.startswith("."):
                 self.needs.imports.setdefault(module.partition(".")[0], f"{self.path}, line {call.lineno}")
         elif name == "getattr" and isinstance(first, ast.Name) and first.id == "builtins" and len(call.args) > 1:
@@ -282,10 +272,12 @@ class Reader:
             for node in added.elts if isinstance(added, (ast.List, ast.Tuple)) else [added]:
                 if folder := self._known(node, scope):
                     self.needs.search.append(os.path.normpath(os.path.join(os.getcwd(), folder)))
-        elif name in _OPENS | _MAY_OPEN and not _writes(call, 1):
-            plain = owner is None or ast.unparse(owner) in _FILE_MODULES
-            self._path(self.value(first, scope), call, "file" if plain and name in (*_OPENS, "load") else "maybe")
-        elif name in _PATH_METHODS and owner is not None and not _writes(call, 0):
+        elif name in (*_DATA["opens"], *_DATA["may_open"]) and not _writes(call, 1):
+            plain = owner is None or ast.unparse(owner) in _DATA["file_modules"]
+            self._path(
+                self.value(first, scope), call, "file" if plain and name in (*_DATA["opens"], "load") else "maybe"
+            )
+        elif name in _DATA["path_methods"] and owner is not None and not _writes(call, 0):
             self._path(self.value(owner, scope), call, "file")
 
     def _control(self, call: ast.Call, function: str, scope: Scope) -> None:
@@ -296,8 +288,7 @@ class Reader:
         if function == "load_model" and argument(call, "files", 2) is None:
             self.needs.loads |= names
             if not names:
-                self.say(call.lineno, "it computes the name of a model to load, which an export cannot know: export "
-                         "that model, too")  # fmt: skip
+                self.say(call.lineno, "load")
 
     def _names(self, node: ast.expr | None, scope: Scope) -> set[str]:
         """Return all values of an expression that names a model; empty if some are unknown."""
@@ -338,17 +329,13 @@ class Reader:
         elif not os.path.isabs(certain):
             local = certain.startswith(("./", "../")) or os.path.exists(certain)
             if (opened == "file" or (opened and local)) and not certain.startswith("$") and not self._changes_directory:
-                self.say(
-                    node.lineno,
-                    f"it opens `{path}` in the working directory, which is another one on a server: put the file into "
-                    "the model's folder, and join args['model_repository'] with its name",
-                )
+                self.say(node.lineno, "relative", path=path)
             return
         target = os.path.normpath(path)
         self._seen.add(target)
         literal = isinstance(node, (ast.Constant, ast.JoinedStr)) or isinstance(getattr(node, "op", None), ast.Add)
         known = opened or not literal or ("*" not in path and os.path.isfile(target))
-        if known and target != "/" and not any(_within(target, place) for place in (self._root, *_OF_SYSTEM)):
+        if known and target != "/" and not any(_within(target, place) for place in (self._root, *_DATA["of_system"])):
             self._paths.setdefault(target, node.lineno)
 
     @cached_property
@@ -365,38 +352,32 @@ class Reader:
         for target, line in self._paths.items():
             longer = (*(self._seen - {target}), *self.needs.search)
             if not any(_within(other, target) for other in longer):  # else it is a part of a path, or searched
-                self.say(line, self._outside(target))
+                self._outside(target, line)
         if names := {name: line for name, line in self._variables.items() if name not in self._sets}:
-            listed = ", ".join(f"`{name}`" for name in sorted(names))
-            plural = "s" if len(names) > 1 else ""
-            first = min(names.values())
-            self.say(first, f"it reads the environment variable{plural} {listed}: set what it needs on the server")
+            self.say(min(names.values()), "variables", names=", ".join(f"`{name}`" for name in sorted(names)))
         requests = {
             node.lineno: self._names(argument(node, "model_name", 4), scope) for node, scope in self.nodes
             if isinstance(node, ast.Call) and last_name(node.func) == "InferenceRequest"
         }  # fmt: skip
+        for name, line in undefined_names(self.code.text).items():
+            if name not in _KERNEL:
+                self.say(line, "undefined", name=name)
         for request in self.code.calls:
             callees = {request.model} if request.model else requests.get(request.line, set())
             self.needs.requested |= callees
             if not callees:
-                self.say(
-                    request.line,
-                    "it computes the name of a callee, which an export cannot know: send a request that reaches the "
-                    "callee before the export, or export the callee, too",
-                )
+                self.say(request.line, "callee")
         for text, lines in sorted(self._said.items(), key=lambda item: min(item[1])):
             numbers = ", ".join(map(str, sorted(set(lines))))
             self.needs.lines.append(f"{self.path}, line{'s' * (len(set(lines)) > 1)} {numbers}: {text}")
 
-    def _outside(self, target: str) -> str:
-        repository = self.folder.parent
-        if _within(target, str(repository)) and target != str(repository):
+    def _outside(self, target: str, line: int) -> None:
+        repository = str(self.folder.parent)
+        if _within(target, repository) and target != repository:
             model, _, rest = os.path.relpath(target, repository).partition("/")
-            return (
-                f"it uses `{rest or '.'}` of the folder of model `{model}`: the server needs both folders side by "
-                "side, which a repository in cloud storage does not give it"
-            )
-        return f"it uses `{shown_path(Path(target))}`, which is outside of its folder and not exported"
+            self.say(line, "sibling", file=rest or ".", model=model)
+        else:
+            self.say(line, "outside", path=shown_path(Path(target)))
 
 
 def _is_module(node: ast.expr | None) -> bool:
@@ -419,21 +400,17 @@ def parameter_needs(folder: Path, parameters: Mapping[str, Any]) -> Iterator[str
     """Yield the parameters of a configuration whose values are paths that are not exported."""
     for key in sorted(parameters):
         value = str(parameters[key].string_value)
+        if not value or not value.isprintable() or len(value) > 1000:
+            continue
         place = value.replace("$$TRITON_MODEL_DIRECTORY", str(folder))
         target = os.path.normpath(os.path.join(os.getcwd(), place))
-        start = f"config.pbtxt: parameter `{key}` is `{value}`"
-        if not value or "\n" in value or "\0" in value or len(value) > 1000:
-            continue
-        if _within(target, str(folder)) and "$$" in value:
-            if not os.path.exists(target):
-                fails = " and the server cannot load the model" if key == _ENV_PATH else ""
-                yield f"{start}: the model's folder has no such file{fails}: add it"
-        elif key == _ENV_PATH:
-            exists = "which is not exported" if os.path.exists(target) else "which does not exist here"
-            yield f"{start}, {exists}: the server cannot load the model without it"
-        elif os.path.exists(target) and (os.path.isabs(place) or "/" in value or "." in value):
-            where = "outside of the model's folder" if os.path.isabs(place) else "in the working directory"
-            if not _within(target, str(folder)):
-                yield f"{start}, a path {where} here, which is not exported"
-        elif os.path.isabs(place):
-            yield f"{start}: if that is a path, the server needs it"
+        exists, is_absolute = os.path.exists(target), os.path.isabs(place)
+        environment = " of environment" if key == "EXECUTION_ENV_PATH" else ""
+        if _within(target, str(folder)):
+            text = "" if exists or "$$" not in value else "parameter missing"
+        elif environment or (exists and (is_absolute or "/" in value or "." in value)):
+            text = "parameter outside" if is_absolute else "parameter relative"
+        else:
+            text = "parameter unknown" if is_absolute else ""
+        if text:
+            yield _TEXTS[text + environment].format(key=key, value=value)

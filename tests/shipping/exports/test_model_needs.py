@@ -22,6 +22,7 @@ backend: "python"
 input { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }
 output { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }
 """
+NAMES = "np = torch = keras = key = name = names = AutoModel = Path = importlib = builtins = None; WHERE = '/data'"
 HEAD = "import os\nimport sys\nimport triton_python_backend_utils as pb_utils\n"
 ECHO = f"""{HEAD}
 
@@ -71,7 +72,7 @@ def exported(models: Path, *names: str, **options: object) -> Exported:
         return bls.export(models.parent / "out", *names, repo=repo, **options)  # type: ignore[arg-type]
 
 
-def needs(line: str, setup: str = "") -> CodeNeeds:
+def needs(line: str, setup: str = NAMES) -> CodeNeeds:
     return code_needs(Path("/m/own"), "1/model.py", f"{HEAD}{setup}\n{code(line)}")
 
 
@@ -86,11 +87,12 @@ def needs(line: str, setup: str = "") -> CodeNeeds:
         ("open('w.txt')", "`w.txt` in the working directory"),
         ("np.load('../w.npy')", "`../w.npy` in the working directory"),
         ("open(os.path.expanduser('~/w.txt'))", "which is outside of its folder"),
-        ("os.environ['A'] + os.getenv('B') + os.environ.get('C', '')", "environment variables `A`, `B`, `C`"),
+        ("os.environ['A'] + os.getenv('B') + os.environ.get('C', '')", "environment variables, `A`, `B`, `C`"),
         ("os.environ[self.name]", "an environment variable whose name it computes"),
         ("import __main__", "`__main__`: here it reaches the notebook's variables"),
         ("sys.modules['__main__'].factor", "`__main__`"),
-        ("builtins.factor", "`builtins.factor`"),
+        ("from builtins import factor", "`builtins.factor`"),
+        ("x = factor", "it reads `factor`, which it does not define"),
         ("getattr(builtins, 'factor')", "`builtins.factor`"),
         ("get_ipython().user_ns['factor']", "`user_ns`: here it reaches the notebook's variables"),
         ("importlib.import_module(self.name)", "a module whose name it computes"),
@@ -99,7 +101,7 @@ def needs(line: str, setup: str = "") -> CodeNeeds:
     ],
 )
 def test_a_need_is_named_with_its_line(line: str, words: str) -> None:
-    (text, *_) = needs(line, "WHERE = '/data'").lines
+    (text, *_) = needs(line).lines
     assert words in text
     assert text.startswith("1/model.py, line 16: ")
 
@@ -122,7 +124,7 @@ def test_what_a_model_has_is_not_named(line: str) -> None:
 
 
 def test_names_of_models_are_evaluated() -> None:
-    found = needs("self.call(NAME); pb_utils.load_model({'k': 'c', 'l': 'd'}[key])", "NAME = 'a' + 'b'")
+    found = needs("pb_utils.load_model({'k': 'c', 'l': 'd'}[key])")
     assert (found.loads, found.controls, found.late) == ({"c", "d"}, True, False)
     found = needs("x = pb_utils.InferenceRequest(model_name=NAME + 'c', inputs=[])", "NAME = 'a' + 'b'")
     assert found.requested == {"abc"}
@@ -193,7 +195,7 @@ def test_parameters_that_are_paths_are_named(models: Path, tmp_path: Path, monke
     write(models, "base", config="\n".join([CONFIG, *pairs]))
     write(tmp_path, "data", **{"w.bin": ""})
     told = "\n".join(exported(models, "base").needs)
-    assert "no such file and the server cannot load the model: add it" in told
+    assert "no such file, and the server cannot load the model without it: add it" in told
     assert f"`here` is `{tmp_path}`, a path outside of the model's folder here, which is not exported" in told
     assert "`gone` is `/opt/gone`: if that is a path, the server needs it" in told
     assert "`near` is `data/w.bin`, a path in the working directory here" in told
