@@ -6,6 +6,7 @@ Python backend searches for modules.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -184,21 +185,18 @@ def packages_of(module: str) -> dict[str, str] | None:
     found: dict[str, str] = {}
     for name in sorted(set(_distributions().get(module, ()))):
         package = metadata.distribution(name)
-        origin = package.read_text("direct_url.json") or ""
-        url = re.search(r'"url": *"([^"]*)"', origin)
+        origin = json.loads(package.read_text("direct_url.json") or "{}")
+        url, vcs = origin.get("url", ""), origin.get("vcs_info")
         version, _, local = package.version.partition("+")
-        if url is not None and "dir_info" in origin:
+        if "dir_info" in origin:
             return None  # a folder of the user
         if name.lower() == "numpy":
             found["numpy<2"] = f"NumPy is {version} here, but Triton's images install NumPy 1 for their Python backend"
-        elif url is not None and "vcs_info" in origin:
-            kind, commit = (re.search(rf'"{key}": *"([^"]*)"', origin) for key in ("vcs", "commit_id"))
-            found[f"{name} @ {kind[1] if kind else 'git'}+{url[1]}@{commit[1] if commit else ''}"] = ""
-        elif url is not None and not url[1].startswith("file:"):
-            found[f"{name} @ {url[1]}"] = ""
+        elif vcs or (url and not url.startswith("file:")):
+            found[f"{name} @ {vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else f"{name} @ {url}"] = ""
         else:
             remark = f"{name} is {package.version} here: package indexes may not have that build" if local else ""
-            if url is not None:
+            if url:
                 remark = f"{name} {version} was installed from a file here: check that the index has the same package"
             found[f"{name}=={version}"] = remark
     return found or None

@@ -1,7 +1,7 @@
 """Find what a model's code needs besides the model's own files, by reading its sources.
 
-`Reader` evaluates the constant parts of paths and names; an unknown part of a path is ``*``. A statement about a path
-is certain for the known part before the first ``*``.
+The constant parts of paths and names are evaluated; an unknown part is ``*``. A statement about a path is certain for
+the part before the first ``*``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import builtins
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,15 +21,21 @@ from bls_notebook.checking.python_source import PythonSource, Scope, argument, l
 from bls_notebook.repository.source.layout import shown_path
 from bls_notebook.repository.source.syntax import undefined_names
 
-_TRITON = "triton_python_backend_utils"
-_CONTROL = ("load_model", "unload_model")
 # Names of functions (`opens`: their first argument is a file or folder; `may_open`: it may also be something else, such
 # as a model on a hub), folders that each server has (`of_system`), names that reach the kernel's state, and texts.
 _DATA = json.loads(Path(__file__).with_name("model_needs.json").read_text("utf-8"))
 _TEXTS: dict[str, str] = _DATA["texts"]
 _KERNEL: dict[str, str] = _DATA["kernel"]
-_ENVIRONMENT = ("environ", "environb")
 _BUILTINS = frozenset(dir(builtins)) - {"get_ipython", "display", "_"}
+_ENVIRONMENT = ("environ", "environb")
+_FUNCTIONS: dict[str, Callable[..., str]] = {
+    **dict.fromkeys(("join", "joinpath", "Path", "PurePath"), os.path.join),
+    **dict.fromkeys(_DATA["same"], lambda path: str(path)),
+    **{name: getattr(os.path, name) for name in ("dirname", "expanduser")},
+    **dict.fromkeys(("getcwd", "cwd"), os.getcwd),
+    "home": lambda *_: str(Path.home()),
+}
+Node = tuple[ast.AST, Scope]
 
 
 @dataclass
@@ -47,189 +53,171 @@ class CodeNeeds:
 
 def code_needs(folder: Path, path: str, text: str, place: Path | None = None) -> CodeNeeds:
     """Return the needs of one Python file: `path` in the model's folder; `place` if it lies elsewhere."""
-    reader = Reader(folder, PythonSource(place or folder / path, text), path, outside=place is not None)
-    for node, scope in reader.nodes:
-        reader.read(node, scope)
-    reader.finish()
-    return reader.needs
+    return _Reader(folder, PythonSource(place or folder / path, text), path, place is not None).read()
 
 
-class Reader:
-    """Reads one source; see `code_needs`."""
-
+class _Reader:
     def __init__(self, folder: Path, code: PythonSource, path: str, outside: bool) -> None:
         self.folder, self.code, self.path = folder, code, path
         self.needs = CodeNeeds()
-        self._root = str(code.path if outside else folder)
-        self._paths: dict[str, int] = {}  # outside of the folder, with the line
-        self._seen: set[str] = set()  # all absolute paths
-        self._variables: dict[str, int] = {}  # environment variables that it reads, with the line
-        self._sets: set[str] = set()  # those that it sets
-        self._said: dict[str, list[int]] = {}  # texts, with their lines
+        self._own = (str(code.path if outside else folder), *_DATA["of_system"])
+        self._paths: dict[str, tuple[int, bool]] = {}  # absolute ones, with the line, and whether each is a need
+        self._variables: dict[str, int] = {}  # environment variables, with the line; 0 if the code sets it
+        self._said: dict[str, set[int]] = {}  # texts, with their lines
 
     @cached_property
-    def nodes(self) -> list[tuple[ast.AST, Scope]]:
+    def nodes(self) -> list[Node]:
         """All nodes, outer before inner, each with the function or module that it is in."""
         scopes = {id(scope.node): scope for scope in self.code.scopes}
-        out: list[tuple[ast.AST, Scope]] = [(self.code.tree, scopes[id(self.code.tree)])]
+        out: list[Node] = [(self.code.tree, scopes[id(self.code.tree)])]
         for node, scope in out:  # grows
-            inner = scopes.get(id(node), scope)
-            out += ((child, inner) for child in ast.iter_child_nodes(node))
+            out += ((child, scopes.get(id(node), scope)) for child in ast.iter_child_nodes(node))
         return out
 
     @cached_property
     def _attributes(self) -> dict[str, list[tuple[ast.expr, Scope]]]:
-        """The values assigned to each attribute of `self` and each name of a class."""
+        """The values assigned to each attribute, and to each name in a class."""
         out: dict[str, list[tuple[ast.expr, Scope]]] = {}
+        in_class = {id(part) for node, _ in self.nodes if isinstance(node, ast.ClassDef) for part in node.body}
         for node, scope in self.nodes:
-            value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)) else None
-            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-            for target in targets:
-                if isinstance(target, ast.Attribute) and value is not None:
-                    out.setdefault(target.attr, []).append((value, scope))
-            for inner in node.body if isinstance(node, ast.ClassDef) else ():
-                if isinstance(inner, ast.Assign) and isinstance(inner.targets[0], ast.Name):
-                    out.setdefault(inner.targets[0].id, []).append((inner.value, scope))
+            match node:
+                case ast.Assign(targets=[target], value=value) | ast.AugAssign(target=target, value=value):
+                    if isinstance(target, ast.Attribute) or id(node) in in_class:
+                        out.setdefault(last_name(target), []).append((value, scope))
         return out
 
     @cached_property
-    def _modules(self) -> tuple[set[str], dict[str, str]]:
-        """The names of Triton's module in the source, and the names of its functions."""
-        modules, functions = {_TRITON}, dict[str, str]()
+    def _of_triton(self) -> dict[str, str]:
+        """Triton's functions that control models, by each expression that names one."""
+        out: dict[str, str] = {}
         for node, _ in self.nodes:
-            if isinstance(node, ast.Import):
-                modules |= {alias.asname for alias in node.names if alias.name == _TRITON and alias.asname}
-            elif isinstance(node, ast.ImportFrom) and node.module == _TRITON:
-                functions |= {alias.asname or alias.name: alias.name for alias in node.names}
-        return modules, functions
-
-    def _of_triton(self, func: ast.expr) -> str:
-        """Return the name of a function of Triton's module; empty for another one."""
-        modules, functions = self._modules
-        if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id in modules:
-            return func.attr
-        return functions.get(func.id, "") if isinstance(func, ast.Name) else ""
+            match node:
+                case ast.Import(names=names) | ast.ImportFrom(module="triton_python_backend_utils", names=names):
+                    for alias in names:
+                        name = alias.asname or alias.name
+                        if alias.name == "triton_python_backend_utils":
+                            out |= {f"{name}.{of}": of for of in ("load_model", "unload_model")}
+                        elif isinstance(node, ast.ImportFrom) and alias.name in ("load_model", "unload_model"):
+                            out[name] = alias.name
+        return out
 
     def say(self, line: int, text: str, **facts: str) -> None:
         """Note a need of a line: a text of the data file, filled with facts."""
-        self._said.setdefault(_TEXTS[text].format(**facts), []).append(line)
+        self._said.setdefault(_TEXTS[text].format(**facts), set()).add(line)
 
     def value(self, node: ast.expr | None, scope: Scope, depth: int = 12) -> str | None:
-        """Return the text that an expression evaluates to, with ``*`` for unknown parts; None if all is unknown."""
-        if node is None or not depth:
-            return None
-        if isinstance(node, ast.Constant):
-            return node.value if isinstance(node.value, str) else None
-        if isinstance(node, ast.Name):
-            if node.id == "__file__":
-                return str(self.code.path)
-            values = scope.values(node.id)
-            return self.value(values[0], scope, depth - 1) if values is not None and len(values) == 1 else None
-        if isinstance(node, ast.Attribute):
-            return self._attribute(node, scope, depth - 1)
-        if isinstance(node, ast.Subscript):
-            return self._item(node, scope, depth - 1)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Div)):
-            left = self.value(node.left, scope, depth - 1)
-            right = self.value(node.right, scope, depth - 1) or "*"
-            joined = os.path.join(left or "", right) if isinstance(node.op, ast.Div) else f"{left}{right}"
-            return None if left is None else joined
-        if isinstance(node, ast.JoinedStr):
-            texts = [
-                (self.value(part.value if isinstance(part, ast.FormattedValue) else part, scope, depth - 1)) or "*"
-                for part in node.values
-            ]
-            return "".join(texts) if texts and texts[0] != "*" else None
-        return self._call(node, scope, depth - 1) if isinstance(node, ast.Call) else None
-
-    def _attribute(self, node: ast.Attribute, scope: Scope, depth: int) -> str | None:
-        if node.attr == "parent":
-            path = self.value(node.value, scope, depth)
-            return None if path is None else os.path.dirname(path)
-        assigned = self._attributes.get(node.attr, [])
-        own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls", "TritonPythonModel")
-        return self.value(*assigned[0], depth) if own and len(assigned) == 1 else None
-
-    def _item(self, node: ast.Subscript, scope: Scope, depth: int) -> str | None:
-        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        if key == "model_repository":
-            return str(self.folder)
-        if key == "model_name":
-            return self.folder.name
-        if key == "model_version":
-            return self.path.partition("/")[0] if self.path[:1].isdigit() else None
-        if isinstance(node.value, ast.Attribute) and node.value.attr == "parents" and isinstance(key, int):
-            path = self.value(node.value.value, scope, depth)
-            parents = () if path is None else Path(path).parents
-            return str(parents[key]) if 0 <= key < len(parents) else None
-        return None
-
-    def _call(self, node: ast.Call, scope: Scope, depth: int) -> str | None:
-        name, func = last_name(node.func), node.func
-        owner = func.value if isinstance(func, ast.Attribute) else None
-        if name in ("join", "joinpath", "Path", "PurePath"):
-            first = [owner] if name == "joinpath" or (name == "join" and not _is_module(owner)) else []
-            parts = [self.value(part, scope, depth) for part in (*first, *node.args)]
-            if not parts or parts[0] is None or (name == "join" and first):  # "," .join(...)
+        """Return the text that an expression evaluates to, ``*`` for unknown parts; None if its start is unknown."""
+        depth -= 1
+        match node:
+            case _ if not depth:
                 return None
-            return os.path.join(parts[0], *(part or "*" for part in parts[1:]))
-        if name in ("getcwd", "cwd"):
-            return os.getcwd()
-        if name == "home" and not node.args:
-            return str(Path.home())
-        if name == "get_model_dir":
-            return str(self.code.path.parent)
-        inner = self.value(node.args[0] if node.args else owner, scope, depth)
-        if inner is None:
-            return None
-        if name == "dirname":
-            return os.path.dirname(inner)
-        if name in ("expanduser", "expandvars"):
-            return os.path.expanduser(inner) if name == "expanduser" else None
-        return inner if name in _DATA["same"] else None
+            case ast.Constant(value=str(text)):
+                return text
+            case ast.Name(id="__file__"):
+                return str(self.code.path)
+            case ast.Name(id=name):
+                values = scope.values(name)
+                return self.value(values[0], scope, depth) if values is not None and len(values) == 1 else None
+            case ast.Attribute(attr="parent", value=inner):
+                path = self.value(inner, scope, depth)
+                return None if path is None else os.path.dirname(path)
+            case ast.Attribute(attr=name, value=ast.Name(id="self" | "cls" | "TritonPythonModel")):
+                assigned = self._attributes.get(name, [])
+                return self.value(*assigned[0], depth) if len(assigned) == 1 else None
+            case ast.Subscript(slice=ast.Constant(value="model_repository")):
+                return str(self.folder)
+            case ast.Subscript(slice=ast.Constant(value="model_name")):
+                return self.folder.name
+            case ast.Subscript(slice=ast.Constant(value="model_version")):
+                return self.path.partition("/")[0] if self.path[:1].isdigit() else None
+            case ast.Subscript(value=ast.Attribute(attr="parents", value=inner), slice=ast.Constant(value=int(number))):
+                path = self.value(inner, scope, depth)
+                parents = () if path is None else Path(path).parents
+                return str(parents[number]) if 0 <= number < len(parents) else None
+            case ast.BinOp(left=left, op=ast.Add() | ast.Div() as op, right=right):
+                first, second = self.value(left, scope, depth), self.value(right, scope, depth) or "*"
+                joined = os.path.join(first or "", second) if isinstance(op, ast.Div) else f"{first}{second}"
+                return None if first is None else joined
+            case ast.JoinedStr(values=parts):
+                inside = (part.value if isinstance(part, ast.FormattedValue) else part for part in parts)
+                texts = [self.value(part, scope, depth) for part in inside]
+                return "".join(text or "*" for text in texts) if texts and texts[0] is not None else None
+            case ast.Call(func=func, args=arguments) if (function := _FUNCTIONS.get(last_name(func))) is not None:
+                owner = self.value(func.value, scope, depth) if isinstance(func, ast.Attribute) else None
+                given = [owner] * (owner is not None) + [self.value(part, scope, depth) for part in arguments]
+                try:
+                    return None if given[:1] == [None] else function(*(text or "*" for text in given))
+                except TypeError:  # another function of this name
+                    return None
+        return None
 
     def _known(self, node: ast.expr | None, scope: Scope) -> str | None:
         text = self.value(node, scope)
         return None if text is None or "*" in text else text
 
-    # Statements
+    def _names(self, node: ast.expr | None, scope: Scope) -> set[str]:
+        """Return all values of an expression that names a model; empty if some are unknown."""
+        text = self._known(node, scope)
+        found: ast.expr | None = None
+        match node:
+            case _ if text is not None:
+                return {text}
+            case ast.IfExp(body=body, orelse=orelse):
+                found = ast.List(elts=[body, orelse])
+            case ast.Subscript(value=value):
+                found = scope.value(value)
+            case ast.Name(id=name):  # perhaps the variable of a loop
+                loops = (n for n, _ in self.nodes if isinstance(n, (ast.For, ast.comprehension)))
+                items = [loop.iter for loop in loops if isinstance(loop.target, ast.Name) and loop.target.id == name]
+                found = scope.value(items[0]) if len(items) == 1 else None
+        values = found.values if isinstance(found, ast.Dict) else getattr(found, "elts", ())
+        parts = [self._names(value, scope) for value in values]
+        return set().union(*parts) if all(parts) else set()
 
-    def read(self, node: ast.AST, scope: Scope) -> None:
-        """Note what one node needs."""
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            if "__main__" in names:
-                self._kernel(node.lineno, "`__main__`", "the notebook's variables")
-            for alias in node.names if names == ["builtins"] and isinstance(node, ast.ImportFrom) else ():
-                if alias.name not in _BUILTINS:
-                    self._kernel(node.lineno, f"`builtins.{alias.name}`", "names that this process added")
-        elif isinstance(node, ast.Attribute):
-            if node.attr in _KERNEL:
-                self._kernel(node.lineno, f"`{node.attr}`", _KERNEL[node.attr])
-            elif isinstance(node.value, ast.Name) and node.value.id == "builtins" and node.attr not in _BUILTINS:
-                self._kernel(node.lineno, f"`builtins.{node.attr}`", "names that this process added")
-        elif isinstance(node, ast.Name) and node.id in _KERNEL:
-            self._kernel(node.lineno, f"`{node.id}`", _KERNEL[node.id])
-        elif isinstance(node, ast.Subscript):
-            self._subscript(node, scope)
-        elif isinstance(node, ast.Compare) and last_name(node.comparators[-1]) in _ENVIRONMENT:
-            self._variable(node.left, scope, node.lineno)
-        if isinstance(node, ast.Call):
-            self._read_call(node, scope)
-        if isinstance(node, (ast.Call, ast.BinOp, ast.JoinedStr, ast.Subscript, ast.Constant, ast.Attribute)):
-            self._path(self.value(node, scope), node)
+    def read(self) -> CodeNeeds:
+        """Return what the source needs."""
+        for node, scope in self.nodes:
+            line = getattr(node, "lineno", 0)
+            match node:
+                case ast.ImportFrom(module="builtins", names=names):
+                    self._builtins(line, *(alias.name for alias in names))
+                case ast.ImportFrom(module="__main__"):
+                    self._kernel(line, "__main__")
+                case ast.Import(names=names) if any(alias.name == "__main__" for alias in names):
+                    self._kernel(line, "__main__")
+                case ast.Attribute(value=ast.Name(id="builtins"), attr=name):
+                    self._builtins(line, name)
+                case ast.Attribute(attr=name) | ast.Name(id=name) if name in _KERNEL:
+                    self._kernel(line, name)
+                case ast.Subscript(value=owner, slice=key, ctx=context) if last_name(owner) in _ENVIRONMENT:
+                    if isinstance(context, ast.Load):
+                        self._variable(key, scope, line)
+                    else:
+                        self._variables[self._known(key, scope) or ""] = 0
+                case ast.Subscript(value=owner, slice=key) if last_name(owner) == "modules":
+                    self._main(key, scope, line)
+                case ast.Compare(left=left, comparators=[*_, owner]) if last_name(owner) in _ENVIRONMENT:
+                    self._variable(left, scope, line)
+                case ast.Call():
+                    self._read_call(node, scope)
+            if isinstance(node, (ast.Call, ast.BinOp, ast.JoinedStr, ast.Subscript, ast.Constant, ast.Attribute)):
+                self._path(self.value(node, scope), node)
+        self._finish()
+        return self.needs
 
-    def _kernel(self, line: int, name: str, what: str) -> None:
-        self.say(line, "kernel", name=name, what=what)
+    def _kernel(self, line: int, name: str) -> None:
+        self.say(line, "kernel", name=name, what=_KERNEL.get(name, "names that this process added"))
 
-    def _subscript(self, node: ast.Subscript, scope: Scope) -> None:
-        if last_name(node.value) in _ENVIRONMENT:
-            if isinstance(node.ctx, ast.Load):
-                self._variable(node.slice, scope, node.lineno)
-            elif (name := self._known(node.slice, scope)) is not None:
-                self._sets.add(name)
-        elif last_name(node.value) == "modules" and self._known(node.slice, scope) == "__main__":
-            self._kernel(node.lineno, "`__main__`", "the notebook's variables")
+    def _builtins(self, line: int, *names: str) -> None:
+        for name in names:
+            if name not in _BUILTINS:
+                self._kernel(line, f"builtins.{name}")
+
+    def _main(self, node: ast.expr | None, scope: Scope, line: int) -> bool:
+        is_main = self._known(node, scope) == "__main__"
+        if is_main:
+            self._kernel(line, "__main__")
+        return is_main
 
     def _variable(self, node: ast.expr | None, scope: Scope, line: int) -> None:
         name = self._known(node, scope)
@@ -239,90 +227,56 @@ class Reader:
             self._variables.setdefault(name, line)
 
     def _read_call(self, call: ast.Call, scope: Scope) -> None:
-        name, func = last_name(call.func), call.func
-        owner = func.value if isinstance(func, ast.Attribute) else None
-        first = argument(call, {"open": "file", "import_module": "name"}.get(name, "path"), 0)
-        control = self._of_triton(func)
-        if control in _CONTROL:
-            self._control(call, control, scope)
-        elif name == "getenv" or (name in ("get", "pop") and owner is not None and last_name(owner) in _ENVIRONMENT):
-            self._variable(argument(call, "key", 0), scope, call.lineno)
+        name, line = last_name(call.func), call.lineno
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        of = "" if owner is None else ast.unparse(owner)
+        first = argument(call, {"open": "file", "import_module": "name", "getenv": "key"}.get(name, "path"), 0)
+        if function := self._of_triton.get(ast.unparse(call.func)):
+            self._control(call, function, scope)
+        elif name == "getenv" or (name in ("get", "pop") and of.endswith(_ENVIRONMENT)):
+            self._variable(first, scope, line)
         elif name == "expandvars":
             for variable in re.findall(r"\$\{?(\w+)", self._known(first, scope) or ""):
-                self._variables.setdefault(variable, call.lineno)
-        elif name == "get" and owner is not None and last_name(owner) == "modules":
-            if self._known(first, scope) == "__main__":
-                self._kernel(call.lineno, "`__main__`", "the notebook's variables")
+                self._variables.setdefault(variable, line)
+        elif name == "get" and of.endswith("modules"):
+            self._main(first, scope, line)
         elif name in ("import_module", "__import__"):
             module = self._known(first, scope)
-            if module == "__main__":
-                self._kernel(call.lineno, "`__main__`", "the notebook's variables")
-            elif module is None:
-                self.say(call.lineno, "module")
-            elif not module.startswith("."):
-                self.needs.imports.setdefault(module.partition(".")[0], f"{self.path}, line {call.lineno}")
+            if module is None:
+                self.say(line, "module")
+            elif not self._main(first, scope, line) and not module.startswith("."):
+                self.needs.imports.setdefault(module.partition(".")[0], f"{self.path}, line {line}")
         elif name == "getattr" and isinstance(first, ast.Name) and first.id == "builtins" and len(call.args) > 1:
-            attribute = self._known(call.args[1], scope) or "..."
-            if attribute not in _BUILTINS:
-                self._kernel(call.lineno, f"`builtins.{attribute}`", "names that this process added")
-        elif name in ("append", "insert", "extend", "addsitedir") and (
-            name == "addsitedir" or (owner is not None and ast.unparse(owner) == "sys.path")
-        ):
+            self._builtins(line, self._known(call.args[1], scope) or "...")
+        elif name == "addsitedir" or (name in ("append", "insert", "extend") and of == "sys.path"):
             added = call.args[-1] if call.args else call
             for node in added.elts if isinstance(added, (ast.List, ast.Tuple)) else [added]:
                 if folder := self._known(node, scope):
-                    self.needs.search.append(os.path.normpath(os.path.join(os.getcwd(), folder)))
+                    self.needs.search.append(os.path.abspath(folder))
+        elif name in _DATA["path_methods"] and owner is not None and self.value(owner, scope) is not None:
+            self._path(self.value(owner, scope), call, "" if _writes(call, 0) else "file")
         elif name in (*_DATA["opens"], *_DATA["may_open"]) and not _writes(call, 1):
-            plain = owner is None or ast.unparse(owner) in _DATA["file_modules"]
-            self._path(
-                self.value(first, scope), call, "file" if plain and name in (*_DATA["opens"], "load") else "maybe"
-            )
-        elif name in _DATA["path_methods"] and owner is not None and not _writes(call, 0):
-            self._path(self.value(owner, scope), call, "file")
+            certain = (not of or of in _DATA["file_modules"]) and name in (*_DATA["opens"], "load")
+            self._path(self.value(first, scope), call, "file" if certain else "maybe")
 
     def _control(self, call: ast.Call, function: str, scope: Scope) -> None:
+        method, reached, called = getattr(scope.node, "name", ""), set[str](), {"initialize", "__init__"}
+        while called:
+            reached |= called
+            bodies = (other for other in self.code.scopes if getattr(other.node, "name", "") in called)
+            called = {last_name(n.func) for body in bodies for n in body.nodes if isinstance(n, ast.Call)} - reached
         self.needs.controls = True
-        in_method = getattr(scope.node, "name", "")
-        self.needs.late |= not in_method or in_method in ("initialize", "__init__") or self._from_initialize(in_method)
-        names = self._names(argument(call, "model_name", 0), scope)
+        self.needs.late |= not method or method in reached
         if function == "load_model" and argument(call, "files", 2) is None:
+            names = self._names(argument(call, "model_name", 0), scope)
             self.needs.loads |= names
             if not names:
                 self.say(call.lineno, "load")
 
-    def _names(self, node: ast.expr | None, scope: Scope) -> set[str]:
-        """Return all values of an expression that names a model; empty if some are unknown."""
-        text = self._known(node, scope)
-        if text is not None or node is None:
-            return {text} if text else set()
-        if isinstance(node, ast.IfExp):
-            parts = [self._names(part, scope) for part in (node.body, node.orelse)]
-        else:
-            if isinstance(node, ast.Name):  # perhaps the variable of a loop
-                loops = (n for n, _ in self.nodes if isinstance(n, (ast.For, ast.comprehension)))
-                items = [loop.iter for loop in loops if isinstance(loop.target, ast.Name) and loop.target.id == node.id]
-            else:
-                items = [node.value] if isinstance(node, ast.Subscript) else []
-            found = scope.value(items[0]) if len(items) == 1 else None
-            values = found.values if isinstance(found, ast.Dict) and isinstance(node, ast.Subscript) else None
-            values = found.elts if isinstance(found, (ast.List, ast.Tuple, ast.Set)) else values
-            parts = [self._names(value, scope) for value in values or ()]
-        return set().union(*parts) if all(parts) else set()
-
-    def _from_initialize(self, name: str) -> bool:
-        """Whether `initialize` calls a function, directly or not, as far as the names show."""
-        called, reached = {"initialize"}, set[str]()
-        while called:
-            reached |= called
-            bodies = [scope for scope in self.code.scopes if getattr(scope.node, "name", "") in called]
-            inside = (node for scope in bodies for node in scope.nodes if isinstance(node, ast.Call))
-            called = {last_name(node.func) for node in inside} - reached
-        return name in reached
-
     def _path(self, path: str | None, node: ast.expr, opened: str = "") -> None:
-        """Note a path that leads out of the model's folder; `opened`: a function takes it as a "file", or "maybe"."""
+        """Note a path; `opened`: a function takes it as a "file", or "maybe"."""
         certain = (path or "").partition("*")[0]
-        if path is None or not certain or len(path) > 1000 or "\0" in path or "\n" in path or "://" in path:
+        if path is None or certain in ("", "/") or len(path) > 1000 or not path.isprintable() or "://" in path:
             return
         if certain.startswith("~"):
             path = os.path.expanduser(path)
@@ -332,57 +286,48 @@ class Reader:
                 self.say(node.lineno, "relative", path=path)
             return
         target = os.path.normpath(path)
-        self._seen.add(target)
         literal = isinstance(node, (ast.Constant, ast.JoinedStr)) or isinstance(getattr(node, "op", None), ast.Add)
-        known = opened or not literal or ("*" not in path and os.path.isfile(target))
-        if known and target != "/" and not any(_within(target, place) for place in (self._root, *_DATA["of_system"])):
-            self._paths.setdefault(target, node.lineno)
+        is_path = bool(opened) or not literal or ("*" not in path and os.path.isfile(target))
+        is_need = is_path and target != "/" and not any(_within(target, place) for place in self._own)
+        if is_need or target not in self._paths:
+            self._paths[target] = (
+                self._paths[target] if self._paths.get(target, (0, False))[1] else (node.lineno, is_need)
+            )
 
     @cached_property
     def _changes_directory(self) -> bool:
         """Whether the code makes a folder of the model the working directory."""
-        return any(
-            isinstance(node, ast.Call) and last_name(node.func) == "chdir"
-            and _within(self._known(node.args[0] if node.args else None, scope) or "", self._root)
-            for node, scope in self.nodes
-        )  # fmt: skip
+        calls = ((n, scope) for n, scope in self.nodes if isinstance(n, ast.Call) and last_name(n.func) == "chdir")
+        return any(_within(self._known(argument(n, "path", 0), scope) or "", self._own[0]) for n, scope in calls)
 
-    def finish(self) -> None:
-        """Add what is known only at the end."""
-        for target, line in self._paths.items():
-            longer = (*(self._seen - {target}), *self.needs.search)
-            if not any(_within(other, target) for other in longer):  # else it is a part of a path, or searched
-                self._outside(target, line)
-        if names := {name: line for name, line in self._variables.items() if name not in self._sets}:
-            self.say(min(names.values()), "variables", names=", ".join(f"`{name}`" for name in sorted(names)))
+    def _finish(self) -> None:
+        repository = str(self.folder.parent)
+        for target, (line, is_need) in self._paths.items():
+            longer = (*(self._paths.keys() - {target}), *self.needs.search)
+            if not is_need or any(_within(other, target) for other in longer):  # a part of a path, or searched
+                continue
+            if _within(target, repository) and target != repository:
+                model, _, rest = os.path.relpath(target, repository).partition("/")
+                self.say(line, "sibling", file=rest or ".", model=model)
+            else:
+                self.say(line, "outside", path=shown_path(Path(target)))
+        if read := {name: line for name, line in self._variables.items() if line}:
+            self.say(min(read.values()), "variables", names=", ".join(f"`{name}`" for name in sorted(read)))
+        for name, line in undefined_names(self.code.text).items():
+            if name not in _KERNEL:
+                self.say(line, "undefined", name=name)
         requests = {
             node.lineno: self._names(argument(node, "model_name", 4), scope) for node, scope in self.nodes
             if isinstance(node, ast.Call) and last_name(node.func) == "InferenceRequest"
         }  # fmt: skip
-        for name, line in undefined_names(self.code.text).items():
-            if name not in _KERNEL:
-                self.say(line, "undefined", name=name)
         for request in self.code.calls:
             callees = {request.model} if request.model else requests.get(request.line, set())
             self.needs.requested |= callees
             if not callees:
                 self.say(request.line, "callee")
         for text, lines in sorted(self._said.items(), key=lambda item: min(item[1])):
-            numbers = ", ".join(map(str, sorted(set(lines))))
-            self.needs.lines.append(f"{self.path}, line{'s' * (len(set(lines)) > 1)} {numbers}: {text}")
-
-    def _outside(self, target: str, line: int) -> None:
-        repository = str(self.folder.parent)
-        if _within(target, repository) and target != repository:
-            model, _, rest = os.path.relpath(target, repository).partition("/")
-            self.say(line, "sibling", file=rest or ".", model=model)
-        else:
-            self.say(line, "outside", path=shown_path(Path(target)))
-
-
-def _is_module(node: ast.expr | None) -> bool:
-    """Whether an expression is `os.path`, or a name of it."""
-    return node is None or last_name(node) in ("path", "osp", "posixpath", "os_path")
+            numbers = ", ".join(map(str, sorted(lines)))
+            self.needs.lines.append(f"{self.path}, line{'s' * (len(lines) > 1)} {numbers}: {text}")
 
 
 def _within(path: str, folder: str) -> bool:
@@ -403,12 +348,11 @@ def parameter_needs(folder: Path, parameters: Mapping[str, Any]) -> Iterator[str
         if not value or not value.isprintable() or len(value) > 1000:
             continue
         place = value.replace("$$TRITON_MODEL_DIRECTORY", str(folder))
-        target = os.path.normpath(os.path.join(os.getcwd(), place))
-        exists, is_absolute = os.path.exists(target), os.path.isabs(place)
+        target, is_absolute = os.path.abspath(place), os.path.isabs(place)
         environment = " of environment" if key == "EXECUTION_ENV_PATH" else ""
         if _within(target, str(folder)):
-            text = "" if exists or "$$" not in value else "parameter missing"
-        elif environment or (exists and (is_absolute or "/" in value or "." in value)):
+            text = "" if os.path.exists(target) or "$$" not in value else "parameter missing"
+        elif environment or (os.path.exists(target) and (is_absolute or "/" in value or "." in value)):
             text = "parameter outside" if is_absolute else "parameter relative"
         else:
             text = "parameter unknown" if is_absolute else ""
