@@ -36,7 +36,7 @@ def cuda_devices() -> int:
 
 # `--quick` leaves out tests with these marks, and allows the other ones this much processor time (s).
 LEFT_OUT = {"slow", "extra", "gpu", "triton", "browser"}
-QUICK_SECONDS = 2.0
+QUICK_SECONDS = 1.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

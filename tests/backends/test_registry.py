@@ -98,6 +98,7 @@ def test_runtimes_of_backends(name: str, runtime: str, there: bool) -> None:
     assert registry.has_runtime(name, runtime) is there
 
 
+@pytest.mark.slow
 def test_a_python_model_imports_the_runtime_of_no_other_backend() -> None:
     code = (
         "import sys, bls_notebook as bls\n"

@@ -229,6 +229,7 @@ def execute(self, requests):
     assert value(repo.infer("odd", ints(0))) == 1
 
 
+@pytest.mark.slow
 def test_no_room_on_the_stack_is_said_too() -> None:
     error = caught("__str__ raises ValueError")
     seen = []

@@ -233,6 +233,7 @@ def test_instances_share_the_weights(repo: bls.ModelRepository) -> None:
     assert not any(b.ready() for b in backends)
 
 
+@pytest.mark.slow
 def test_the_samples_file_is_what_its_script_makes() -> None:
     import runpy
 

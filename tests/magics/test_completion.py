@@ -79,6 +79,7 @@ def test_suggestions(cells, complete: Complete) -> None:
         assert complete(line) == [whole + word for word in expected]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("models")
 def test_pythons_names_and_those_of_magics_come_from_ipython(complete: Complete) -> None:
     for start in ("%bls times IN=", "%blsinspect ", "%%bls\n", "%bls times IN=[", ""):
@@ -161,6 +162,7 @@ _NAMES_IN_A_CELL = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("models")
 def test_names_of_triton_in_a_cell_that_was_never_run(complete: Complete) -> None:
     for code, expected in _NAMES_IN_A_CELL:

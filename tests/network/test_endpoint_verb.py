@@ -56,6 +56,7 @@ def test_the_magic(cells) -> None:
     assert not stopped.running
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     model = shutil.copytree(SAMPLES / "add_sub", tmp_path / "add_sub") / "1" / "model.py"
     model.write_text('import sys\nassert sys.argv == [""]  # as on a server\n' + model.read_text())

@@ -82,6 +82,7 @@ def test_it_is_run_until_the_speed_up_is_sure(
     assert len(found.settings[0].sequential_walls) == len(found.settings[0].gathered_walls) == rounds
 
 
+@pytest.mark.slow
 def test_instance_counts_are_run_and_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     simulate_times(monkeypatch, {"sleeper": Model([30 * MS])})
     with bls.ModelRepository() as repo:

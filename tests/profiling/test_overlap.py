@@ -286,6 +286,7 @@ def test_answers_may_come_in_any_order(slow: bls.ModelRepository) -> None:
     assert "depends on their order" in code.reason
 
 
+@pytest.mark.slow
 def test_more_instances_are_tried_before_they_are_named(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "WORTH", 2.0)  # above the noise of one measurement
     body = "return ok(sum(out(ask('a', x + i).exec()) for i in range(3)))"
@@ -306,6 +307,7 @@ def test_a_template_can_be_pasted() -> None:
     assert "_3d_model_response" in code.co_consts[0].co_varnames
 
 
+@pytest.mark.slow
 def test_without_libcst_one_line_says_how_to_get_it(slow: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bls_notebook.profiling.dependences.program_change", None)
     code = found_of(slow, graph(STATEMENTS)).code

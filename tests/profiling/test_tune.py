@@ -92,6 +92,7 @@ def test_any_graph_is_tuned_and_left_as_it_was(graph: TuningGraph) -> None:
     assert "could not" not in found.sentence
 
 
+@pytest.mark.slow
 def test_batches_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "_PATIENCE", 60_000_000_000)  # a full batch waits no longer
     simulate_times(monkeypatch, {"b": Model([20 * MS])})

@@ -238,6 +238,7 @@ def run(program: str, code: int = 0) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_a_program_ends_with_its_own_exit_code() -> None:
     """Whatever models started and whatever they do at the end; threads and handlers of its own come first."""
     lines = run('''

@@ -118,12 +118,14 @@ def test_the_loudest_moment(triton_repository: RepositoryUnderTest, model: str) 
     triton_repository.assert_called("dlpack_add_sub", 1, caller=model)
 
 
+@pytest.mark.slow
 def test_the_tidy_one_keeps_nothing(triton_repository: RepositoryUnderTest) -> None:
     triton_repository.infer("tidy", RECORDING)
     with triton_repository.assert_nothing_left():
         triton_repository.infer("tidy", RECORDING)
 
 
+@pytest.mark.slow
 def test_the_leaky_one_is_found_out(triton_repository: RepositoryUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bls_notebook.testing.assertions._PATIENCE", 0.01)  # it never releases the memory
     triton_repository.infer("leaky", RECORDING)

@@ -509,6 +509,7 @@ def test_options_that_make_no_sense(trying: Any, tmp_path: Path) -> None:
             trying(**{option: value})
 
 
+@pytest.mark.slow
 def test_a_hundred_models(trying: Any, tmp_path: Path) -> None:
     for i in range(100):
         config = PYTHON if i % 3 else f'backend: "x" {IO}'

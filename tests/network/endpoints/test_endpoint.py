@@ -379,6 +379,7 @@ def test_nothing_is_left_when_it_stops() -> None:
         assert not thread.is_alive()
 
 
+@pytest.mark.slow
 def test_requests_under_way_are_cancelled_when_it_stops(gate: Gate) -> None:
     with bls.ModelRepository() as repo:
         repo.define("waits", WAITS)

@@ -218,6 +218,7 @@ def test_a_stream_answers_a_request_of_wrong_size(channel: grpc.Channel) -> None
     assert status(channel, message.SerializeToString()) == "INVALID_ARGUMENT"
 
 
+@pytest.mark.slow
 def test_a_stream_whose_client_does_not_read_is_paused(channel: grpc.Channel) -> None:
     message = pb.ModelInferRequest(model_name="nowhere" * 9000).SerializeToString()
     total, sent, seen = 600, 0, -1

@@ -89,6 +89,7 @@ def test_called_models_are_exported(repo: bls.ModelRepository, tmp_path: Path) -
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [("digit_reader",), ()], ids=["one", "all"])
 def test_an_export_of_an_export_is_identical(names: tuple[str, ...], tmp_path: Path) -> None:
     with bls.ModelRepository(SAMPLES) as repo:

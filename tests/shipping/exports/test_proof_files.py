@@ -52,6 +52,7 @@ def shipped(repo: bls.ModelRepository, place: Path, requests: Any, *names: str) 
     return {path.name: path.read_text() for path in place.iterdir() if path.is_file()}
 
 
+@pytest.mark.slow
 def test_rows_for_perf_analyzer(repo: bls.ModelRepository, tmp_path: Path) -> None:
     asked = [{"WORD": [["a", "bé"], ["", "d"]]}, {"WORD": [["yes", "no"]]}]
     files = shipped(repo, tmp_path / "out", {"words": asked}, "words")

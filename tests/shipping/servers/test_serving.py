@@ -41,6 +41,7 @@ def test_it_serves_and_leaves_nothing(samples: bls.ModelRepository, tmp_path: Pa
         server.start()
 
 
+@pytest.mark.slow
 @linux
 def test_a_server_that_died_reports_its_signal(samples: bls.ModelRepository, tmp_path: Path, private: Path) -> None:
     server = bls.serve(repo=samples, environment=stand_in(tmp_path))
@@ -88,6 +89,7 @@ def test_models_that_the_server_cannot_run_are_refused(
     assert not list(private.glob("bls-serve-*"))
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("end", ["kill -9", "Ctrl-C"])
 def test_it_ends_with_its_process(end: str, tmp_path: Path, private: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,7 @@ def test_a_taken_port_is_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "flag").exists()
 
 
+@pytest.mark.slow
 @linux
 def test_errors_of_a_running_server(tmp_path: Path) -> None:
     with server_of(tmp_path) as server:

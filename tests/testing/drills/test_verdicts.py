@@ -159,6 +159,7 @@ def test_what_makes_no_sense_is_one_line(repo: bls.ModelRepository, given: dict[
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_a_drill_as_a_test(repo: bls.ModelRepository) -> None:
     good = assert_survives("tells", REQUEST, repo=repo, faults=["error", "nan", "stall"])
     assert [case.verdict for case in good.cases] == ["clear", "clear", "waits"]
@@ -171,6 +172,7 @@ def test_a_drill_as_a_test(repo: bls.ModelRepository) -> None:
         assert_survives("tells", REQUEST, repo=repo, refuse=["crush"])
 
 
+@pytest.mark.slow
 def test_what_is_saved_fails_for_what_the_drill_saw(
     repo: bls.ModelRepository, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
