@@ -7,8 +7,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Generator, Iterator
-from types import FrameType
+from collections.abc import Generator
 from typing import Any
 
 import hypothesis
@@ -57,30 +56,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and not cuda_devices():
         pytest.skip("needs a CUDA device")
-
-
-# Modules of pytest and its plugins, by their beginnings; a worker of xdist runs as `__channelexec__`.
-PYTESTS = ("_pytest.", "pluggy.", "xdist.", "execnet.", "__channelexec__", __name__)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _hide_pytest() -> Iterator[None]:
-    """Hide pytest's frames and objects from the search for owners of memory: they lead to every test."""
-    try:
-        from bls_notebook.lifetimes import owners
-    except ImportError:  # the test of removed capabilities
-        yield
-        return
-    variables = owners._variables_of_frames
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owners, "_variables_of_frames", lambda frames: variables(f for f in frames if not is_pytests(f)))
-        nodes = (pytest.Item, pytest.Collector, pytest.Config, pytest.FixtureRequest, pytest.FixtureDef)
-        patch.setattr(owners, "ATOMS", (*owners.ATOMS, *nodes, pytest.PytestPluginManager))
-        yield
-
-
-def is_pytests(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).startswith(PYTESTS)
 
 
 SWITCHES = (

@@ -45,6 +45,8 @@ MOST = 4  # owners of a block
 PARENTS = 6  # referrers of an object that are kept
 ELEMENTS = 1000  # the most elements of an object array that are visited
 _SHORT = 40  # characters of a dict's key in a path
+# Modules whose frames and objects lead to every test, by the beginnings of their names.
+_TEST_RUNNERS = ("_pytest.", "pluggy.", "xdist.", "execnet.", "__channelexec__")
 
 # Objects that hold no tensor, or lead into all of Python.
 ATOMS: tuple[type, ...] = (
@@ -112,6 +114,7 @@ class _Search:
         self._seen: dict[int, Any] = {}
         self._parents: dict[int, list[Any]] = {}
         self._roots: dict[int, list[SearchRoot]] = {}
+        self._closed: dict[type, bool] = {}  # whether objects of a type are not entered
 
     def walk(self, roots: list[SearchRoot]) -> None:
         """Visit every reachable object: first some of each root, then the rest."""
@@ -183,9 +186,20 @@ class _Search:
                 self.memories[block.device.name, block.key] = block
                 return (block,)
         kind = type(value)
-        if str(getattr(kind, "__module__", "")).startswith("bls_notebook.") and kind not in owner_kinds:
-            return ()  # an object of this package that contains no tensors
-        return [child for child in gc.get_referents(value) if not issubclass(type(child), ATOMS)]
+        if kind not in self._closed:
+            self._closed[kind] = _is_closed(kind)
+        return (
+            []
+            if self._closed[kind]
+            else [child for child in gc.get_referents(value) if not issubclass(type(child), ATOMS)]
+        )
+
+
+def _is_closed(kind: type) -> bool:
+    """Whether objects of a type contain no tensors, as most of this package, or lead to every test."""
+    first, *_ = modules = [str(vars(base).get("__module__", "")) for base in kind.__mro__]
+    ours = first.startswith("bls_notebook.") and kind not in owner_kinds
+    return ours or any(name.startswith(_TEST_RUNNERS) for name in modules)
 
 
 def _of_array(array: np.ndarray[Any, Any]) -> Iterator[Any]:
@@ -313,11 +327,14 @@ def _variables_of_frames(frames: Iterable[types.FrameType]) -> Iterator[SearchRo
     """Yield the variables of functions; module and class bodies are skipped, as other roots lead to their namespaces.
 
     The search keeps no variable alive and changes none. Before Python 3.13 a frame keeps the dict that
-    `f_locals` returns, so it is emptied immediately unless other code refers to it; a frame in a debugger is skipped.
+    `f_locals` returns, so it is emptied immediately unless other code refers to it; a frame in a debugger, which
+    writes that dict back, is skipped. Coverage only counts lines.
     """
     for frame in frames:
-        if frame.f_code.co_flags & CO_OPTIMIZED and frame.f_trace is None:
-            ours = str(frame.f_globals.get("__name__", "")).startswith("bls_notebook.")
+        module = str(frame.f_globals.get("__name__", ""))
+        debugged = frame.f_trace is not None and type(frame.f_trace).__module__ != "coverage"
+        if frame.f_code.co_flags & CO_OPTIMIZED and not debugged and not module.startswith(_TEST_RUNNERS):
+            ours = module.startswith("bls_notebook.")
             for name, value in _variables(frame):
                 if not issubclass(type(value), (*ATOMS, types.FunctionType)):
                     yield SearchRoot("frame", "" if ours else f"{name} in {frame.f_code.co_name}()", value)
