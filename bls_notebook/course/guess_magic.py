@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from typing import Any
 
 from IPython.display import display
@@ -43,12 +44,13 @@ class Shown(Record):
 class Guess(Record):
     """A guess: one of `choices`, or any text if there are none. `made` is the guess, empty before it.
 
-    `outcome` is the output of the cell.
+    `outcome` is the output of the cell, `right` the right choice or, if unknown, empty.
     """
 
     choices: tuple[str, ...] = ()
     made: str = ""
     outcome: tuple[Shown, ...] = ()
+    right: str = ""
 
 
 def shown(printed: str, outputs: Iterable[Mapping[str, Any]]) -> tuple[Shown, ...]:
@@ -94,11 +96,19 @@ def guess_display(guess: Guess, *, width: int = 100, widget: Any = None) -> Disp
 
 
 def _question(guess: Guess) -> Piece:
-    if guess.made:
-        return Piece(f"Your guess: {guess.made}", join("Your guess: ", tag("b", guess.made), by=""))
-    choices = join(*(tag("span", choice, cls="guess-choice") for choice in guess.choices), by=" · ")
-    line = f"Your guess? {' · '.join(guess.choices)}".rstrip()
-    return Piece(line, tag("span", tag("b", "Your guess?"), " ", choices))
+    asked = "Your guess:" if guess.made else "Your guess?"
+    texts, pieces = [], []
+    for choice in dict.fromkeys([*guess.choices, *([guess.made] * bool(guess.made))]):
+        is_made, mark = guess.made == choice, "✓ " * bool(guess.made and choice == guess.right)
+        texts.append(f"{mark}[{choice}]" if is_made else f"{mark}{choice}")
+        pieces.append(tag("span", mark, tag("b", choice) if is_made else choice, cls="guess-choice"))
+    line = f"{asked} {' · '.join(texts)}".rstrip()
+    return Piece(line, tag("span", tag("b", asked), " ", join(*pieces, by=" · ")))
+
+
+def code_of(choice: str) -> str:
+    """Return the code of a choice for ``--right``, which does not give the answer away."""
+    return sha256(choice.encode()).hexdigest()[:6]
 
 
 def _outcome(output: Shown) -> Both:
@@ -107,7 +117,8 @@ def _outcome(output: Shown) -> Both:
 
 def guess_widget(guess: Guess) -> Any:
     """Create the widget that takes a guess; its trait ``guess`` is empty until then. Needs anywidget."""
-    return _widget_class()(choices=list(guess.choices), guess=guess.made, place=new_place())
+    right = guess.right if guess.made else ""
+    return _widget_class()(choices=list(guess.choices), guess=guess.made, right=right, place=new_place())
 
 
 @cache
@@ -123,6 +134,7 @@ def _widget_class() -> Any:
 
         choices: Any = traitlets.List(traitlets.Unicode()).tag(sync=True)
         guess = traitlets.Unicode().tag(sync=True)
+        right = traitlets.Unicode().tag(sync=True)  # empty before the guess
         place = traitlets.Unicode().tag(sync=True)
 
         @traitlets.validate("guess")
@@ -135,6 +147,12 @@ def _widget_class() -> Any:
 PARSER = Parser("%%blsguess", *help_text(__file__, "%%blsguess"))
 _add = PARSER.add_argument
 _add("choices", metavar="CHOICE", nargs="*", help="a possible guess; quote several words")
+_add(
+    "--right",
+    metavar="CODE",
+    default="",
+    help="code of the right choice, to be marked after a guess; ? shows the codes",
+)
 _add("--into", type=identifier, metavar="NAME", help='assign the guess to this variable ("" before the guess)')
 
 
@@ -142,6 +160,10 @@ def bls_guess(notebook: Notebook, line: str, cell: str, variables: Variables) ->
     """Run a cell and fold its output until it was guessed."""
     __tracebackhide__ = True
     arguments = PARSER.parse_line(line, variables)
+    codes = {code_of(choice): choice for choice in arguments.choices}
+    if arguments.right and arguments.right not in codes:
+        known = ", ".join(f"{code} for {choice!r}" for code, choice in codes.items())
+        PARSER.error(f"--right: got {arguments.right!r}, expected the code of a choice: {known or 'there are none'}")
     body = cell_body(notebook, "%%blsguess", cell)
     with capture_output() as captured:
         try:
@@ -157,7 +179,12 @@ def bls_guess(notebook: Notebook, line: str, cell: str, variables: Variables) ->
     outputs = _latest(captured.outputs)
     key = (*arguments.choices, cell.strip())
     made = _guesses(notebook).get(key, "")
-    guess = Guess(tuple(arguments.choices), made, shown(captured.stdout + captured.stderr, outputs))
+    guess = Guess(
+        tuple(arguments.choices),
+        made,
+        shown(captured.stdout + captured.stderr, outputs),
+        codes.get(arguments.right, ""),
+    )
     notebook.assign(arguments.into, made)
     _Card(notebook, guess, key, arguments.into).show()
 
@@ -200,6 +227,8 @@ class _Card:
         self._guess = replace(self._guess, made=made)
         _guesses(self._notebook)[self._key] = made
         self._notebook.assign(self._name, made)
+        if self._widget is not None:
+            self._widget.right = self._guess.right
         self.show(again=True)
 
 

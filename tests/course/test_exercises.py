@@ -282,6 +282,18 @@ def changed(text: str, changes: Changes, in_check: bool) -> str:
     return text
 
 
+def test_the_first_line_of_a_folded_solution_shows_nothing() -> None:
+    """JupyterLab shows the first line of a folded cell."""
+    for file in sorted(NOTEBOOKS.glob("*.ipynb")):
+        shown = {"# A solution"}
+        for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]:
+            first = "".join(cell["source"]).partition("\n")[0]
+            if "solution" in cell["metadata"].get("tags", ()):
+                assert first in shown, (file.name, cell["id"])
+                assert cell["metadata"]["jupyter"]["source_hidden"]
+            shown.add(first)
+
+
 @pytest.fixture
 def notebook(cells: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     pytest.importorskip("sklearn")

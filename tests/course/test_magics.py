@@ -122,6 +122,10 @@ def test_a_guess_is_taken_kept_and_shown(sender: Any, monkeypatch: pytest.Monkey
     assert "two of &lt;them&gt;" in update["data"]["text/html"]
     assert "<details open>" in update["data"]["text/html"]
     assert len(sender("guess").value) == 200
+    assert "expected the code of a choice: 7692c3 for 'one'" in sender("%%blsguess one two --right x\n1").stderr
+    sender("%%blsguess one two --right 7692c3\n2")
+    made.pop().guess = "two"
+    assert sender.shell.display_pub.outputs[-1]["data"]["text/plain"].startswith("Your guess: ✓ one · [two]")
     again = sender(cell)
     assert "<details open>" in again.html
     assert made[1].guess == made[0].guess
