@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from importlib.resources import files
 
 from bls_notebook.records.base import Record
 from bls_notebook.records.repository import TensorRecord, TensorsCompared
@@ -82,37 +84,22 @@ class Exported(Record):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about what the export lacks or a server must do differently."""
+        """Sentences about what the export lacks or a server must do differently, from exports/warnings.json."""
+        texts = json.loads(files(__package__).joinpath("exports/warnings.json").read_text("utf-8"))
         remote = dict(self.elsewhere)
-        lines = [f"{name} was left out: {reason}" for name, reason in self.failed]
+        said = [("failed", {"name": name, "reason": reason}) for name, reason in self.failed]
         for model in self.models:
             for name in model.absent:
                 verb = "loads" if name in model.loads and name not in model.calls else "calls"
-                if name in remote:
-                    why = f"a remote model at {remote[name]}, which was left out: one server must have both"
-                else:
-                    why = "which is not loaded here and was left out: load it and export again, or make sure that the "
-                    why += "server has it"
-                lines.append(f"{model.name} {verb} {name}, {why}")
-            if model.late:
-                lines.append(
-                    f"{model.name} loads or unloads models when it is loaded, which fails while a server starts: load "
-                    f"it afterwards, with POST /v2/repository/models/{model.name}/load"
-                )
+                facts = {"model": model.name, "verb": verb, "name": name, "address": remote.get(name, "")}
+                said.append(("remote" if name in remote else "absent", facts))
+            said += [("late", {"name": model.name})] * model.late
         if self.server_options:
-            names = ", ".join(model.name for model in self.models if model.controls)
-            lines.append(
-                f"{names} uses pb_utils.load_model or unload_model, so the server must run with "
-                "--model-control-mode=explicit; then clients may load and unload models, too, unless "
-                "--http-restricted-api and --grpc-restricted-protocol forbid it"
-            )
-        lines += (*self.needs, *self.unknown)
-        lines += (f"module {name} was copied from {place} into the folder of {m}" for m, name, place in self.copied)
-        if self.secrets:
-            lines.append(
-                f"left out as secret or of version control: {', '.join(self.secrets)}; the option secrets includes them"
-            )
-        return tuple(lines)
+            said.append(("explicit", {"names": ", ".join(model.name for model in self.models if model.controls)}))
+        said += (("need", {"text": text}) for text in (*self.needs, *self.unknown))
+        said += (("copied", {"model": m, "name": name, "place": place}) for m, name, place in self.copied)
+        said += [("secrets", {"files": ", ".join(self.secrets)})] * bool(self.secrets)
+        return tuple(texts[kind].format(**facts) for kind, facts in said)
 
     @property
     def entries(self) -> tuple[str, ...]:

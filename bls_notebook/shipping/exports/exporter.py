@@ -54,16 +54,9 @@ class Model:
 
 
 def export(
-    place: str | Path,
-    *names: str,
-    target: str = "",
-    replicas: int = 1,
-    completed: bool = False,
-    requests: Any = None,
-    secrets: bool = False,
-    keep_going: bool = False,
-    repo: ModelRepository | None = None,
-) -> Exported:
+    place: str | Path, *names: str, target: str = "", replicas: int = 1, completed: bool = False,
+    requests: Any = None, secrets: bool = False, keep_going: bool = False, repo: ModelRepository | None = None,
+) -> Exported:  # fmt: skip
     """Write models and their loaded callees as a model repository for a server.
 
     The record and the README name what the models need and the export lacks: files elsewhere, environment variables,

@@ -44,19 +44,10 @@ _BATCHES = 16  # batches whose rows are sent again one by one
 
 
 def prove(
-    model: str,
-    *requests: Any,
-    generate: int = 0,
-    seed: int = 0,
-    tolerance: float = 0.0,
-    ulps: int = 0,
-    instances: Sequence[int] = (),
-    parameters: Mapping[str, Any] | None = None,
-    repo: ModelRepository | None = None,
-    environment: ServerEnvironment | None = None,
-    server: str = "",
-    timeout: float = 30.0,
-) -> Certificate:
+    model: str, *requests: Any, generate: int = 0, seed: int = 0, tolerance: float = 0.0, ulps: int = 0,
+    instances: Sequence[int] = (), parameters: Mapping[str, Any] | None = None, repo: ModelRepository | None = None,
+    environment: ServerEnvironment | None = None, server: str = "", timeout: float = 30.0,
+) -> Certificate:  # fmt: skip
     """Send the same requests to a model in this process and on a real tritonserver, and compare the answers.
 
     The server runs an exported copy of the model and its callees. Both sides answer the same requests in the same

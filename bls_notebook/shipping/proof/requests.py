@@ -126,13 +126,9 @@ def generator() -> Any:
 
 
 def generate(
-    spec: ModelSpec,
-    number: int,
-    seed: int,
-    check: Callable[[Case], None],
-    examples: Sequence[ProofRequest] = (),
+    spec: ModelSpec, number: int, seed: int, check: Callable[[Case], None], examples: Sequence[ProofRequest] = (),
     words: Sequence[str] = (),
-) -> bool:
+) -> bool:  # fmt: skip
     """Call `check` with `number` generated cases, and shrink the first that raises `DifferentError`.
 
     Some inputs and parameters come from the ``examples``; some BYTES inputs consist of ``words``. Return True if no

@@ -130,18 +130,12 @@ class LocalServer(TritonServer, Printable):
             self._last = self._models()
         environment = self.environment
         return ServerRecord(
-            state=state,
-            program=environment.description if environment is not None else "",
-            version=self._version,
-            http=self.url,
-            grpc=self.grpc_url,
-            metrics=f"http://{HOST}:{self.metrics_port}/metrics",
-            models=self._last,
-            log_file=str(self._run.folder / "log") if self._run is not None else "",
-            log=tuple(filter(_MESSAGE.match, self.log().splitlines()))[-_LOG_LINES:],
-            seconds=self._seconds,
+            state=state, program=environment.description if environment is not None else "", version=self._version,
+            http=self.url, grpc=self.grpc_url, metrics=f"http://{HOST}:{self.metrics_port}/metrics",
+            models=self._last, log_file=str(self._run.folder / "log") if self._run is not None else "",
+            log=tuple(filter(_MESSAGE.match, self.log().splitlines()))[-_LOG_LINES:], seconds=self._seconds,
             notes=(*self._notes, *self._ended()),
-        )
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<LocalServer {self._state()} {self.url} {', '.join(self.exported.names)}>"
@@ -184,14 +178,10 @@ class LocalServer(TritonServer, Printable):
 
 
 def serve(
-    *models: str,
-    repo: ModelRepository | None = None,
-    environment: Program | None = None,
-    container: bool | str = False,
-    requirements: Sequence[str] | None = None,
-    options: Sequence[str] = (),
+    *models: str, repo: ModelRepository | None = None, environment: Program | None = None,
+    container: bool | str = False, requirements: Sequence[str] | None = None, options: Sequence[str] = (),
     start_timeout: float = 120.0,
-) -> LocalServer:
+) -> LocalServer:  # fmt: skip
     """Serve a copy of loaded models and their callees with the real tritonserver.
 
     The server is the ``tritonserver`` on PATH. Without one, it is the server in the wheel ``nvidia-pytriton``,

@@ -235,13 +235,9 @@ class TritonServer(Listening):
     """
 
     def __init__(
-        self,
-        *repositories: str | os.PathLike[str],
-        environment: Program | None = None,
-        load: Sequence[str] = (),
-        options: Sequence[str] = (),
-        start_timeout: float = 120.0,
-    ) -> None:
+        self, *repositories: str | os.PathLike[str], environment: Program | None = None, load: Sequence[str] = (),
+        options: Sequence[str] = (), start_timeout: float = 120.0,
+    ) -> None:  # fmt: skip
         if not repositories:
             raise TritonServerError("no model repository; tritonserver needs at least one")
         self.repositories = tuple(Path(item).absolute() for item in repositories)
@@ -355,12 +351,9 @@ class TritonServer(Listening):
             raise TritonServerError(message) from None
 
     def load(
-        self,
-        name: str,
-        config: str | Mapping[str, Any] | None = None,
-        files: Mapping[str, bytes] | None = None,
+        self, name: str, config: str | Mapping[str, Any] | None = None, files: Mapping[str, bytes] | None = None,
         wait: float = 120.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Load or reload a model.
 
         `config` replaces config.pbtxt: JSON text, or a mapping. `files` are the model's files by path
@@ -401,19 +394,11 @@ class TritonServer(Listening):
         return dict(self._json("GET", "/v2"))
 
     def infer(
-        self,
-        name: str,
-        inputs: Mapping[str, npt.ArrayLike | Tensor],
-        outputs: Sequence[str] | None = None,
-        version: int = -1,
-        timeout: int = 0,
-        request_id: str = "",
-        correlation_id: int | str = 0,
-        flags: int = 0,
-        parameters: Mapping[str, str | int | bool] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, name: str, inputs: Mapping[str, npt.ArrayLike | Tensor], outputs: Sequence[str] | None = None,
+        version: int = -1, timeout: int = 0, request_id: str = "", correlation_id: int | str = 0, flags: int = 0,
+        parameters: Mapping[str, str | int | bool] | None = None, headers: Mapping[str, str] | None = None,
         wait: float = 60.0,
-    ) -> InferResult:
+    ) -> InferResult:  # fmt: skip
         """Send one request and return the response. Decoupled models need gRPC.
 
         The parameters are the same as in `ModelRepository.infer`; `headers` are HTTP headers. TypeError: an
