@@ -91,7 +91,8 @@ def _verdict(record: Certificate) -> doc.Piece:
 def _marked(sign: str, text: str, record: Certificate) -> doc.Piece:
     text += f": {count(record.requests, 'request')}"
     if record.equal:
-        text += f", {parts.equal_how(record.tolerance, record.ulps)}"
+        codes = " without the codes of errors" * (record.decoupled and record.failed > 0)
+        text += f", {parts.equal_how(record.tolerance, record.ulps)}{codes}"
     text += f", against {record.server.partition(', ')[0]}"
     if record.seconds:
         text += f", in {ns(int(record.seconds * 1e9))}"
