@@ -15,7 +15,7 @@ class ExportedModel(Record):
     """One model of an export.
 
     ``calls`` are its callees and ensemble steps, ``loads`` the models that it loads with `pb_utils.load_model`;
-    ``absent`` are those of them that the export lacks. ``controls``: it loads or unloads models; ``late``: already
+    the export lacks the models in ``absent``. ``controls``: it loads or unloads models; ``late``: already
     when it is loaded, which fails while a server starts. ``at_start``: the server loads it when it starts.
     ``asked``: the user named it; otherwise another model calls it. ``sequences``: it batches sequences, so the
     requests of a sequence must reach the same server. ``decoupled``: it answers with streams. ``shapes`` are example
@@ -42,7 +42,7 @@ class ExportedModel(Record):
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """The models that it calls, and those that it only loads, as text."""
+        """The names of its callees, and of the models that it only loads."""
         return (*self.calls, *(f"loads {name}" for name in self.loads if name not in self.calls))
 
 
@@ -51,7 +51,7 @@ class Exported(Record):
     """An export: the folder or archive, its models, and their requirements on a server.
 
     ``requirements`` are pip requirements, ``remarks`` say how they differ from the versions installed here. ``needs``
-    are sentences about what the models need and the export lacks, ``unknown`` about imported modules that are not
+    are sentences about needs of the models that the export lacks, ``unknown`` about imported modules that are not
     installed here. ``secrets`` are files that were left out; ``copied`` are modules of the user that were found
     elsewhere: model, module, place. ``failed`` pairs each model that was left out with the reason. ``shm_bytes`` is
     the least ``/dev/shm`` that the models' processes need. ``python`` is the Python version of this process.
@@ -84,7 +84,7 @@ class Exported(Record):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about what the export lacks or a server must do differently, from exports/warnings.json."""
+        """Sentences about missing parts of the export and duties of a server, from exports/warnings.json."""
         texts = json.loads(files(__package__).joinpath("exports/warnings.json").read_text("utf-8"))
         remote = dict(self.elsewhere)
         said = [("failed", {"name": name, "reason": reason}) for name, reason in self.failed]

@@ -71,7 +71,7 @@ def guide(record: Exported) -> str:
 
 
 def _needs_image(record: Exported) -> bool:
-    """Whether the models need packages that the server's image lacks."""
+    """Return True if the models need packages that the server's image lacks."""
     return any(not name.startswith("numpy<") for name in record.requirements)
 
 

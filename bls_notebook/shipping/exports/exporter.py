@@ -59,7 +59,7 @@ def export(
 ) -> Exported:  # fmt: skip
     """Write models and their loaded callees as a model repository for a server.
 
-    The record and the README name what the models need and the export lacks: files elsewhere, environment variables,
+    The record and the README name needs of the models that the export lacks: files elsewhere, environment variables,
     callees with computed names, state of this process.
 
     Parameters
@@ -148,7 +148,7 @@ def _not_loaded(host: Host, names: Sequence[str]) -> dict[str, str]:
 
 
 def _collect(host: Host, names: Iterable[str], completed: bool, secrets: bool) -> dict[str, Model]:
-    """Return these models and those that they call or load, directly or not, if they exist here."""
+    """Return these models and the models that they call or load, directly or not, if they exist here."""
     known = frozenset(host.names())
     exists = frozenset(record.name for record in host.repository.index())
     models: dict[str, Model] = {}

@@ -40,7 +40,7 @@ _MOST_FILES, _MOST_BYTES = 1000, 1 << 26  # of a module that is copied
 
 @dataclass
 class ModelFiles:
-    """The files of a model by path in its folder, and what it needs besides."""
+    """The files of a model by path in its folder, and its other needs."""
 
     files: dict[str, Content] = field(default_factory=dict)
     secrets: list[str] = field(default_factory=list)  # files that were left out
@@ -51,7 +51,7 @@ class ModelFiles:
 
 
 def is_secret(path: PurePosixPath, file: Path) -> bool:
-    """Whether a file is a file of version control, of environment variables, or a private key."""
+    """Return True for a file of version control, of environment variables, or a private key."""
     if _SECRET_FOLDERS.intersection(path.parts) or _SECRET_FILES.fullmatch(path.name):
         return True
     try:
@@ -85,7 +85,7 @@ def python_files(files: Mapping[str, Content]) -> Iterator[tuple[str, str]]:
 
 
 def read_code(found: ModelFiles, folder: Path, secrets: bool) -> None:
-    """Read the Python files of a model; add the modules that it imports from elsewhere, and what it needs."""
+    """Read the Python files of a model; add its needs, and the modules that it imports from elsewhere."""
     pending = [(path, text, folder / path, False) for path, text in python_files(found.files)]
     search: list[str] = []
     seen: set[str] = set()

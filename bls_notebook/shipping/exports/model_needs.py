@@ -1,4 +1,4 @@
-"""Find what a model's code needs besides the model's own files, by reading its sources.
+"""Find the needs of a model's code besides the model's own files, by reading its sources.
 
 The constant parts of paths and names are evaluated; an unknown part is ``*``. A statement about a path is certain for
 the part before the first ``*``.
@@ -40,7 +40,7 @@ Node = tuple[ast.AST, Scope]
 
 @dataclass
 class CodeNeeds:
-    """What the sources of a model need. Each text of ``lines`` begins with a file and line of the model."""
+    """Needs of a model's sources. Each text of ``lines`` begins with a file and line of the model."""
 
     lines: list[str] = field(default_factory=list)
     requested: set[str] = field(default_factory=set)  # models that its requests name
@@ -175,7 +175,7 @@ class _Reader:
         return set().union(*parts) if all(parts) else set()
 
     def read(self) -> CodeNeeds:
-        """Return what the source needs."""
+        """Return the needs of the source."""
         for node, scope in self.nodes:
             line = getattr(node, "lineno", 0)
             match node:
@@ -296,7 +296,7 @@ class _Reader:
 
     @cached_property
     def _changes_directory(self) -> bool:
-        """Whether the code makes a folder of the model the working directory."""
+        """True if the code makes a folder of the model the working directory."""
         calls = ((n, scope) for n, scope in self.nodes if isinstance(n, ast.Call) and last_name(n.func) == "chdir")
         return any(_within(self._known(argument(n, "path", 0), scope) or "", self._own[0]) for n, scope in calls)
 
@@ -335,7 +335,7 @@ def _within(path: str, folder: str) -> bool:
 
 
 def _writes(call: ast.Call, position: int) -> bool:
-    """Whether a call opens a file for writing only."""
+    """Return True if a call opens a file for writing only."""
     mode = argument(call, "mode", position)
     text = mode.value if isinstance(mode, ast.Constant) and isinstance(mode.value, str) else ""
     return last_name(call.func) == "open" and any(letter in text for letter in "wax") and "+" not in text
