@@ -11,8 +11,8 @@ from bls_notebook.records.advice import nearest
 from bls_notebook.records.statistics import StatisticsRecord, why_not_batched
 from bls_notebook.records.units import count, duration, listed
 from bls_notebook.repository.config import pick_versions
-from bls_notebook.repository.config.completion import KNOWN_BACKENDS
 from bls_notebook.repository.config.field_decisions import decisions, idle_fields
+from bls_notebook.repository.config.validation import KNOWN_BACKENDS
 from bls_notebook.repository.source.layout import pointers_in, shown_path, version_folders
 
 from .checked_model import CONFIG, CheckedModel, data_type

@@ -22,17 +22,11 @@ class Ink:
     hatch: str = ""
 
 
-_BLUE = ("#0072b2", "#3f9ee0")
-_ORANGE = ("#e69f00", "#f2b134")
-_GREEN = ("#009e73", "#22bf92")
-_PURPLE = ("#b9598f", "#de93bd")
-_SKY = ("#56b4e9", "#86ccf5")
-_YELLOW = ("#b8a200", "#f0e442")
-_TEAL = ("#0f6f6f", "#4fb3b3")
-_BROWN = ("#8a5a2b", "#c79a68")
-_PLUM = ("#5b3a8c", "#a58ad6")
-_OLIVE = ("#5f7d1f", "#a3c35a")
-_COLOURS = (_BLUE, _ORANGE, _GREEN, _PURPLE, _SKY, _YELLOW, _TEAL, _BROWN, _PLUM, _OLIVE)
+_COLOURS = (
+    ("#0072b2", "#3f9ee0"), ("#e69f00", "#f2b134"), ("#009e73", "#22bf92"), ("#b9598f", "#de93bd"),
+    ("#56b4e9", "#86ccf5"), ("#b8a200", "#f0e442"), ("#0f6f6f", "#4fb3b3"), ("#8a5a2b", "#c79a68"),
+    ("#5b3a8c", "#a58ad6"), ("#5f7d1f", "#a3c35a"),
+)  # fmt: skip
 _FIRST = 6  # colors to use first: the most distinct ones
 _HATCHES = ("", "///", "---", "xxx", "\\\\\\")
 
@@ -42,7 +36,7 @@ ALARM = Ink("#d55e00", "#ff8142")
 NOTEBOOK = Ink("#7a7a7a", "#9a9a9a")
 """The notebook, in pictures of models."""
 
-LINE = Ink(*_BLUE)
+LINE = Ink(*_COLOURS[0])
 """Charts of numbers without models."""
 
 

@@ -52,20 +52,11 @@ class DataType(enum.IntEnum):
 
 
 _NUMPY: dict[DataType, type] = {
-    DataType.BOOL: np.bool_,
-    DataType.UINT8: np.uint8,
-    DataType.UINT16: np.uint16,
-    DataType.UINT32: np.uint32,
-    DataType.UINT64: np.uint64,
-    DataType.INT8: np.int8,
-    DataType.INT16: np.int16,
-    DataType.INT32: np.int32,
-    DataType.INT64: np.int64,
-    DataType.FP16: np.float16,
-    DataType.FP32: np.float32,
-    DataType.FP64: np.float64,
-    DataType.BYTES: np.object_,
-}
+    DataType.BOOL: np.bool_, DataType.BYTES: np.object_,
+    DataType.UINT8: np.uint8, DataType.UINT16: np.uint16, DataType.UINT32: np.uint32, DataType.UINT64: np.uint64,
+    DataType.INT8: np.int8, DataType.INT16: np.int16, DataType.INT32: np.int32, DataType.INT64: np.int64,
+    DataType.FP16: np.float16, DataType.FP32: np.float32, DataType.FP64: np.float64,
+}  # fmt: skip
 
 # BF16 has no NumPy dtype: its bits are passed as uint16, and the tensor's data type distinguishes them from UINT16.
 DTYPE_OF_DATATYPE: dict[str, np.dtype[Any]] = {d.name: np.dtype(n) for d, n in _NUMPY.items()}

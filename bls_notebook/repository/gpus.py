@@ -20,10 +20,9 @@ def list_devices() -> DeviceTable:
     DeviceTable
         A record of each device, the CPU first; a notebook shows it as a table.
     """
-    from bls_notebook.devices.registry import device_records  # first needed here
-    from bls_notebook.records.devices import DeviceTable
+    from bls_notebook.records.devices import DeviceTable  # first needed here
 
-    return DeviceTable(tuple(device_records()))
+    return DeviceTable(tuple(registry.device_records()))
 
 
 def simulate_gpus(count: int, memory: int | str | None = None, *, even_with_cuda: bool = False) -> int:
@@ -60,13 +59,6 @@ def simulate_gpus(count: int, memory: int | str | None = None, *, even_with_cuda
         return registry.simulate_gpus(count, memory, even_with_cuda=even_with_cuda)
     except ValueError as error:
         raise BLSError(str(error)) from None
-
-
-def simulated_for(who: str, count: int = 1) -> str:
-    """Simulate GPUs for models on a machine without any; return a sentence that says so."""
-    simulate_gpus(count)
-    many = "a GPU is simulated" if count == 1 else f"{count} GPUs are simulated"
-    return f"{many} in host memory for {who}: there is none here (`bls.simulate_gpus(0)` ends it)"
 
 
 def cupy() -> Any:

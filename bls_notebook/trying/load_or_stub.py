@@ -22,7 +22,7 @@ from bls_notebook.records.units import listed
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.call_order import calls_of, in_order, runs_python, sources_in
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2
-from bls_notebook.repository.gpus import simulate_gpus, simulated_for
+from bls_notebook.repository.gpus import simulate_gpus
 from bls_notebook.repository.loading.ensembles import members_of
 from bls_notebook.repository.loading.instances import python_backend
 from bls_notebook.repository.source.layout import backend_folders, find_model, is_pointer, pointers_in, version_folders
@@ -346,3 +346,10 @@ def _gpus_in(config: ModelConfigMessage) -> int:
     gpu = model_config_pb2().ModelInstanceGroup.KIND_GPU
     groups = [group for group in config.instance_group if group.kind == gpu]
     return max((max(group.gpus, default=0) + 1 for group in groups), default=0)
+
+
+def simulated_for(who: str, count: int = 1) -> str:
+    """Simulate GPUs for models on a machine without any; return a sentence that says so."""
+    simulate_gpus(count)
+    many = "a GPU is simulated" if count == 1 else f"{count} GPUs are simulated"
+    return f"{many} in host memory for {who}: there is none here (`bls.simulate_gpus(0)` ends it)"

@@ -36,8 +36,8 @@ def test_html() -> None:
 def test_without_a_gpu_it_names_the_switch() -> None:
     shown = render(DeviceTable((CPU,)))
     for form in (shown.text, Page(shown.html).text):
-        assert "%config BLSNotebook.simulated_gpus = 1" in form
-    assert "simulated_gpus" not in render(DeviceTable((CPU, REAL))).text
+        assert "bls.simulate_gpus(1)" in form or "%config BLSNotebook.simulated_gpus = 1" in form
+    assert "simulate" not in render(DeviceTable((CPU, REAL))).text
 
 
 def test_what_is_not_known() -> None:

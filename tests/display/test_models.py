@@ -111,5 +111,6 @@ def test_a_signature_is_cut_and_stays_beside_a_reason() -> None:
 
 
 def test_an_empty_list_says_what_to_do() -> None:
-    for shown in (as_text([]), Page(as_html([])).text):
-        assert shown == "no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME"
+    notebook = "no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME"
+    assert Page(as_html([])).text == notebook
+    assert as_text([]) == "no models: define one with repo.define(NAME, source), or load one with repo.load('NAME')"

@@ -348,8 +348,7 @@ def describe_wait(ticket: Ticket) -> str:
         since = f" for {(now - started) / 1e9:.1f} s" if started else ""
         parent = getattr(getattr(holder, "parent", None), "model", None)
         caller = f" called by '{parent.name}'" if parent is not None else ""
-        a_request = "a cancelled request" if cancelled else "a request"
-        holders.append(f"{instance.name} is held by {a_request} to '{name}'{caller}{since}")
+        holders.append(f"{instance.name} is held by a {'cancelled ' * cancelled}request to '{name}'{caller}{since}")
     sender = None if ticket.parent is None else ticket.parent.model_name
     verdict = (
         "If one of these waits for this request, and without a time limit, neither will ever end; interrupt (Ctrl-C) "

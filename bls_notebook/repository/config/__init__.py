@@ -12,19 +12,7 @@ from .spec import model_spec, pick_versions
 from .validation import validate
 
 __all__ = [
-    "ModelConfigMessage",
-    "auto_complete",
-    "complete",
-    "model_config_class",
-    "model_config_pb2",
-    "model_spec",
-    "new_config",
-    "parse_config",
-    "parse_json",
-    "parse_pbtxt",
-    "pick_versions",
-    "to_dict",
-    "to_json",
-    "to_pbtxt",
+    "ModelConfigMessage", "auto_complete", "complete", "model_config_class", "model_config_pb2", "model_spec",
+    "new_config", "parse_config", "parse_json", "parse_pbtxt", "pick_versions", "to_dict", "to_json", "to_pbtxt",
     "validate",
-]
+]  # fmt: skip

@@ -17,7 +17,7 @@ from bls_notebook.pb_utils.model_config import ModelConfig
 
 from .message import ModelConfigMessage, model_config_pb2, to_json
 from .parsing import parse_json
-from .validation import refuse, validate_model
+from .validation import KNOWN_BACKENDS, refuse, validate_model
 
 MOST_INSTANCES = 1024
 # Backends with two instances per group on the CPU unless the group has a count.
@@ -79,17 +79,6 @@ def _problems(config: ModelConfigMessage, group: Any, gpus: int) -> Iterator[str
 
 
 _SEQUENCE_IDLE_MICROSECONDS = 1_000_000
-
-
-# Backends that Triton recognizes by the platform, the file name or a file in the version's folder, with the default
-# file name of each platform; the platform "" means none.
-KNOWN_BACKENDS: dict[str, dict[str, str]] = {
-    "tensorrt": {"tensorrt_plan": "model.plan"},
-    "onnxruntime": {"onnxruntime_onnx": "model.onnx"},
-    "openvino": {"": "model.xml"},
-    "pytorch": {"pytorch_libtorch": "model.pt", "torch_aoti": "model.pt2"},
-    "python": {"": "model.py"},
-}
 
 
 def complete(

@@ -14,11 +14,8 @@ from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from .message import ModelConfigMessage, model_config_pb2, to_json
 
 _SCHEDULERS: dict[str | None, Scheduler] = {
-    None: "default",
-    "dynamic_batching": "dynamic",
-    "sequence_batching": "sequence",
-    "ensemble_scheduling": "ensemble",
-}
+    None: "default", "dynamic_batching": "dynamic", "sequence_batching": "sequence", "ensemble_scheduling": "ensemble",
+}  # fmt: skip
 
 
 def model_spec(config: ModelConfigMessage) -> ModelSpec:

@@ -38,20 +38,14 @@ _PARAMETER = ["parameters", "value", "string_value"]
 
 # Harmless values of fields, for any key. Other fields get the value of an unset field.
 _BY_FIELD = {
-    "max_batch_size": "8",
-    "preferred_batch_size": "8",
-    "count": "1",
-    "dims": "-1",
-    "model_version": "-1",
+    "max_batch_size": "8", "preferred_batch_size": "8", "count": "1", "dims": "-1", "model_version": "-1",
     "data_type": "TYPE_FP32",
-}
+}  # fmt: skip
 # Harmless values of keys that tensorrtllm_backend documents, where the field does not determine one.
 _BY_KEY = {
-    "batching_strategy": "inflight_fused_batching",
-    "encoder_input_features_data_type": "TYPE_FP16",
-    "tensorrt_llm_model_name": "tensorrt_llm",
-    "triton_backend": "tensorrtllm",
-}
+    "batching_strategy": "inflight_fused_batching", "encoder_input_features_data_type": "TYPE_FP16",
+    "tensorrt_llm_model_name": "tensorrt_llm", "triton_backend": "tensorrtllm",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

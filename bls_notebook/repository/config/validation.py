@@ -376,10 +376,14 @@ def _lacking(config: ModelConfigMessage, name: str, writers: dict[str, int], rea
     return name
 
 
-_PLATFORMS = {
-    "onnxruntime": {"onnxruntime_onnx"},
-    "tensorrt": {"tensorrt_plan"},
-    "pytorch": {"pytorch_libtorch", "torch_aoti"},
+# Backends that Triton recognizes by the platform, the file name or a file in the version's folder, with the default
+# file name of each platform; the platform "" means none.
+KNOWN_BACKENDS: dict[str, dict[str, str]] = {
+    "tensorrt": {"tensorrt_plan": "model.plan"},
+    "onnxruntime": {"onnxruntime_onnx": "model.onnx"},
+    "openvino": {"": "model.xml"},
+    "pytorch": {"pytorch_libtorch": "model.pt", "torch_aoti": "model.pt2"},
+    "python": {"": "model.py"},
 }
 _PYTHON_RUNTIMES = frozenset({"", "libtriton_python.so", "triton_python.dll", "model.py"})
 _NO_CACHE = "; leave response_cache out"
@@ -425,8 +429,8 @@ def _of_backend(config: ModelConfigMessage) -> Iterator[str]:
     if not config.backend:
         problem = f"unknown platform '{config.platform}'" if config.platform else "no backend is given"
         yield f'{problem}; name the backend, for instance backend: "python"'
-    allowed = _PLATFORMS.get(config.backend)
-    if allowed is not None and config.platform not in allowed:
+    allowed = KNOWN_BACKENDS.get(config.backend, {"": ""})
+    if "" not in allowed and config.platform not in allowed:
         yield (
             f"platform '{config.platform}' does not belong to backend '{config.backend}'; "
             f"expected {' or '.join(sorted(allowed))}"
