@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -120,56 +121,28 @@ def _peak(lifetimes: Lifetimes, words: _Words) -> Judgement:
 
 
 _PROFILE, _COMPARISON, _MEMORY, _ANSWERS = "%%blsprofile", "%blsprofile", "%%blsmemory", "%bls"
+_JUDGES: Mapping[str, Callable[[Any, _Words], Judgement]] = {
+    **{name: _of_spans(name) for name in ("requests", "queued", "moved", "wall", "took")},
+    **{name: _of_responses(name) for name in ("errors", "responses", "first")},
+    "overlapped": lambda session, words: overlapped(session, int(words["n"]), words["model"], words["caller"]),
+    "called": lambda session, words: called(
+        session, words["model"], [int(n) for n in re.findall(r"\d+", words["counts"])], words["caller"]
+    ),
+    "verdict": lambda comparison, words: verdict(comparison, words["op"], words["cause"]),
+    "speedup": lambda comparison, words: number(
+        "speedup", comparison.speedup, *_limit(words), hint=comparison.verdict.sentence, steps=_advised(comparison)
+    ),
+    "nothing_left": lambda lifetimes, words: left_nothing(lifetimes, words["device"]),
+    "peak": _peak,
+    "output": lambda answers, words: _output(answers, words, None),
+    "value": lambda variables, words: _value(variables, words),
+    "device": lambda answers, words: where(answers, words["op"], words["device"]),
+}
+_LINES = Path(__file__).with_name("claims.txt").read_text("utf-8").splitlines()
 FORMS = {
-    form.usage.partition(" ")[0]: form
-    for form in (
-        Form(
-            "overlapped N [of MODEL] [by CALLER]", "overlapped 4", _PROFILE,
-            lambda session, words: overlapped(session, int(words["n"]), words["model"], words["caller"]),
-        ),
-        Form(
-            "called MODEL [COUNTS] [by CALLER]", "called resize 4", _PROFILE,
-            lambda session, words: called(
-                session, words["model"], [int(n) for n in re.findall(r"\d+", words["counts"])], words["caller"]
-            ),
-        ),
-        Form("requests OP N [of MODEL]", "requests == 4 of resize", _PROFILE, _of_spans("requests")),
-        Form("queued OP TIME [of MODEL]", "queued < 5 ms", _PROFILE, _of_spans("queued")),
-        Form("moved OP N [of MODEL]", "moved == 0", _PROFILE, _of_spans("moved")),
-        Form("wall OP TIME", "wall < 100 ms", _PROFILE, _of_spans("wall")),
-        Form("took OP TIME [of MODEL]", "took >= 40 ms of resize", _PROFILE, _of_spans("took")),
-        Form(
-            "verdict IS CAUSE", "verdict == helped", _COMPARISON,
-            lambda comparison, words: verdict(comparison, words["op"], words["cause"]),
-        ),
-        Form("speedup OP NUMBER", "speedup > 2", _COMPARISON,
-            lambda comparison, words: number(
-                "speedup", comparison.speedup, *_limit(words), hint=comparison.verdict.sentence,
-                steps=_advised(comparison),
-            ),
-        ),
-        Form(
-            "nothing_left [on DEVICE]", "nothing_left", _MEMORY,
-            lambda lifetimes, words: left_nothing(lifetimes, words["device"]),
-        ),
-        Form("peak OP SIZE [on DEVICE]", "peak < 2 MB on gpu:0", _MEMORY, _peak),
-        Form(
-            "output NAME [DTYPE] OP VALUE", "output DIGIT == 3", _ANSWERS,
-            lambda answers, words: _output(answers, words, None),
-        ),
-        Form(
-            "value EXPRESSION IS VALUE", "value len(digits) == 4", "",
-            lambda variables, words: _value(variables, words),
-        ),
-        Form(
-            "device IS DEVICE", "device == gpu:0", _ANSWERS,
-            lambda answers, words: where(answers, words["op"], words["device"]),
-        ),
-        Form("errors OP N", "errors == 0", _ANSWERS, _of_responses("errors")),
-        Form("responses OP N", "responses == 5", _ANSWERS, _of_responses("responses")),
-        Form("first OP TIME", "first < 50 ms", _ANSWERS, _of_responses("first")),
-    )
-}  # fmt: skip
+    usage.split()[0]: Form(usage, example, magic, _JUDGES[usage.split()[0]])
+    for usage, example, magic in (line.split("|") for line in _LINES)
+}
 """All kinds of claims by their first word. In `usage`, OP is a comparison operator, IS is == or !=."""
 
 
@@ -383,9 +356,13 @@ def line_of(session: Session, span: Span) -> str:
     if not 0 < span.source <= len(session.sources):
         return ""
     source = session.sources[span.source - 1]
-    lines = source.text.splitlines()
-    code = lines[span.line - 1].strip() if 0 < span.line <= len(lines) else ""
-    return f"{source.model or source.name}, line {span.line}: `{code}`"
+    return f"{source.model or source.name}, line {span.line}: `{code_of(session, span)}`"
+
+
+def code_of(session: Session, span: Span) -> str:
+    """Return the code of the line that sent a request."""
+    lines = session.sources[span.source - 1].text.splitlines()
+    return lines[span.line - 1].strip() if 0 < span.line <= len(lines) else ""
 
 
 def called(session: Session, model: str, times: Sequence[int] = (), caller: str = "") -> Judgement:

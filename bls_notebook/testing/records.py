@@ -4,30 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.base import Record
 from bls_notebook.records.repository import TensorRecord, TensorsCompared
 
 # The verdicts on a case: the class of each (good, odd, bad, or open if nothing can be said), and its meaning.
-VERDICTS = {
-    "crash": ("bad", "an unintended exception hides the callee's error"),
-    "rubbish": ("bad", "a response without an error that is certainly wrong"),
-    "hang": ("bad", "no response, although every call that it waited for has ended"),
-    "leak": ("bad", "requests, threads or memory are left behind"),
-    "spreads": ("bad", "one failing call fails other requests of the same batch too"),
-    "spoilt": ("bad", "after the fault, the model does not work as before"),
-    "vague": ("odd", "an error that does not say which model failed"),
-    "stumbles": ("odd", "an unintended exception; its message does not say that the callee's response was wrong"),
-    "silent": ("odd", "a response without an error, although the callee's was wrong or missing; this may be intended"),
-    "waits": ("odd", "no time limit: the model responds only after the callee does"),
-    "clear": ("good", "an error that points to the callee"),
-    "fallback": ("good", "a response computed without the callee"),
-    "unharmed": ("good", "the fault does no harm: the same response, or only the request that failed has an error"),
-    "unaffected": ("open", "the same response: the fault makes no difference to this request"),
-    "unjudged": ("open", "cannot be judged: responses differ from request to request without a fault too"),
-    "not reached": ("open", "the request did not reach the callee"),
-}
+_LINES = Path(__file__).with_name("verdicts.txt").read_text("utf-8").splitlines()
+VERDICTS = {name: (worth, meaning) for name, worth, meaning in (line.split("|") for line in _LINES)}
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -20,6 +20,7 @@ from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.repository.source.syntax import called_models
 from bls_notebook.repository.substitution.call import Answer, Call, Last, Waiter
+from bls_notebook.testing.claim_checks import code_of
 from bls_notebook.testing.recording.recording import RecordedAnswers, Recording
 from bls_notebook.testing.records import CodePlace
 
@@ -99,9 +100,7 @@ def _sent(server: Server, session: Session, span: Span) -> CodePlace | None:
     """Return the line that sent a request."""
     if not span.source:
         return None
-    source = session.sources[span.source - 1]
-    lines = source.text.splitlines()
-    code = lines[span.line - 1].strip() if 0 < span.line <= len(lines) else ""
+    source, code = session.sources[span.source - 1], code_of(session, span)
     model = server.find(source.model)
     files = [] if model is None else [file for file in _files(model) if Path(file).name == source.name]
     label = label_of(files[0]) if files else source.name  # for a model in a cell, the cell's label

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,32 +28,8 @@ class Fault:
     says: str
 
 
-FAULTS = (
-    Fault("error", "error", "responds with an error"),
-    Fault("cancelled", "error", "responds with an error of code CANCELLED"),
-    Fault("raises", "error", "raises an exception, which gives an error of several lines"),
-    Fault("not-ready", "error", "is not loaded"),
-    Fault("unloaded", "error", "is unloaded after its first response"),
-    Fault("out-of-memory", "error", "has no memory left on its GPU"),
-    Fault("error-once", "once", "responds with an error once, then as recorded"),
-    Fault("one-of-batch", "batch", "responds with an error to one of several requests"),
-    Fault("missing-output", "data", "responds without its outputs"),
-    Fault("empty", "data", "returns tensors without elements"),
-    Fault("shape", "data", "returns tensors with one more dimension"),
-    Fault("data-type", "data", "returns tensors of another data type"),
-    Fault("nan", "data", "returns NaN"),
-    Fault("inf", "data", "returns infinity"),
-    Fault("huge", "data", "returns the largest numbers of the data type, and long texts"),
-    Fault("no-response", "stream", "ends its stream without a response"),
-    Fault("early-end", "stream", "ends its stream after half of its responses"),
-    Fault("duplicate", "stream", "sends each response twice"),
-    Fault("error-midway", "error", "sends an error after half of its responses"),
-    Fault("no-final-flag", "stall", "sends its responses, but never the final flag"),
-    Fault("stall", "stall", "does not respond"),
-    Fault("client-cancels", "cancel", "does not respond before the client cancels"),
-    Fault("slow", "timing", "responds late"),
-    Fault("other-order", "timing", "responds to the second of two requests first"),
-)
+_LINES = Path(__file__).with_name("faults.txt").read_text("utf-8").splitlines()
+FAULTS = tuple(Fault(*line.split("|")) for line in _LINES)
 NO_FAULT = Fault("none", "none", "responds as recorded")
 _BY_NAME = {fault.name: fault for fault in FAULTS}
 STREAMS = ("no-response", "early-end", "duplicate", "error-midway", "no-final-flag")
