@@ -22,7 +22,7 @@ def test_the_critical_path_of_many_requests_waits_until_it_is_wanted() -> None:
 
 def test_what_is_selected_in_the_browser_is_known_as_spans() -> None:
     timeline = Timeline(pipeline(True))
-    assert timeline.selected == (pipeline(True).spans,)
+    assert (timeline.records, timeline.selected) == ((pipeline(True),), (pipeline(True).spans,))
     timeline.selection = {"begin": 0, "end": 0, "sessions": []}
     [spans] = timeline.selected
     assert [span.model for span in spans] == ["reader"]
