@@ -242,29 +242,20 @@ def _describe(
 def _record(model: Model, models: Mapping[str, Model], asked: bool, late: bool) -> ExportedModel:
     spec, content = model.spec, model.content
     sizes = (len(c) if isinstance(c, bytes) else c.stat().st_size for c in content.files.values())
-    return ExportedModel(
-        name=model.source.name,
-        versions=tuple(model.source.versions),
-        backend="" if spec.scheduler == "ensemble" else spec.backend,
-        source=model.source.origin,
-        files=len(content.files),
-        bytes=sum(sizes),
-        asked=asked,
-        calls=model.calls,
-        absent=tuple(sorted({*model.calls, *content.needs.loads} - models.keys())),
-        loads=tuple(sorted(content.needs.loads)),
-        controls=content.needs.controls,
-        late=late,
-        at_start=model.loaded is not None and not late,
-        on_gpu=any(group.kind == group.KIND_GPU for group in spec.config.instance_group),
-        sequences=spec.scheduler == "sequence",
-        decoupled=spec.decoupled,
-        shapes=tuple(
-            f"{each.name}:{','.join(str(1 if length < 0 else length) for length in each.dims)}"
-            for each in spec.config.input
-            if any(length < 0 for length in each.dims) and not each.optional
-        ),
+    shapes = (
+        f"{each.name}:{','.join(str(1 if length < 0 else length) for length in each.dims)}"
+        for each in spec.config.input
+        if any(length < 0 for length in each.dims) and not each.optional
     )
+    return ExportedModel(
+        name=model.source.name, versions=tuple(model.source.versions), asked=asked, calls=model.calls,
+        backend="" if spec.scheduler == "ensemble" else spec.backend, source=model.source.origin,
+        files=len(content.files), bytes=sum(sizes), loads=tuple(sorted(content.needs.loads)),
+        absent=tuple(sorted({*model.calls, *content.needs.loads} - models.keys())), controls=content.needs.controls,
+        late=late, at_start=model.loaded is not None and not late, sequences=spec.scheduler == "sequence",
+        on_gpu=any(group.kind == group.KIND_GPU for group in spec.config.instance_group),
+        decoupled=spec.decoupled, shapes=tuple(shapes),
+    )  # fmt: skip
 
 
 def _requirements_file(record: Exported) -> dict[str, str]:

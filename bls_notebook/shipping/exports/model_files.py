@@ -87,7 +87,6 @@ def python_files(files: Mapping[str, Content]) -> Iterator[tuple[str, str]]:
 def read_code(found: ModelFiles, folder: Path, secrets: bool) -> None:
     """Read the Python files of a model; add its needs, and the modules that it imports from elsewhere."""
     pending = [(path, text, folder / path, False) for path, text in python_files(found.files)]
-    search: list[str] = []
     seen: set[str] = set()
     imported: dict[str, str] = {}  # modules, with the place of the import
     while pending:
@@ -95,8 +94,7 @@ def read_code(found: ModelFiles, folder: Path, secrets: bool) -> None:
             needs = code_needs(folder, path, text, place if is_copied else None)
             if _KEY.search(text.encode("utf-8", "replace")):
                 needs.lines.append(f"{path}: it contains a private key, which the export contains, too")
-            _add(found.needs, needs)
-            search += [entry for entry in needs.search if entry not in search]
+            found.needs.add(needs)
             tree = syntax_tree(text)
             for name, line in imported_modules(tree, needed=True).items() if tree is not None else ():
                 imported.setdefault(name, f"{path}, line {line}")
@@ -110,23 +108,13 @@ def read_code(found: ModelFiles, folder: Path, secrets: bool) -> None:
             if name in seen or name in own or name in _PROVIDED or not name:
                 continue
             seen.add(name)
-            copied = _add_module(found, name, where, search, secrets)
+            copied = _add_module(found, name, where, secrets)
             pending += [(path, text, place, True) for path, text, place in copied]
 
 
-def _add(needs: CodeNeeds, more: CodeNeeds) -> None:
-    needs.lines += more.lines
-    needs.requested |= more.requested
-    needs.loads |= more.loads
-    needs.controls |= more.controls
-    needs.late |= more.late
-
-
-def _add_module(
-    found: ModelFiles, name: str, where: str, search: list[str], secrets: bool
-) -> list[tuple[str, str, Path]]:
+def _add_module(found: ModelFiles, name: str, where: str, secrets: bool) -> list[tuple[str, str, Path]]:
     """Add an imported module: its package, or its files, whose Python files are returned with their places."""
-    packages, place = packages_of(name), _place_of(name, search)
+    packages, place = packages_of(name), _place_of(name, found.needs.search)
     if packages is not None and (place is None or {"site-packages", "dist-packages"}.intersection(place.parts)):
         found.packages |= packages
         return []

@@ -50,6 +50,11 @@ class CodeNeeds:
     imports: dict[str, str] = field(default_factory=dict)  # modules imported by name at run time, with the place
     search: list[str] = field(default_factory=list)  # folders that it adds to sys.path
 
+    def add(self, more: CodeNeeds) -> None:
+        """Add the needs of another source."""
+        for name, value in vars(more).items():
+            setattr(self, name, getattr(self, name) + value if isinstance(value, list) else getattr(self, name) | value)
+
 
 def code_needs(folder: Path, path: str, text: str, place: Path | None = None) -> CodeNeeds:
     """Return the needs of one Python file: `path` in the model's folder; `place` if it lies elsewhere."""
