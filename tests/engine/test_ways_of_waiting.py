@@ -213,8 +213,9 @@ def test_a_circle_that_is_not_certain_is_reported(repo: bls.ModelRepository, rep
     assert len(reports.records) == 1
 
 
+@pytest.mark.parametrize("traced", [False, True])
 def test_a_request_behind_cancelled_work_is_reported(
-    repo: bls.ModelRepository, reports: pytest.LogCaptureFixture
+    repo: bls.ModelRepository, reports: pytest.LogCaptureFixture, traced: bool
 ) -> None:
     body = """
 def execute(self, requests):
@@ -226,7 +227,10 @@ def execute(self, requests):
     host = host_of(repo)
     running = host.send(host.request("a", ints(0)))
     gates.pass_gate("in")
+    before = sys.gettrace()
+    sys.settrace((lambda *_: None) if traced else before)  # as a debugger
     running.cancel()
+    sys.settrace(before)
     later = Caller(repo.infer, "a", ints(0))
     until(lambda: reports.records, "a report")
     text = reports.records[0].getMessage()

@@ -288,7 +288,17 @@ def interrupt_thread(thread: int) -> bool:
         return False
     if inside_engine(stack):
         return False
-    _set(thread, ctypes.py_object(Interrupted))
+    traced = sys.version_info < (3, 13) and sys.gettrace() is not None and _PYDEVD not in sys.modules
+    try:
+        _set(thread, ctypes.py_object(Interrupted))
+        if traced:
+            # Before Python 3.13, a traced thread hangs at its next call until the exception has arrived in the other
+            # thread, which may wait for it. An exception that arrives here ends that; the other one is not lost.
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(_get_ident()), ctypes.py_object(Interrupted))
+            while True:
+                pass
+    except Interrupted:
+        pass
     resume_debugged_threads()
     return True
 
