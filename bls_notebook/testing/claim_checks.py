@@ -115,11 +115,6 @@ def _of_responses(name: str) -> Callable[[tuple[Answer, ...], _Words], Judgement
     return judged
 
 
-def _peak(lifetimes: Lifetimes, words: _Words) -> Judgement:
-    compare, limit, _ = _limit(words)
-    return peak(lifetimes, compare, limit, words["device"])
-
-
 _PROFILE, _COMPARISON, _MEMORY, _ANSWERS = "%%blsprofile", "%blsprofile", "%%blsmemory", "%bls"
 _JUDGES: Mapping[str, Callable[[Any, _Words], Judgement]] = {
     **{name: _of_spans(name) for name in ("requests", "queued", "moved", "wall", "took")},
@@ -133,7 +128,7 @@ _JUDGES: Mapping[str, Callable[[Any, _Words], Judgement]] = {
         "speedup", comparison.speedup, *_limit(words), hint=comparison.verdict.sentence, steps=_advised(comparison)
     ),
     "nothing_left": lambda lifetimes, words: left_nothing(lifetimes, words["device"]),
-    "peak": _peak,
+    "peak": lambda lifetimes, words: peak(lifetimes, *_limit(words)[:2], words["device"]),
     "output": lambda answers, words: _output(answers, words, None),
     "value": lambda variables, words: _value(variables, words),
     "device": lambda answers, words: where(answers, words["op"], words["device"]),

@@ -33,7 +33,7 @@ def _blocks(record: Recorded) -> Iterator[doc.Block]:
         facts.append(f"{count(len(requests) - len(outside), 'request')} of models")
     failed = sum(request.error is not None for request in outside)
     facts += [f"{failed:,} failed"] * bool(failed)
-    facts.append(_of_tensors(record))
+    facts.append("tensors at every hop" if record.tensors == "all" else "tensors of requests from outside")
     left_out = f", {size(record.cut_bytes)} left out" if record.cut else ""
     facts.append(f"{size(record.kept_bytes)} of values{left_out}")
     yield doc.Line([parts.name(record.name or "recording"), parts.quiet(parts.dots(*facts))], " · ")
@@ -43,11 +43,6 @@ def _blocks(record: Recorded) -> Iterator[doc.Block]:
         yield doc.Table("Requests", _COLUMNS, rows, shared=2)
     if len(requests) > _MOST:
         yield doc.Words(parts.quiet(f"{len(requests) - _MOST:,} more; .requests(hops=True) has them"))
-
-
-def _of_tensors(record: Recorded) -> str:
-    every = record.tensors == "all"
-    return "tensors at every hop" if every else "tensors of requests from outside"
 
 
 def _cut(record: Recorded) -> Iterator[str]:
