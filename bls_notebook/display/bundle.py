@@ -84,6 +84,8 @@ def render_config(name: str, pbtxt: str, *, width: int = 100) -> Display:
 def text_of(value: Any) -> str | None:
     """Return the text that a cell shows for a value; None if no display is registered or there is no data yet."""
     entry = registry().drawing(type(value))
+    if isinstance(value, list):
+        return render(value).text
     if entry is None or (entry[1].many and not entry[1].document):
         return None
     try:

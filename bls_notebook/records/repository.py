@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import Record
+from .base import Printable, Record
 from .errors import ErrorRecord
 
 
@@ -173,6 +173,10 @@ class ModelRecord(Record):
     changes: tuple[Change, ...] = ()
     stub: str = ""
     remote: str = ""
+
+
+class ModelRecords(list[ModelRecord], Printable):
+    """Records of models; `print` shows them as one table."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bls_notebook.devices import registry
 from bls_notebook.devices.device import NoDeviceError
 from bls_notebook.engine.errors import BLSError
-
-if TYPE_CHECKING:
-    from bls_notebook.records.devices import DeviceTable
+from bls_notebook.records.devices import DeviceTable
 
 
 def list_devices() -> DeviceTable:
@@ -20,8 +18,6 @@ def list_devices() -> DeviceTable:
     DeviceTable
         A record of each device, the CPU first; a notebook shows it as a table.
     """
-    from bls_notebook.records.devices import DeviceTable  # first needed here
-
     return DeviceTable(tuple(registry.device_records()))
 
 

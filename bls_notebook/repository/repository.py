@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.model_code import run_body
 from bls_notebook.engine.schedulers.response_cache import DEFAULT_CACHE_BYTES
+from bls_notebook.records.repository import ModelRecord, ModelRecords
 
 from .catalog import Catalog, ControlMode
 from .config import ModelConfigMessage
@@ -27,7 +28,6 @@ from .statistics import statistics_of, statistics_record_of
 
 if TYPE_CHECKING:
     from bls_notebook.records.errors import ErrorRecord
-    from bls_notebook.records.repository import ModelRecord
     from bls_notebook.records.statistics import StatisticsRecord
 
     from .substitution.stub import ModelStub
@@ -105,7 +105,7 @@ class ModelRepository:
         """Whether the given version of a model serves; None: any version."""
         return self._catalog.ready(name, version)
 
-    def index(self, folders: bool = True) -> list[ModelRecord]:
+    def index(self, folders: bool = True) -> ModelRecords:
         """Return a record of every known version of every model, sorted by name and version.
 
         Parameters
@@ -113,7 +113,7 @@ class ModelRepository:
         folders : bool
             Whether to list models in the folders that were never loaded.
         """
-        return self._catalog.service.index.rows(self._catalog.paths if folders else ())
+        return ModelRecords(self._catalog.service.index.rows(self._catalog.paths if folders else ()))
 
     def config(self, name: str) -> ModelConfigMessage:
         """Return a copy of a model's completed configuration; ModelNotFoundError if no version serves."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag
+from bls_notebook.records.script_words import shells
 from bls_notebook.records.units import count, listed
 
 from .records import Tried, TriedModel
@@ -90,7 +91,7 @@ def _requests(tried: Tried) -> Iterator[doc.Block]:
         return
     first, others = tried.requests[:_REQUESTS], tried.requests[_REQUESTS:]
     models = "the model that no other calls" if len(tried.requests) == 1 else "the models that no others call"
-    place = ", in a notebook" if first[0].startswith("%load_ext") else ""
+    place = ", in a notebook" if first[0].startswith("%load_ext") or not shells else ""
     yield doc.Words(f"next{place}, send a request to {models}:", gap=True)
     yield parts.pasted("\n".join(first))
     if others:

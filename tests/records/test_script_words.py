@@ -55,3 +55,4 @@ def test_errors_and_printed_results(tmp_path: Path) -> None:
     for text in printed, str(missing.value), str(away.value):
         assert "%" not in text
     assert "repo.define('page', source)" in printed
+    assert str(bls.ModelRepository().index()).startswith("no models: define one with repo.define(")
