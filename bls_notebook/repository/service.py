@@ -20,7 +20,7 @@ from bls_notebook.engine.errors import BLSError, ModelLoadError, RepositoryClose
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.engine.ticket import give_up
 from bls_notebook.engine.waiting.interrupts import CtrlC, may_be_interrupted
-from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.engine.waiting.threads import SECONDS_TO_CTRL_C, start_in_thread
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.progress import progress
 
@@ -40,10 +40,10 @@ _CLOSED = "the repository was closed before the request was answered"
 
 def wait_until_closed(models: Iterable[LoadedModel], deadline: float | None = None) -> list[LoadedModel]:
     """Wait until models are finalized or the `deadline` (monotonic, s) has passed; return the unfinalized ones."""
-    models = list(models)
+    models, end = list(models), float("inf") if deadline is None else deadline
     for model in models:
-        left = None if deadline is None else min(max(0.0, deadline - monotonic()), threading.TIMEOUT_MAX)
-        model.closed.wait(left)
+        while not model.closed.is_set() and (left := end - monotonic()) > 0:
+            model.closed.wait(min(left, SECONDS_TO_CTRL_C))
     return [model for model in models if not model.closed.is_set()]
 
 

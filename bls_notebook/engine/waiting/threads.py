@@ -23,6 +23,8 @@ from .interrupts import may_be_interrupted
 
 # On Windows a wait without a limit cannot be interrupted by Ctrl-C.
 _SLICE = 0.1 if sys.platform == "win32" else threading.TIMEOUT_MAX
+# Python notices a Ctrl-C that comes just before the main thread begins to wait only when that wait ends.
+SECONDS_TO_CTRL_C = 0.5
 
 
 class Parker:
