@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from math import prod
 from time import localtime, strftime
 from typing import Any
 
@@ -194,7 +195,7 @@ def _blocks(view: TensorView) -> Iterator[doc.Block]:
     yield from _shown(view)
     for text in view.texts:
         yield _text(text)
-    left = _elements(tensor.shape) - len(view.texts)
+    left = prod(tensor.shape) - len(view.texts)
     if view.texts and left:
         yield doc.Words(parts.quiet(f"and {count(left, 'more element')}"), indent="  ")
     if view.values:
@@ -205,13 +206,6 @@ def _blocks(view: TensorView) -> Iterator[doc.Block]:
         yield doc.Forms([doc.Line([title], indent="  "), pre], [doc.Fold(title, [pre], is_open=few)])
     elif view.notes:
         yield doc.Words(parts.quiet(*view.notes), indent="  ")
-
-
-def _elements(dims: tuple[int, ...]) -> int:
-    total = 1
-    for n in dims:
-        total *= n
-    return total
 
 
 def _tiles(figures: Figures, floats: bool) -> Iterator[tuple[str, str, str]]:

@@ -14,6 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from itertools import count
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.devices.registry import device_records
@@ -138,7 +139,8 @@ class Watch(Printable):
             self._folders, self._looked_at_folders = repository.index(), now
         known = repository.index(folders=False)
         names = {record.name for record in known}
-        records = sorted([*known, *(r for r in self._folders if r.name not in names)], key=_order)
+        others = [record for record in self._folders if record.name not in names]
+        records = sorted([*known, *others], key=attrgetter("name", "version"))
         serving = {name: host.versions(name) for name in host.names()}
         models = [self._now(each, serving.get(each.name, {}).get(each.version), since, now) for each in records]
         return WatchRecord(time.time(), self._place, tuple(models), tuple(device_records()))
@@ -194,7 +196,3 @@ class Watch(Printable):
 
     def __repr__(self) -> str:
         return f"<Watch of {self._place}>"
-
-
-def _order(record: ModelRecord) -> tuple[str, int]:
-    return record.name, record.version

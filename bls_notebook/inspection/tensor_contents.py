@@ -10,8 +10,8 @@ import io
 import json
 import wave
 from base64 import b64encode
-from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -116,7 +116,7 @@ def sliced(array: Any, text: str) -> tuple[Any, str]:
             raise ValueError
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         index = tuple(_part(part) for part in parts)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
         raise BLSError(f"slice: got {text[:80]!r}, {_EXPECTED}") from None
     spelled = f"[{', '.join(map(ast.unparse, parts))}]"
     try:
@@ -136,11 +136,9 @@ def _part(node: ast.expr) -> Any:
 
 
 def _number(node: ast.expr) -> int:
-    sign = 1
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        sign, node = -1, node.operand
-    if isinstance(node, ast.Constant) and type(node.value) is int and node.value < 1 << 62:
-        return sign * node.value
+    value = ast.literal_eval(node)
+    if type(value) is int and abs(value) < 1 << 62:
+        return value
     raise ValueError
 
 
@@ -210,13 +208,7 @@ HEX = 256  # bytes shown of an element that is not text
 
 
 def texts(array: np.ndarray[Any, Any]) -> tuple[TextSeen, ...]:
-    return tuple(_element(index, element) for index, element in _first(array))
-
-
-def _first(array: np.ndarray[Any, Any]) -> Iterator[tuple[tuple[int, ...], object]]:
-    for number in range(min(array.size, ELEMENTS)):
-        index = tuple(int(i) for i in np.unravel_index(number, array.shape))
-        yield index, array[index]
+    return tuple(_element(index, array[index]) for index in islice(np.ndindex(array.shape), ELEMENTS))
 
 
 def _element(index: tuple[int, ...], element: object) -> TextSeen:
