@@ -53,7 +53,6 @@ class Connection(Printable):
         self.address = address
         self.models: dict[str, str] = {}
         self.server = ""
-        self._notes: tuple[str, ...] = ()
         self._repository = weakref.ref(repository)
         self._link = RemoteServer(address, self._changed)  # closes once no model uses it
         self._registration: Registration | None = None
@@ -84,7 +83,6 @@ class Connection(Printable):
             reason=self.lost,
             models=models,
             names=tuple((name, remote) for name, remote in self.models.items() if name != remote),
-            notes=self._notes,
         )
 
     def disconnect(self) -> None:

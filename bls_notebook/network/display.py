@@ -41,7 +41,6 @@ def _connection_blocks(record: ConnectionRecord) -> Iterator[doc.Block]:
     if record.names:
         names = ", ".join(f"{local} is {remote}" for local, remote in record.names)
         yield doc.Words(parts.quiet(f"names on the server: {names}"))
-    yield doc.Warnings(record.notes)
 
 
 _COLUMNS = doc.columns("model | version:r | state | requests:r | failed:r")

@@ -16,7 +16,6 @@ class ConnectionRecord(Record):
     ``state`` is ``CONNECTED``, ``LOST`` (until the server answers again) or ``DISCONNECTED``. ``server`` is the
     server's name and version, as it reports them. ``models`` are its models in the repository. ``names`` are
     pairs of a local name and the name on the server, where these differ. ``reason`` is why it is lost.
-    ``notes`` are warnings.
     """
 
     address: str
@@ -25,7 +24,6 @@ class ConnectionRecord(Record):
     reason: str = ""
     models: tuple[ModelRecord, ...] = ()
     names: tuple[tuple[str, str], ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)

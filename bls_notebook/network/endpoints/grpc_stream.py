@@ -119,10 +119,7 @@ class AnswerStream:
             self._put(request, *taken)
 
     def _put(self, request: _StreamRequest, answer: InferenceResponse | ProtocolError, final: bool) -> None:
-        if isinstance(answer, ProtocolError):
-            request.failed = answer
-        elif answer._error is not None:
-            request.failed = of_model(answer._error)
+        request.failed = _error_of(answer) or request.failed
         if final:
             self._end_request(request)
         if request.call is not None and request.call.model.decoupled:
@@ -141,12 +138,8 @@ class AnswerStream:
 
     def _encoded(self, request: _StreamRequest, answer: InferenceResponse | ProtocolError, final: bool) -> Any:
         """Return the message of a response; None for an empty final response that the client did not request."""
-        call, error = request.call, None
-        if isinstance(answer, ProtocolError):
-            error = answer
-        elif answer._error is not None:
-            error = of_model(answer._error)
-        elif call is not None:
+        call, error = request.call, _error_of(answer)
+        if call is not None and isinstance(answer, InferenceResponse) and error is None:
             if final and call.model.decoupled and is_empty(answer):
                 return pb.ModelStreamInferResponse(infer_response=final_response(call)) if call.final else None
             try:
@@ -158,3 +151,9 @@ class AnswerStream:
         assert error is not None
         empty = pb.ModelInferResponse(id=request.request_id) if call is None else final_response(call, final)
         return pb.ModelStreamInferResponse(error_message=error.message, infer_response=empty)
+
+
+def _error_of(answer: InferenceResponse | ProtocolError) -> ProtocolError | None:
+    if isinstance(answer, ProtocolError):
+        return answer
+    return None if answer._error is None else of_model(answer._error)

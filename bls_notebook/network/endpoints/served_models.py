@@ -48,10 +48,7 @@ class ServedModels:
     def find(self, name: str, version: str = "") -> LoadedModel:
         """Return a loaded version, by default the newest; ProtocolError in Triton's words if there is none."""
         number = version_of(version)
-        model = self.host.find(name, number)
-        if model is None:
-            return self._refuse_unknown(name, number)
-        return model
+        return self.host.find(name, number) or self._refuse_unknown(name, number)
 
     def model_ready(self, name: str, version: str = "") -> bool:
         """Whether a version is ready, by default the newest."""

@@ -26,6 +26,7 @@ from .tensors import (
     bytes_of,
     dtype_of,
     elements_of,
+    flat,
     input_tensor,
     output_tensor,
     output_tensor_of_list,
@@ -148,13 +149,10 @@ def member(document: Any, name: str, kind: type, default: Any = ..., context: st
 
 
 def flattened(data: Any) -> list[Any]:
-    """Return the elements of nested lists, in order."""
+    """Return the elements of a request's nested lists; ProtocolError for anything but a list."""
     if not isinstance(data, list):
         refuse("Unable to parse 'data': attempt to access JSON non-array as array")
-    flat: list[Any] = data
-    while any(isinstance(element, list) for element in flat):
-        flat = [inner for element in flat for inner in (element if isinstance(element, list) else (element,))]
-    return flat
+    return flat(data)
 
 
 def input_tensor_of_values(name: str, datatype: str, shape: Sequence[int], values: list[Any]) -> Tensor:

@@ -93,11 +93,11 @@ def output_tensor_of_list(name: str, datatype: str, shape: Sequence[int], elemen
         raise AnswerError(f"output '{name}': JSON cannot carry BF16; expected binary data")
     try:
         if datatype == "BYTES":
-            flat = [e.encode() if isinstance(e, str) else e for e in _flat(elements)]
-            if not all(isinstance(e, bytes) for e in flat):
+            texts = [e.encode() if isinstance(e, str) else e for e in flat(elements)]
+            if not all(isinstance(e, bytes) for e in texts):
                 raise TypeError("elements that are not text")
-            array = np.empty(len(flat), np.object_)
-            array[:] = flat
+            array = np.empty(len(texts), np.object_)
+            array[:] = texts
         else:
             array = np.array(elements, _output_dtype(datatype))
         return _reshaped(name, array, sizes, datatype)
@@ -107,9 +107,10 @@ def output_tensor_of_list(name: str, datatype: str, shape: Sequence[int], elemen
         raise AnswerError(f"output '{name}': {error}; expected {datatype}{sizes}") from error
 
 
-def _flat(elements: Sequence[Any]) -> list[Any]:
-    if any(isinstance(e, (list, tuple)) for e in elements):
-        return [element for e in elements for element in _flat(e if isinstance(e, (list, tuple)) else [e])]
+def flat(elements: Sequence[Any]) -> list[Any]:
+    """Return the elements of nested lists, in order."""
+    while any(isinstance(e, list) for e in elements):
+        elements = [inner for e in elements for inner in (e if isinstance(e, list) else (e,))]
     return list(elements)
 
 
