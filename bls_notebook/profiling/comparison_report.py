@@ -21,7 +21,7 @@ from .records.comparison import Comparison, Verification, failures
 from .records.session import SideBySide
 from .records.tuning import TunedModel, Tuning
 from .records.verdicts import give_or_take, times
-from .session_report import verdict_words
+from .session_report import timeline_widget, verdict_words
 from .timeline.picture import timeline_block
 
 # Causes with which the number of instances has nothing to do: there a prediction for it would only distract.
@@ -134,11 +134,7 @@ def _verification(verification: Verification) -> str:
 
 def comparison_widget(comparison: Comparison, width: int) -> Any:
     """Return the interactive timeline of both runs; None if nothing was recorded."""
-    if not comparison.gathered.spans:
-        return None
-    from .timeline.widget import Timeline  # needs anywidget
-
-    return Timeline(comparison.sequential, comparison.gathered)
+    return timeline_widget(comparison.sequential, comparison.gathered) if comparison.gathered.spans else None
 
 
 _MOST = 30  # rows
@@ -152,11 +148,9 @@ _NO_REQUESTS = "no requests in either session"
 
 def difference_document(difference: Difference) -> doc.Document:
     """Describe what changed from one session to another: on the whole, of each model, of each call."""
-    if not difference.models:
-        return doc.Document(
-            [*_difference_head(difference), doc.Words(parts.quiet(_NO_REQUESTS), indent="  ")], styles="session"
-        )
-    return doc.Document([*_difference_head(difference), *_changes(difference)], styles="session")
+    none: list[doc.Block] = [doc.Words(parts.quiet(_NO_REQUESTS), indent="  ")]
+    changes = _changes(difference) if difference.models else none
+    return doc.Document([*_difference_head(difference), *changes], styles="session")
 
 
 def beside_document(both: SideBySide, *, widget: Any = None) -> doc.Document:
@@ -247,11 +241,7 @@ def _change_words(change: TimeChange) -> str:
 
 def beside_widget(both: SideBySide, width: int) -> Any:
     """Return the interactive timeline of two sessions; None if both are empty."""
-    if not (both.before.spans or both.after.spans):
-        return None
-    from .timeline.widget import Timeline  # needs anywidget
-
-    return Timeline(both.before, both.after)
+    return timeline_widget(both.before, both.after) if both.before.spans or both.after.spans else None
 
 
 def tuning_document(tuning: Tuning, *, widget: Any = None) -> doc.Document:
@@ -324,11 +314,7 @@ def _instance_memory(model: TunedModel) -> doc.Said:
 
 def tuning_widget(tuning: Tuning, width: int) -> Any:
     """Return the interactive timeline of the runs before and after; None if the change was not run."""
-    if tuning.then is None:
-        return None
-    from .timeline.widget import Timeline  # needs anywidget
-
-    return Timeline(tuning.gathered, tuning.then)
+    return None if tuning.then is None else timeline_widget(tuning.gathered, tuning.then)
 
 
 _CODE_LINES, _CALL_ROWS = 40, 30  # lines of a change, rows of calls
@@ -414,8 +400,5 @@ def _overlap_figures(overlap: Overlap) -> list[tuple[str, str, str]]:
 
 def overlap_widget(overlap: Overlap, width: int) -> Any:
     """Return the interactive timeline of the runs; None if nothing was recorded."""
-    if not overlap.written.spans:
-        return None
-    from .timeline.widget import Timeline  # needs anywidget
-
-    return Timeline(*((overlap.written,) if overlap.changed is None else (overlap.written, overlap.changed)))
+    sessions = (overlap.written,) if overlap.changed is None else (overlap.written, overlap.changed)
+    return timeline_widget(*sessions) if overlap.written.spans else None

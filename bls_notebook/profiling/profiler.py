@@ -9,6 +9,8 @@ at any byte code leaves no recording on that cannot be ended.
 from __future__ import annotations
 
 import threading
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from time import perf_counter_ns
@@ -21,9 +23,9 @@ from bls_notebook.engine.recording.log import Placed
 from bls_notebook.engine.recording.spans import record_begun
 from bls_notebook.extending import critical, observe
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.records.statistics import StatisticsRecord
+from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched
+from bls_notebook.repository.statistics import statistics_record_of
 
-from .batch_counters import batch_statistics, unbatched
 from .gil import GilProbe
 from .gpu_time import device_timer
 from .processor_time import ProcessorUse, cores
@@ -107,7 +109,7 @@ class Profile(SessionAnalysis):
                 self._observation = observe(self._limit, device_timer(), self._lines, self._tape)
                 self._log = self._observation.log
                 self._dropped = self._log.dropped
-                self._before = batch_statistics()
+                self._before = _batch_statistics()
                 self._servers = [server_counts()]
                 if self._tape is None:  # the probe would slow requests more than recording them does
                     self._probe.start(self._log)
@@ -130,7 +132,7 @@ class Profile(SessionAnalysis):
             try:
                 _record_running(log)
                 self._dropped = log.dropped - self._dropped
-                self._unbatched = unbatched(self._before)
+                self._unbatched = _unbatched(self._before)
                 self._servers.append(server_counts())
             finally:
                 self._before = {}
@@ -163,7 +165,7 @@ class Profile(SessionAnalysis):
             session = session_of(log, self._start, end, self._limit, self._began, self.name, dropped, self._sender)
             held = self._probe.held(self._start, end)
             session = replace(session, lock=held, cpu=self._used, cpu_waited=self._waited, cores=cores())
-            session = replace(session, unbatched=self._unbatched if self._end else unbatched(self._before))
+            session = replace(session, unbatched=self._unbatched if self._end else _unbatched(self._before))
             if self._end:
                 session = with_server_times(session, *self._servers)
                 self._record, self._log = session, None
@@ -223,3 +225,28 @@ def _record_running(log: recording.Log) -> None:
                     record_begun(log, execution.span, execution.parent, model, request, request._arrived, 0)
                 if request is not None or execution.tickets:
                     log.placed.extend(Placed(execution.span, instance.place, execution.thread, 1, execution.started))
+
+
+def _batch_statistics() -> dict[LoadedModel, StatisticsRecord]:
+    """Return the statistics of the local models that batch."""
+    local = (model for model in list(in_memory) if not model.seen.remote)
+    return {model: statistics_record_of(model) for model in local if model.spec.max_batch_size > 1}
+
+
+def _unbatched(before: Mapping[LoadedModel, StatisticsRecord]) -> tuple[str, ...]:
+    """Return a line for each batching model whose requests have run one by one since `before`."""
+    lines = []
+    for model, now in _batch_statistics().items():
+        then = before.get(model, StatisticsRecord(model.name))
+        since = replace(
+            now,
+            executions=now.executions - then.executions,
+            success=Times(now.compute_infer.count - then.compute_infer.count),
+            cache_hit=Times(),
+            waited=now.waited - then.waited,
+            ended=tuple((Counter(dict(now.ended)) - Counter(dict(then.ended))).items()),
+        )
+        why = why_not_batched(since)
+        if why is not None:
+            lines.append(f"`{model.name}`: {why.sentence}")
+    return tuple(sorted(lines))

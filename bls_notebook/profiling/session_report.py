@@ -193,11 +193,14 @@ def _errors(session: Session) -> list[str]:
 
 def session_widget(session: Session, width: int) -> Any:
     """Return the interactive timeline of a session; None if nothing was recorded."""
-    if not session.spans:
-        return None
+    return timeline_widget(session, titled=False) if session.spans else None
+
+
+def timeline_widget(*sessions: Session, titled: bool = True) -> Any:
+    """Return the interactive timeline of one session, or of two on one axis."""
     from .timeline.widget import Timeline  # needs anywidget
 
-    return Timeline(session, titled=False)
+    return Timeline(*sessions, titled=titled)
 
 
 _EMPTY = "no calls: nothing was sent to a model while the profile was on"

@@ -366,7 +366,6 @@ class _Tuner:
         case = self._case
         self._space = space = Space(
             requests=case.requests,
-            sent=(),
             capacity=case.capacity,
             now=self.now,
             ways={name: self._ways(name) for name in self.now},

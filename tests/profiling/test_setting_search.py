@@ -21,7 +21,7 @@ def work(model: tuple[str, int], ns: int) -> Recipe:
 def space(requests: list[Recipe], names: dict[str, int], **given: object) -> Space:
     now = {name: ModelSetting(1) for name in names}
     options = {
-        "requests": requests, "sent": (), "capacity": {(name, 1): 1 for name in names}, "now": now,
+        "requests": requests, "capacity": {(name, 1): 1 for name in names}, "now": now,
         "ways": {name: [setting] for name, setting in now.items()}, "most": names,
         "batcher": lambda name, setting: None, **given,
     }  # fmt: skip

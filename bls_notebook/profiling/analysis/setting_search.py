@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, permutations, product
+from math import prod
 
 from bls_notebook.profiling.records.tuning import ModelSetting
 
@@ -35,7 +36,6 @@ class Space:
     """
 
     requests: Sequence[Recipe]
-    sent: Sequence[int]
     capacity: Mapping[Key, int]
     now: Setting
     ways: Mapping[str, Sequence[ModelSetting]]
@@ -78,7 +78,7 @@ class Space:
             for key in self.capacity
             if key[0] in setting and (made := self.batcher(key[0], setting[key[0]])) is not None
         }
-        return max(1, replay(self.requests, counts, sent=self.sent, batchers=batchers), self.bound(setting))
+        return max(1, replay(self.requests, counts, batchers=batchers), self.bound(setting))
 
 
 NEVER = 1 << 62
@@ -140,10 +140,7 @@ def _change(now: ModelSetting, then: ModelSetting) -> int:
 def _ways(space: Space) -> Iterator[Setting]:
     """Yield the current counts with every combination of ways to batch; if too many, vary one model at a time."""
     names = list(space.ways)
-    number = 1
-    for name in names:
-        number *= len(space.ways[name])
-    if number <= _VECTORS:
+    if prod(map(len, space.ways.values())) <= _VECTORS:
         for choice in product(*space.ways.values()):
             yield {**space.now, **dict(zip(names, choice, strict=True))}
         return

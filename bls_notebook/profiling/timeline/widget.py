@@ -371,8 +371,6 @@ class Timeline(anywidget.AnyWidget):
 
     `session`: a `Session`, or an object with one as its ``record``, such as a `Profile`.
     `other`: a second session to draw below it on the same axis, such as the gathered run of a comparison.
-    `critical`: the critical paths, if they are known already; else they are computed on demand.
-    `lit`: whether the critical path is highlighted from the start.
     `titled`: whether a single session has its name and figures above it; two always have.
     `selection`: the time range selected in the browser: ``begin`` and ``end`` in ns, and for each of the
         ``sessions`` the number of ``requests`` in flight in that range, how many of these ``failed``, their
@@ -394,33 +392,23 @@ class Timeline(anywidget.AnyWidget):
     selection = traitlets.Dict().tag(sync=True)
     focus = traitlets.Dict().tag(sync=True)
 
-    def __init__(
-        self,
-        session: Any,
-        other: Any = None,
-        *,
-        critical: Sequence[Iterable[Step]] | None = None,
-        lit: bool = False,
-        titled: bool = True,
-    ) -> None:
+    def __init__(self, session: Any, other: Any = None, *, titled: bool = True) -> None:
         records = [session.record] if other is None else [session.record, other.record]
         inks = model_inks({"", *(span.model for record in records for span in record.spans)})
         self._records: tuple[Session, ...] = tuple(records)
-        self._critical = critical
         drawn: list[dict[str, Any]] = []
         for record in records:
             top = drawn[-1]["bottom"] if drawn else 0.0
             drawn.append(session_columns(record, inks, top, titled=len(records) > 1))
-        super().__init__(place=new_place(), sessions=drawn, lit=lit, titled=titled)
-        if lit or critical is not None or sum(len(record.spans) for record in records) <= _AT_ONCE:
+        super().__init__(place=new_place(), sessions=drawn, titled=titled)
+        if sum(len(record.spans) for record in records) <= _AT_ONCE:
             self._find_paths()
 
     @traitlets.observe("wants_paths")
     def _find_paths(self, change: Any = None) -> None:
         if self.paths:
             return
-        critical = self._critical or [record.critical_path() for record in self._records]
-        self.paths = [path_columns(*pair) for pair in zip(self._records, critical, strict=True)]
+        self.paths = [path_columns(record, record.critical_path()) for record in self._records]
 
     @property
     def records(self) -> tuple[Session, ...]:
