@@ -38,7 +38,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--fill", type=key_and_value, action="append", default=[], metavar="KEY=VALUE", help="fill a template"
     )
     parser.add_argument(
-        "--model-config-name", default="", metavar="NAME", help="use configs/NAME.pbtxt of models that have it"
+        "--model-config-name", default="", metavar="CONFIG", help="use configs/CONFIG.pbtxt of models that have it"
     )
     parser.add_argument("--load-timeout", type=seconds, default=60.0, metavar="TIME", help="of each model, such as 60s")
     parser.add_argument("--no-ask", action="store_true", help="do not send each real model one generated request")

@@ -65,7 +65,7 @@ _add(
     "--fill", type=key_and_value, action="append", default=[], metavar="KEY=VALUE",
     help="a value for the template ${KEY} in configurations",
 )  # fmt: skip
-_add("--model-config-name", default="", metavar="NAME", help="use configs/NAME.pbtxt of models that have it")
+_add("--model-config-name", default="", metavar="CONFIG", help="use configs/CONFIG.pbtxt of models that have it")
 _add(
     "--values", choices=("zeros", "random", "recorded"), default="zeros",
     help="outputs of stubs (default: zeros); recorded: the outputs of responses in the notebook's variables",
