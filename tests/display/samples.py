@@ -268,7 +268,7 @@ def everything() -> list[Any]:
         certificate(), certificate(unequal=(), generated=0), drilled(),
         Exported("ship", (ExportedModel("a", (1,), "b", "c", 1, 1, True, ("d",), ("e",)),), ("b==1",), ("c",), 1, "d"),
         ConnectionRecord("a", "CONNECTED", "t"),
-        ConnectionRecord("a", "LOST", "t", "r", (model(remote="a"),), (("a", "b"),), ("n",)),
+        ConnectionRecord("a", "LOST", "t", "r", (model(remote="a"),), (("a", "b"),)),
         *(
             EndpointRecord(s, "h", "g", "t" * (s == "READY"), (EndpointModel("a", 1, s, "r"),), 2, ErrorRecord("m"))
             for s in ("READY", "CLOSED")
