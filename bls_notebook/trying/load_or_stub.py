@@ -283,7 +283,7 @@ class ModelLoader:
         """Return the reason; not `broken` if a missing GPU, or a stub without declared tensors, explains the error."""
         if reason.kind != "error" or plan.config is None:
             return reason
-        if plan.backend != "python" and _gpus_in(plan.config) > (0 if _simulated() else gpu_count()):
+        if plan.backend not in ("python", "ensemble") and _gpus_in(plan.config) > (0 if _simulated() else gpu_count()):
             return replace(reason, kind="gpu", broken=False)
         steps = [self.plans[step].config for step in members_of(plan.config) if step in self.plans]
         return replace(reason, broken=all(c is not None and c.input and c.output for c in steps))

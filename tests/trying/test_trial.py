@@ -237,7 +237,8 @@ def test_a_broken_repository_fails_and_what_is_missing_here_does_not(tmp_path: P
 
 
 def test_an_invalid_map_of_an_ensemble_is_broken(trying: Any, tmp_path: Path) -> None:
-    put(tmp_path, "both", ensemble(("double", "IN", "mid"), ("double", "middle", "OUT")))
+    on_gpu = ensemble(("double", "IN", "mid"), ("double", "middle", "OUT")) + " instance_group { kind: KIND_GPU }"
+    put(tmp_path, "both", on_gpu)
     put(tmp_path, "double", PYTHON, {"1/model.py": DOUBLES})
     put(tmp_path, "free", ensemble(("unknown", "IN", "OUT")))
     put(tmp_path, "unknown", f'backend: "x" {IO[len(IN) :]}')  # its stub does not know its inputs
