@@ -7,10 +7,8 @@ on the watch's thread, so the widget updates while a cell runs; it stops samplin
 from __future__ import annotations
 
 import importlib.util
-from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from math import prod
 from time import localtime, strftime
 from typing import Any
@@ -19,14 +17,13 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.bundle import Display, display_of, render
 from bls_notebook.display.html import Html, join, prose, tag
-from bls_notebook.display.palette import model_inks
 from bls_notebook.display.parts import bars, line_html, media_html, number, sparks
 from bls_notebook.display.records.devices import devices_document
 from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.records.models import model_blocks
 from bls_notebook.display.records.responses import response_head
 from bls_notebook.display.records.statistics import statistics_document
-from bls_notebook.display.widgets import covered, has_kernel, new_place, widget_source
+from bls_notebook.display.widgets import covered, has_kernel
 from bls_notebook.display.widgets import live as live_widget
 from bls_notebook.records.devices import DeviceTable
 from bls_notebook.records.repository import Figures, TextSeen
@@ -323,9 +320,6 @@ def _watch_row(model: ModelNow) -> doc.Row:
     ])  # fmt: skip
 
 
-_KEPT = 120  # samples that the page draws as lines
-
-
 def render_watch(watch: Any, *, width: int = 100, live: bool = True) -> Display:
     """Draw a `Watch`: a table of the present state, covered by a live panel if widgets work."""
     record = watch.record
@@ -338,102 +332,7 @@ def render_watch(watch: Any, *, width: int = 100, live: bool = True) -> Display:
 
 
 def watch_widget(watch: Any) -> Any:
-    """Return the panel of a `Watch`: an anywidget that samples until its last view is closed."""
-    return _widget_class()(watch)
+    """Return the panel of a `Watch`."""
+    from .inspector_widget import WatchWidget  # needs anywidget
 
-
-@cache
-def _widget_class() -> Any:
-    import anywidget
-    import traitlets
-
-    class WatchWidget(anywidget.AnyWidget):  # type: ignore[misc,unused-ignore]
-        """The panel; see `watch_widget`."""
-
-        _esm = widget_source("watch.js")
-        _css = widget_source("chart.css") + widget_source("watch.css")
-
-        place = traitlets.Unicode().tag(sync=True)
-        now = traitlets.Dict().tag(sync=True)
-        rest: Any = traitlets.List().tag(sync=True)  # models that were never loaded; they rarely change
-        past = traitlets.Dict().tag(sync=True)  # earlier samples, for a view opened later; see `get_state`
-
-        def __init__(self, watch: Any) -> None:
-            self._watch = watch
-            self._numbers: dict[tuple[str, int], int] = {}
-            self._past: dict[int, deque[list[float | None]]] = defaultdict(lambda: deque(maxlen=_KEPT))
-            self._end: Any = None
-            super().__init__(place=new_place())
-            if hasattr(self.comm, "_reply_subshell_for"):
-                # Messages to the main shell wait until the running cell has ended. The page's own subshell
-                # handles the buttons immediately.
-                self.comm._reply_subshell_for = lambda data, default: default
-            self.on_msg(self._message)
-            self._begin()
-
-        def _begin(self) -> None:
-            if self._end is None:
-                self._end = self._watch.follow(self._show)
-
-        def _rest(self) -> None:
-            end, self._end = self._end, None
-            if end is not None:
-                end()
-
-        def close(self) -> None:
-            """Close the panel and stop sampling."""
-            self._rest()
-            super().close()
-
-        def _message(self, _: Any, content: Any, buffers: Any) -> None:
-            if not isinstance(content, dict):
-                return
-            if content.get("views") == 0:
-                self._rest()
-            elif self.comm is not None:
-                self._begin()
-            if "verb" in content:
-                self._act(str(content["verb"]), content.get("id"))
-
-        def _act(self, verb: str, number: Any) -> None:
-            name = next((name for (name, _), known in self._numbers.items() if known == number), None)
-            if name is None:
-                return
-
-            def done(problem: str) -> None:
-                self.send({"done": number, "verb": verb, "problem": visible(problem, lines=True)})
-
-            self.send({"begun": number})
-            self._watch.act(verb, name, done)
-
-        def _show(self, record: WatchRecord) -> None:
-            used = [model for model in record.models if model.in_use]
-            inks = model_inks(model.name for model in used)
-            rows = []
-            for model in used:
-                row = self._row(model)
-                ink = inks[model.name]
-                rows.append({**row, "ink": [ink.light, ink.dark]})
-                self._past[row["id"]].append([row["rate"], row["errors"], row["p50"], row["p99"]])
-            for known in self._past.keys() - {row["id"] for row in rows}:
-                del self._past[known]
-            self.rest = [self._row(model) for model in record.models if not model.in_use]
-            devices = [{**d.to_dict(), "hardware": visible(d.hardware)} for d in record.devices]
-            self.now = {
-                "at": record.at, "place": visible(record.place), "rows": rows, "devices": devices,
-                "closed": record.closed, "seconds": self._watch.seconds,
-            }  # fmt: skip
-
-        def _row(self, model: ModelNow) -> dict[str, Any]:
-            number = self._numbers.setdefault((model.name, model.version), len(self._numbers))
-            words = {"name": visible(model.name), "reason": visible(model.reason, lines=True)}
-            return {**model.to_dict(), **words, "id": number}
-
-        def get_state(self, key: Any = None, drop_defaults: bool = False) -> Any:
-            """Return the state; a full state (`key` None) includes the past, which updates omit."""
-            state = super().get_state(key, drop_defaults)
-            if key is None:
-                state["past"] = {str(number): list(rows) for number, rows in list(self._past.items())}
-            return state
-
-    return WatchWidget
+    return WatchWidget(watch)
