@@ -14,7 +14,7 @@ from bls_notebook.display.palette import Inks, model_inks
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import ModelSeen, NamedMark, Session, Source, Span
 from bls_notebook.profiling.timeline.lanes import TimelineLayout, lay_out
-from bls_notebook.profiling.timeline.picture import timeline_alt, timeline_block, timeline_svg, timeline_text
+from bls_notebook.profiling.timeline.picture import timeline_alt, timeline_block, timeline_lines, timeline_svg
 from bls_notebook.profiling.timeline.widget import path_columns, session_columns
 from bls_notebook.records.intervals import levels
 from bls_notebook.records.raw_events import TensorSeen
@@ -180,7 +180,7 @@ def test_the_notebook_waits_for_what_it_sent_and_else_works() -> None:
     assert strip["what"] == "notebook"
     assert found["strip_of"][: found["strip_at"][1]] == (0, 3)  # the first of those that it waited for
     assert encoded["lanes"][0]["share"] == "42%"
-    line = timeline_text(session, width=76).splitlines()[0]
+    line = timeline_lines(session, width=76)[0]
     assert line.split() == ["notebook", re.sub("[^█]", "▒", line.split()[1])]
 
 
@@ -192,7 +192,7 @@ def test_marks_are_on_the_timeline_in_every_form() -> None:
     assert encoded["marks"][0] == "loaded <b>"
     assert not set(encoded["marks"][1]) & set("\x1b\x00\u202e")
     assert (found["named_ns"], found["named_span"]) == ((5 * MS, 60 * MS), (-1, 0))
-    text = timeline_text(session)
+    text = "\n".join(timeline_lines(session))
     assert "▼ loaded <b> 5.00 ms" in text
     assert text.count("▼") == 3
     assert "loaded &lt;b&gt;" in timeline_svg(session)
@@ -240,7 +240,7 @@ def test_hostile_text_is_made_visible_before_it_leaves() -> None:
 
 
 def test_text_of_two_sessions_on_one_axis() -> None:
-    lines = timeline_text(pipeline(False), pipeline(True), width=80).splitlines()
+    lines = timeline_lines(pipeline(False), pipeline(True), width=80)
     assert lines[0] == "sequential  271 ms"
     assert lines[6] == "gathered  119 ms"
     ends = [len(line) for line in lines]
@@ -254,7 +254,7 @@ def test_text_of_two_sessions_on_one_axis() -> None:
     made = Made(**{f"model{i}": 1 for i in range(40)})
     for i in range(40):
         made.call(f"model{i}", i * MS, MS)
-    assert "and 17 more lanes" in timeline_text(made.session())
+    assert "and 17 more lanes" in "\n".join(timeline_lines(made.session()))
 
 
 @pytest.mark.parametrize(("session", "most"), [(many(1500), 500_000), (many(64), 12_000), (Session(), 12_000)])

@@ -120,7 +120,6 @@ def _read(handle: int, byte_size: int, start: int) -> bytes:
 
 
 def _open_object(key: str, needed: int) -> int:
-    """Open a shared memory object of at least `needed` bytes."""
     cannot = f"Unable to open shared memory region: '{key}'"
     if not _KEY.fullmatch(key) or key.removeprefix("/") in _DOTS:
         refuse(cannot, INTERNAL)

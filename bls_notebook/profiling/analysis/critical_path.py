@@ -146,7 +146,6 @@ class _Search:
 
 
 def _joined(steps: list[Fields]) -> list[Fields]:
-    """Join adjacent steps of the same span and phase."""
     out: list[Fields] = []
     for step in steps:
         if out and out[-1][1] == step[0] and out[-1][2:] == step[2:]:

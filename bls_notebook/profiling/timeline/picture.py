@@ -134,7 +134,6 @@ def _notebook(panel: Panel, tree: SpanTree, pale: Boxes, solid: Boxes) -> None:
 
 
 def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
-    """Draw a block for each request."""
     pale: Boxes = {}
     solid: Boxes = {}
     waits: Boxes = {}
@@ -310,16 +309,11 @@ _MARKS = 12  # marks whose names are listed
 _LEAST = 20  # the fewest characters of the plot, even in a narrow terminal
 
 
-def timeline_text(*sessions: Session, width: int = 100) -> str:
-    """Draw sessions on one axis as text, for lines of `width` terminal cells.
+def timeline_lines(*sessions: Session, width: int = 100) -> list[str]:
+    """Draw sessions on one axis as text, in lines of `width` terminal cells.
 
     Each lane is a line; above a lane with a queue, another line has the numbers of waiting requests.
     """
-    return "\n".join(timeline_lines(sessions, width=width))
-
-
-def timeline_lines(sessions: Sequence[Session], *, width: int = 100) -> list[str]:
-    """Draw sessions on one axis; see `timeline_text`."""
     layouts = [lay_out(session) for session in sessions]
     wall = max((session.wall for session in sessions), default=0) or 1
     labels = [[_label(lane) for lane in layout.lanes[:_LANES]] for layout in layouts]
@@ -483,7 +477,7 @@ def timeline_block(sessions: Sequence[Session], *, widget: Any = None, gap: bool
     """
 
     def lines(width: int) -> list[str]:
-        return [""] * gap + timeline_lines(sessions, width=width) + [""] * gap
+        return [""] * gap + timeline_lines(*sessions, width=width) + [""] * gap
 
     picture = picture_html(timeline_svg(*sessions), timeline_alt(*sessions))
     return Both(lines, picture if widget is None else covered(picture, widget))

@@ -30,7 +30,7 @@ from bls_notebook.records.units import count, duration
 from bls_notebook.records.visible_text import visible
 
 from .lanes import WIDGET, Panel, TimelineLayout, lay_out, notebook_time, requests_and_calls, titles
-from .picture import timeline_block, timeline_text
+from .picture import timeline_block, timeline_lines
 
 _CROWD = 12  # the most rows of queued requests that are drawn; beyond that only their number is
 
@@ -434,6 +434,6 @@ class Timeline(anywidget.AnyWidget):
         )
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None, **kwargs: Any) -> Any:
-        text = timeline_text(*self._records)
+        text = "\n".join(timeline_lines(*self._records))
         html = output(timeline_block(self._records, widget=self).html, styles="figure")
         return with_view({"text/plain": text, "text/html": html}, self)
