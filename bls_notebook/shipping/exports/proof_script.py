@@ -49,7 +49,7 @@ _SYNONYMS = [
     ),
 ]
 _DROPPED = [
-    (re.compile(r"\s*\bAt:\s+\S+\(\d+\): .*", re.DOTALL), ""),  # a traceback
+    (re.compile(r"\n\s*At:\n\s+[^\n]+\(\d+\): .*", re.DOTALL), ""),  # a traceback; a cell's name may have spaces
     # Modules of Triton's classes differ between the two sides.
     (
         re.compile(r"<class '(?:c_python_backend_utils|triton_python_backend_utils|bls_notebook)\b[\w.]*\.(\w+)'>"),

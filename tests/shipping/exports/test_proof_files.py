@@ -110,7 +110,8 @@ def test_the_script_distinguishes_answers() -> None:
         "output 'OUT': FP32 [2] expected, got FP32 [1, 2]"
     ]
     assert not list(differences([("model 'a_0_0'\n\nAt:\n  /x.py(3): f", {})], [("model 'a_0'", {})], 0))
-    for one_text, other in (("'a_1'", "'a_2'"), ("0x1", "0x2"), ("At: x", "At: y"), ("a/models/x", "b/models/x"),
+    for one_text, other in (("'a_1'", "'a_2'"), ("0x1", "0x2"), ("At: x(1): y", "At: x(2): y"),
+                            ("a/models/x", "b/models/x"),
                             ("a  b", "a b"), ("<class 'a.K'>", "<class 'b.K'>"), ("", "no")):  # fmt: skip
         assert list(differences([(one_text, {})], [(other, {})], 0))
     assert list(differences(one("FP32", nan) * 2, one("FP32", nan), 0)) == ["2 responses expected, got 1"]
