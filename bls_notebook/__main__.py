@@ -6,6 +6,7 @@ The exit status is 0 for success, 1 if the command found problems, and 2 for wro
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -34,10 +35,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.arguments(commands.add_parser(name, help=command.summary, description=command.summary))
     options = parser.parse_args(words)
     try:
-        return named[options.command].run(options)
+        status = named[options.command].run(options)
+        sys.stdout.flush()
     except BLSError as error:
-        print(f"{_PROGRAM} {options.command}: {error}", file=sys.stderr)
+        message = str(error).removeprefix(f"{options.command}: ")
+        print(f"{_PROGRAM} {options.command}: {message}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader of the output, such as `head`, has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
 
 
 if __name__ == "__main__":

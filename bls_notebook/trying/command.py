@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import bls_notebook as bls
 from bls_notebook.commands import Command, key_and_value, names, print_record, seconds
+from bls_notebook.engine.errors import BLSError
 
 from .records import Tried
 
@@ -20,6 +21,7 @@ _IN_SHELL = [
     for pattern, words in (
         (r"`[^`]*` has no time limit; or try again", "try again"),
         (r"`%tritonrepo (?:re)?load [^`]*`", "try again"),
+        (r"`bls\.try_repository\('([^']*)'\)`", r"`python -m bls_notebook try \1`"),
         (r"`%pip ", "`python -m pip "),
         (r"`%env ", "`export "),
         (r"`%%tritonmodel ([^`]*)`", r"`\1/1/model.py`"),
@@ -48,27 +50,30 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     real = None if arguments.real is None else [name for name in arguments.real if name != "none"]
     with redirect_stdout(sys.stderr):  # keeps the models' output out of the report
-        repository, report = bls.try_repository(
-            arguments.folder, fill=dict(arguments.fill), model_config_name=arguments.model_config_name, real=real,
-            load_timeout=arguments.load_timeout, ask=not arguments.no_ask, tell=print,
-        )  # fmt: skip
+        try:
+            repository, report = bls.try_repository(
+                arguments.folder, fill=dict(arguments.fill), model_config_name=arguments.model_config_name, real=real,
+                load_timeout=arguments.load_timeout, ask=not arguments.no_ask, tell=print,
+            )  # fmt: skip
+        except BLSError as error:
+            raise BLSError(_words(str(error))) from error
         repository.close()
     print_record(in_shell(report, arguments.folder), arguments.json)
     return int(any(model.kind == "absent" or model.broken for model in report.models) or bool(report.left))
 
 
+def _words(text: str) -> str:
+    for pattern, replacement in _IN_SHELL:
+        text = pattern.sub(replacement, text)
+    return text
+
+
 def in_shell(report: Tried, folder: str) -> Tried:
     """Return a report whose remedies suit a shell; example requests follow the lines that open the repository."""
-
-    def words(text: str) -> str:
-        for pattern, replacement in _IN_SHELL:
-            text = pattern.sub(replacement, text)
-        return text
-
     opens = "%load_ext bls_notebook", f"%tritonrepo try {shlex.quote(folder)}"
-    models = tuple(replace(model, why=words(model.why), remedy=words(model.remedy)) for model in report.models)
+    models = tuple(replace(model, why=_words(model.why), remedy=_words(model.remedy)) for model in report.models)
     requests = tuple("\n".join(filter(None, (*opens, line))) for line in report.requests[:1]) + report.requests[1:]
-    return replace(report, models=models, notes=tuple(map(words, report.notes)), requests=requests)
+    return replace(report, models=models, notes=tuple(map(_words, report.notes)), requests=requests)
 
 
 TRY = Command("load any model repository, with stubs for what is missing here; fails if it is broken", _arguments, _run)

@@ -17,6 +17,7 @@ from bls_notebook.pb_utils import TRITONSERVER_REQUEST_FLAG_SEQUENCE_START as ST
 from bls_notebook.progress import progress
 from bls_notebook.records.raw_events import went_through
 from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
+from bls_notebook.records.units import listed
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.call_order import entries, reached
 from bls_notebook.repository.repository import ModelRepository
@@ -180,7 +181,9 @@ class ExampleRequests:
         responses = answer if record.decoupled else [answer]
         errors = [first_line(r.error.message(), 400) for r in responses if r.error is not None]
         warnings = dict.fromkeys(w for r in responses for w in r.warnings if w != went_through(r.stubs))
-        return replace(report, asked=True, problem="".join(errors[:1]), warnings=tuple(warnings))
+        stubs = listed(dict.fromkeys(stub for r in responses for stub in r.stubs), 6)
+        made_up = f" (after made-up answers of the stub {stubs})" if errors and stubs else ""
+        return replace(report, asked=True, problem="".join(errors[:1]) + made_up, warnings=tuple(warnings))
 
     def _inputs(self, name: str) -> dict[str, str]:
         record = self._repository.record(name)

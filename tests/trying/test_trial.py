@@ -101,13 +101,19 @@ def test_remedies_suit_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "try again with `--load-timeout 60s`" in out
     assert f"%load_ext bls_notebook %tritonrepo try {tmp_path} %bls" in out
     assert "%tritonrepo reload" not in out
+    assert main(["try", str(tmp_path / "slow")]) == 2
+    wrong = capsys.readouterr().err
+    assert wrong.startswith("python -m bls_notebook try: ")
+    assert "try: try:" not in wrong
+    assert f"give its folder: `python -m bls_notebook try {tmp_path}`" in wrong
 
 
 def test_an_error_after_a_stub_says_so_too(trying: Any, tmp_path: Path) -> None:
     put(tmp_path, "inner", PYTHON, {"1/model.py": calling("resize", "1 / out[0].item()")})
     put(tmp_path, "outer", PYTHON, {"1/model.py": calling("inner")})
     put(tmp_path, "resize", f'backend: "x" {IO}')
-    repository, _ = trying()
+    repository, rows = trying()
+    assert rows["outer"].problem.endswith("(after made-up answers of the stub resize)")
     answer = repository.infer("outer", ONES)
     assert "ZeroDivisionError" in answer.error.message() or "division" in answer.error.message()
     assert answer.stubs == ("resize",)
@@ -407,7 +413,7 @@ def test_what_is_not_there_at_all(trying: Any, tmp_path: Path) -> None:
     put(tmp_path, "calls", PYTHON, {"1/model.py": calling("elsewhere")})
     repository, rows = trying()
     assert rows["wrong"].kind == rows["unknown"].kind == rows["elsewhere"].kind == "absent"
-    assert rows["wrong"].why.startswith("config:1:")
+    assert rows["wrong"].why.startswith("config.pbtxt:1:")
     assert "names no outputs" in rows["unknown"].why
     assert "called by calls" in rows["elsewhere"].why
     assert "%%tritonmodel elsewhere" in rows["elsewhere"].remedy

@@ -205,7 +205,7 @@ def parse_config(
         # No config.pbtxt starts with a bracket or brace.
         if config.lstrip().startswith(("{", "[")):
             return parse_json(config, model=model, source=source)
-        return parse_pbtxt(config, model=model, source=source)
+        return parse_pbtxt(config, model=model, source="config.pbtxt" if source == "config" else source)
     if isinstance(config, Mapping):
         return parse_json(config, model=model, source=source)
     if isinstance(config, model_config_class()):
