@@ -8,13 +8,17 @@ means the cell that checks.
 
 from __future__ import annotations
 
+import gc
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import bls_notebook as bls
 
 pytestmark = [  # wrong solutions leave coroutines behind
     pytest.mark.slow,
@@ -295,10 +299,14 @@ def test_the_first_line_of_a_folded_solution_shows_nothing() -> None:
 
 
 @pytest.fixture
-def notebook(cells: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def notebook(cells: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     pytest.importorskip("sklearn")
     monkeypatch.chdir(NOTEBOOKS)
-    return cells
+    yield cells
+    bls.current_repository().close()
+    cells.shell.reset()  # the notebook's variables keep memory of simulated GPUs
+    gc.collect()
+    bls.simulate_gpus(0)
 
 
 def solve(notebook: Any, exercise: Exercise, changes: Changes = ()) -> str:

@@ -11,6 +11,7 @@ import bls_notebook as bls
 
 HEAD = """
 import asyncio
+import weakref
 import numpy as np
 import triton_python_backend_utils as pb
 
@@ -481,8 +482,9 @@ def test_a_stream_reports_an_error_only_once_its_model_cannot_ask_any_more(repo:
             failed = await ask("bad").async_exec()
             sender.send(pb.InferenceResponse([tensor("Y", [1])]))
             failed.has_error() if x(requests[0])[0] else None
-            failed = None
-            await asyncio.sleep(0)  # until then, asyncio keeps the result
+            kept, failed = weakref.ref(failed), None
+            while kept() is not None:  # asyncio keeps the result for a while
+                await asyncio.sleep(0.001)
             sender.send(pb.InferenceResponse([tensor("Y", [2])]), flags=FINAL)
     """
     repo.define("caller", model(body), config(decoupled=True))

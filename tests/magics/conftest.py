@@ -143,6 +143,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Interacti
     bls.current_repository().close()
     bls.set_current_repository(before)
     InteractiveShell.clear_instance()
+    shell.InteractiveTB.tb = None  # of the last error, with the variables of its frames
     forget_failure()
 
 

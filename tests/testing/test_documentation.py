@@ -85,6 +85,8 @@ def test_type_checkers_know_the_fixture(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "test_a.py").write_text(WRONG)
     monkeypatch.setenv("MYPYPATH", str(ROOT))
     cache = f"--cache-dir={ROOT / '.mypy_cache'}"
+    limit = sys.getrecursionlimit()  # which mypy raises
     out, _, _ = api.run(["--strict", "--config-file=", cache, str(tmp_path / "test_a.py")])
+    sys.setrecursionlimit(limit)
     found = [line.partition(".py:")[2] for line in out.splitlines() if ": error: " in line]
     assert [line.partition(":")[0] for line in found] == ["10", "11", "12"], out
