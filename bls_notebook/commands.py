@@ -7,6 +7,8 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from .records.base import Record
 from .records.units import seconds_in
@@ -17,7 +19,7 @@ class Command:
     """A command: its one-line help, a function that adds its arguments, and one that runs it and returns the status."""
 
     summary: str
-    arguments: Callable[[argparse.ArgumentParser], None]
+    arguments: Callable[[argparse.ArgumentParser], object]
     run: Callable[[argparse.Namespace], int]
 
 
@@ -94,3 +96,36 @@ def add_tolerance(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     ulps = "allowed difference in units in the last place (default: 0)"
     parser.add_argument("--ulps", type=whole_number(0), default=0, metavar="N", help=ulps)
+
+
+_KINDS: dict[str, Callable[[str], object]] = {
+    "": str, "0..": whole_number(0), "1..": whole_number(1), "counts": counts, "int": int, "names": names,
+    "pair": key_and_value, "seconds": seconds,
+}  # fmt: skip
+
+
+def help_section(module: str, name: str) -> str:
+    """Return the section ``== name`` of the help.txt beside the file of a module."""
+    text = Path(module).with_name("help.txt").read_text("utf-8")
+    return text.partition(f"== {name}\n")[2].partition("\n== ")[0].rstrip()
+
+
+def add_options(parser: argparse.ArgumentParser, module: str, *names: str, **kinds: Callable[[str], object]) -> None:
+    """Add the arguments in the sections ``options of NAME`` of the help.txt beside the file of a module.
+
+    A line is such as ``--timeout TIME | seconds = 1s | how long to wait``: the option, or the name of a positional
+    argument, with the placeholder of its value; the kind of the value and its default; the help. A ``flag`` has no
+    value; an argument whose kind ends with ``*`` takes any number of values. `kinds` has converters besides `_KINDS`.
+    """
+    converters = {**_KINDS, **kinds}
+    for line in (line for name in names for line in help_section(module, f"options of {name}").splitlines()):
+        words, kind, text = (part.strip() for part in line.split("|", 2))
+        if kind == "flag":
+            parser.add_argument(*words.split(), action="store_true", help=text)
+            continue
+        *flags, metavar = words.split()
+        kind, equals, default = (part.strip() for part in kind.partition("="))
+        keywords: dict[str, Any] = {"default": default} if equals else {}
+        if kind.endswith("*"):
+            keywords = {"action": "append", "default": []} if flags[0][0] == "-" else {"nargs": "*"}
+        parser.add_argument(*flags, metavar=metavar, type=converters[kind.removesuffix("*")], help=text, **keywords)

@@ -6,13 +6,7 @@ import argparse
 from pathlib import Path
 
 import bls_notebook as bls
-from bls_notebook.commands import Command, print_record
-
-
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", help="a folder whose sub-folders are models, or the folder of one model")
-    parser.add_argument("models", nargs="*", default=[], metavar="MODEL", help="names of models (default: all)")
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+from bls_notebook.commands import Command, add_options, print_record
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -32,4 +26,5 @@ def _run(arguments: argparse.Namespace) -> int:
     return int(findings.has_problems)
 
 
-CHECK = Command("find problems of a model repository without running its code", _arguments, _run)
+_SUMMARY = "find problems of a model repository without running its code"
+CHECK = Command(_SUMMARY, lambda parser: add_options(parser, __file__, "the command check"), _run)

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import help_text
+from bls_notebook.magics.arguments import add_options, help_text
 from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
@@ -25,4 +25,4 @@ CHECK = Verb(
     *help_text(__file__, "check"),
     suggests=lambda record: True,
 )  # fmt: skip
-CHECK.parser.add_argument("names", nargs="*", metavar="MODEL", help="names of models (default: all)")
+add_options(CHECK.parser, __file__, "check")

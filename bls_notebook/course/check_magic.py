@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser, Variables, evaluate, help_text, identifier
+from bls_notebook.magics.arguments import Parser, Variables, add_options, evaluate, help_text, identifier
 from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.cell_errors import display_of, fail_on, reported
 from bls_notebook.magics.magic import Magic
@@ -64,13 +64,11 @@ def _help(magic: str) -> tuple[str, str]:
 
 PARSER = Parser("%blscheck", *_help("%blscheck"))
 PARSER.usage = "%(prog)s CLAIM [and CLAIM ...] [--of NAME]"
-_add = PARSER.add_argument
-_add("claim", metavar="CLAIM", nargs="*", help="a claim, such as: overlapped 4 of scanner")
-_add("--of", type=identifier, metavar="NAME", help="a variable with the recording (default: the last one)")
+add_options(PARSER, __file__, "claims", "%blscheck", identifier=identifier)
 
 CELL_PARSER = Parser("%%blscheck", *_help("%%blscheck"))
 CELL_PARSER.usage = "%(prog)s CLAIM [and CLAIM ...]"
-CELL_PARSER.add_argument("claim", metavar="CLAIM", nargs="*", help="a claim, such as: overlapped 4 of scanner")
+add_options(CELL_PARSER, __file__, "claims")
 
 
 def bls_check_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> None:

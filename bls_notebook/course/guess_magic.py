@@ -22,7 +22,7 @@ from bls_notebook.display.bundle import Display
 from bls_notebook.display.document import Block, Both, Document, Fold, Line, Piece
 from bls_notebook.display.html import Html, join, prose, tag, text
 from bls_notebook.display.widgets import VIEW, covered, new_place, widget_source
-from bls_notebook.magics.arguments import Parser, Variables, help_text, identifier
+from bls_notebook.magics.arguments import Parser, Variables, add_options, help_text, identifier
 from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
@@ -145,15 +145,7 @@ def _widget_class() -> Any:
 
 
 PARSER = Parser("%%blsguess", *help_text(__file__, "%%blsguess"))
-_add = PARSER.add_argument
-_add("choices", metavar="CHOICE", nargs="*", help="a possible guess; quote several words")
-_add(
-    "--right",
-    metavar="CODE",
-    default="",
-    help="code of the right choice, to be marked after a guess; ? shows the codes",
-)
-_add("--into", type=identifier, metavar="NAME", help='assign the guess to this variable ("" before the guess)')
+add_options(PARSER, __file__, "%%blsguess", identifier=identifier)
 
 
 def bls_guess(notebook: Notebook, line: str, cell: str, variables: Variables) -> None:

@@ -17,8 +17,10 @@ from typing import Any, NoReturn
 from IPython.core.error import UsageError
 
 from bls_notebook import pb_utils
+from bls_notebook.commands import add_options as add_options
 from bls_notebook.commands import add_tolerance as add_tolerance
 from bls_notebook.commands import counts as counts
+from bls_notebook.commands import help_section
 from bls_notebook.commands import key_and_value as key_and_value
 from bls_notebook.commands import names as names
 from bls_notebook.commands import number as number
@@ -231,8 +233,7 @@ class Parser(argparse.ArgumentParser):
 
 def help_text(module: str, name: str) -> tuple[str, str]:
     """Return the description and the examples of a magic or verb in the help.txt beside the file of its module."""
-    text = Path(module).with_name("help.txt").read_text("utf-8")
-    description, _, examples = text.partition(f"== {name}\n")[2].partition("\n== ")[0].rstrip().partition("\n\n")
+    description, _, examples = help_section(module, name).partition("\n\n")
     return " ".join(description.split()), examples and f"{examples}\n"
 
 

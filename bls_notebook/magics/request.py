@@ -18,12 +18,11 @@ from .arguments import (
     Parser,
     RequestLine,
     Variables,
+    add_options,
     help_text,
     identifier,
-    names,
     parameters_of,
     read_line,
-    seconds,
     sequence,
     whole_number,
 )
@@ -75,24 +74,10 @@ Result = Response | Responses | Streams
 PARSER = Parser("%bls", *help_text(__file__, "%bls"))
 PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
 _add = PARSER.add_argument
-_add("model", metavar="MODEL", help="the model's name")
-_add("--outputs", type=names, metavar="OUTPUT,...", help="request only these outputs (default: all)")
-_add("--device", metavar="DEVICE", help="preferred device of the outputs: cpu, gpu:0")
 _add("--async", dest="in_loop", action="store_true", help="send asynchronously; with -n, all requests at once")
-_add("--stream", action="store_true", help="collect all responses of a decoupled model")
-_add("-n", dest="count", type=whole_number(1), metavar="N", help="send N requests, one by one unless --async")
-_add(
-    "--timeout", type=seconds, default=0, metavar="TIME",
-    help="longest wait in the model's queue, such as 5ms; the queue policy of dynamic batching must have "
-    "allow_timeout_override (a warning says why a timeout has no effect)",
-)  # fmt: skip
-_add("--sequence", type=sequence, metavar="ID[:start,end]", help="correlation ID, then :start, :end or :start,end")
-_add("--parameters", metavar="NAME=VALUE,...", help="request parameters: name=value, or an expression for a dict")
 _add("--version", type=whole_number(1), default=-1, metavar="N", help="version of the model (default: the newest)")
-_add("--trace", action="store_true", help="start a trace, which the model reads with request.trace()")
-_add("--request-id", default="", metavar="ID", help="request ID, any text")
-_add("--into", type=identifier, metavar="NAME", help="assign the response, or the list, to this variable")
-_add("-q", "--quiet", action="store_true", help="show nothing")
+_add("-n", dest="count", type=whole_number(1), metavar="N", help="send N requests, one by one unless --async")
+add_options(PARSER, __file__, "%bls", identifier=identifier, sequence=sequence)
 
 
 def bls_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> Result | None:

@@ -19,7 +19,7 @@ from bls_notebook.progress import stepped
 from bls_notebook.records.units import count
 from bls_notebook.repository.source.layout import shown_path
 
-from .arguments import HelpWanted, Parser, Variables, expanded, help_text, key_and_value, read_line
+from .arguments import HelpWanted, Parser, Variables, add_options, expanded, help_text, read_line
 from .cell_errors import CellInterrupted, display_of, reported
 from .magic import Magic, Verb, serves, verb_named
 from .notebook import Notebook
@@ -123,7 +123,7 @@ def _unload(notebook: Notebook, arguments: argparse.Namespace) -> None:
 
 def _use(notebook: Notebook, arguments: argparse.Namespace) -> None:
     with reported(notebook):
-        fill = None if arguments.fill is None else dict(arguments.fill)
+        fill = dict(arguments.fill) or None
         lost = use_repository(*arguments.paths, backend_directory=arguments.backend_directory, fill=fill)
     repository = bls.current_repository()
     models = {record.name for record in repository.index()}
@@ -160,18 +160,7 @@ UNLOAD.parser.add_argument("names", nargs="+", metavar="MODEL", help="model name
 UNLOAD.parser.add_argument("--dependents", action="store_true", help="unload the models that depend on them too")
 
 USE = Verb("use", "make these folders the current model repository", _use, *help_text(__file__, "use"))
-USE.parser.add_argument("paths", nargs="*", metavar="FOLDER", help="a model repository in Triton's layout")
-USE.parser.add_argument(
-    "--backend-directory", metavar="FOLDER",
-    help="folder of Python-based backends, one subfolder for each; by default `backends` in or beside the "
-    "repository's folders",
-)  # fmt: skip
-
-USE.parser.add_argument(
-    "--fill", metavar="KEY=VALUE", action="append", type=key_and_value,
-    help="fill ${KEY}, or the parameter KEY, in each config.pbtxt (MODEL.KEY: in that of one model); other "
-    "templates get the value of an environment variable or a harmless default",
-)  # fmt: skip
+add_options(USE.parser, __file__, "use")
 
 CLEAR = Verb("clear", "unload all models and remove those that cells defined", _clear)
 

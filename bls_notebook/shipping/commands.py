@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.commands import Command, add_tolerance, counts, print_record, seconds, whole_number
+from bls_notebook.commands import Command, add_options, add_tolerance, print_record
 from bls_notebook.repository.call_order import load_with_callees
 
 from .exports.deployment import TARGETS
@@ -19,17 +19,12 @@ from .records import Certificate
 
 
 def add_target_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of an export: the deployment target and the number of servers."""
+    """Add the options of an export: the deployment target, the number of servers, and files to leave out."""
     parser.add_argument(
         "--for", dest="target", default="", choices=TARGETS, metavar="PLACE",
         help=f"also write the files to deploy the models: {', '.join(TARGETS)}",
     )  # fmt: skip
-    parser.add_argument("--replicas", type=int, default=1, metavar="N", help="for compose: N servers behind HAProxy")
-    parser.add_argument("--completed", action="store_true", help="write completed configurations (default: as written)")
-    parser.add_argument("--secrets", action="store_true", help="include .env, private keys, .git and the like")
-    parser.add_argument(
-        "--keep-going", action="store_true", help="leave out and name models that do not load or cannot run on a server"
-    )
+    add_options(parser, __file__, "export")
 
 
 def target_options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -46,16 +41,8 @@ def add_container_option(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _add_models(parser: argparse.ArgumentParser, place: str = "") -> None:
-    parser.add_argument("repository", help="a folder with one sub-folder for each model; their code runs")
-    if place:
-        parser.add_argument("place", metavar="FOLDER", help=place)
-    parser.add_argument("models", nargs="*", default=[], metavar="MODEL", help="models (default: all)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-
-
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_models(parser, "folder or .zip file to write")
+    add_options(parser, __file__, "a command", "a place", "models")
     add_target_options(parser)
 
 
@@ -74,7 +61,7 @@ EXPORT = Command("write models as a model repository for a server", _export_argu
 
 
 def _serve_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_models(parser)
+    add_options(parser, __file__, "a command", "models")
     add_container_option(parser)
 
 
@@ -98,29 +85,16 @@ def _run_serve(arguments: argparse.Namespace) -> int:
 SERVE = Command("serve models with the real tritonserver until Ctrl-C", _serve_arguments, _run_serve)
 
 
-def add_prove_options(parser: argparse.ArgumentParser, generate: int | None) -> None:
-    """Add the options of a proof; `generate`: the default number of generated requests."""
-    add = parser.add_argument
-    add("--generate", type=whole_number(0), default=generate, metavar="N", help="generate N requests for each model")
-    same = "the same seed makes the same requests, with the same version of hypothesis and the same imported modules"
-    add("--seed", type=whole_number(0), default=0, metavar="N", help=same)
-    add_tolerance(parser)
-    again = "send requests again, in parallel, with these instance counts"
-    add("--instances", type=counts, default=(), metavar="N,...", help=again)
-    add("--timeout", type=seconds, default=30.0, metavar="TIME", help="timeout of a request (default: 30s)")
-    running = "compare with a running server: grpc://host:port or http://host:port"
-    add("--server", default="", metavar="URL", help=running)
-
-
 def prove_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return these options as arguments of `prove`, without the server."""
+    """Return the given options of a proof as arguments of `prove`, without the server."""
     names = ("generate", "seed", "tolerance", "ulps", "instances", "timeout")
-    return {name: getattr(arguments, name) for name in names}
+    return {name: value for name in names if (value := getattr(arguments, name)) is not None}
 
 
 def _prove_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_models(parser)
-    add_prove_options(parser, 100)
+    add_options(parser, __file__, "a command", "models", "prove")
+    add_tolerance(parser)
+    parser.set_defaults(generate=100)
 
 
 def _run_prove(arguments: argparse.Namespace) -> int:

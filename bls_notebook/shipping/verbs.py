@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import help_text, seconds
+from bls_notebook.magics.arguments import add_options, add_tolerance, help_text
 from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb, serves
 from bls_notebook.magics.notebook import Notebook
 
-from .commands import add_container_option, add_prove_options, add_target_options, prove_options, target_options
+from .commands import add_container_option, add_target_options, prove_options, target_options
 
 if TYPE_CHECKING:
     from .records import Certificate, Exported
@@ -40,10 +40,8 @@ EXPORT = Verb(
     takes_inputs=True,
 )  # fmt: skip
 EXPORT.parser.usage = "%(prog)s FOLDER [MODEL ...] [INPUT=EXPRESSION ...] [options]"
-EXPORT.parser.add_argument("place", metavar="FOLDER", help="folder or .zip file to write")
-EXPORT.parser.add_argument("names", nargs="*", metavar="MODEL", help="loaded models (default: all)")
+add_options(EXPORT.parser, __file__, "a place", "loaded models", "requests")
 add_target_options(EXPORT.parser)
-EXPORT.parser.add_argument("--requests", default="", metavar="FILE", help="a recording (bls.record) with the requests")
 
 
 def _serve(notebook: Notebook, arguments: argparse.Namespace) -> LocalServer:
@@ -69,12 +67,7 @@ SERVE = Verb(
     *help_text(__file__, "serve"),
     suggests=serves,
 )  # fmt: skip
-SERVE.parser.add_argument("names", nargs="*", metavar="MODEL", help="loaded models (default: all)")
-SERVE.parser.add_argument("--stop", action="store_true", help="stop the server that runs")
-SERVE.parser.add_argument(
-    "--start-timeout", type=seconds, default=120.0, metavar="TIME",
-    help="timeout for loading all models (default: 120s)",
-)  # fmt: skip
+add_options(SERVE.parser, __file__, "loaded models", "serve")
 add_container_option(SERVE.parser)
 
 _GENERATED = 100  # generated requests, if the user gives none, as help.txt says
@@ -97,6 +90,5 @@ PROVE = Verb(
     takes_inputs=True,
 )  # fmt: skip
 PROVE.parser.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
-PROVE.parser.add_argument("model", metavar="MODEL", help="a loaded model")
-add_prove_options(PROVE.parser, None)
-PROVE.parser.add_argument("--requests", default="", metavar="FILE", help="a recording (bls.record) with requests")
+add_options(PROVE.parser, __file__, "a model", "prove", "requests")
+add_tolerance(PROVE.parser)

@@ -10,7 +10,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 
 import bls_notebook as bls
-from bls_notebook.commands import Command, key_and_value, names, print_record, seconds
+from bls_notebook.commands import Command, add_options, print_record
 from bls_notebook.engine.errors import BLSError
 
 from .records import Tried
@@ -29,22 +29,6 @@ _IN_SHELL = [
         (r"`!", "`"),
     )
 ]
-
-
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", help="a model repository, or a folder that contains one")
-    parser.add_argument(
-        "--real", type=names, metavar="MODEL,...", help="run only the code of these models; none: of no model"
-    )
-    parser.add_argument(
-        "--fill", type=key_and_value, action="append", default=[], metavar="KEY=VALUE", help="fill a template"
-    )
-    parser.add_argument(
-        "--model-config-name", default="", metavar="CONFIG", help="use configs/CONFIG.pbtxt of models that have it"
-    )
-    parser.add_argument("--load-timeout", type=seconds, default=60.0, metavar="TIME", help="of each model, such as 60s")
-    parser.add_argument("--no-ask", action="store_true", help="do not send each real model one generated request")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -76,4 +60,5 @@ def in_shell(report: Tried, folder: str) -> Tried:
     return replace(report, models=models, notes=tuple(map(_words, report.notes)), requests=requests)
 
 
-TRY = Command("load any model repository, with stubs for what is missing here; fails if it is broken", _arguments, _run)
+_SUMMARY = "load any model repository, with stubs for what is missing here; fails if it is broken"
+TRY = Command(_SUMMARY, lambda parser: add_options(parser, __file__, "try", "the command try"), _run)

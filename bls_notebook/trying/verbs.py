@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook import Response
-from bls_notebook.magics.arguments import help_text, key_and_value, names, seconds
+from bls_notebook.magics.arguments import add_options, help_text, names, seconds
 from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
@@ -58,25 +58,9 @@ def _recorded(notebook: Notebook) -> Iterator[tuple[str, Any]]:
 
 
 TRY = Verb("try", "run any model repository, with stubs for models that cannot load", _try, *help_text(__file__, "try"))
-_add = TRY.parser.add_argument
-_add("folder", metavar="FOLDER", help="a model repository, or a folder that contains one")
-_add("--real", type=names, metavar="MODEL,...", help="run only the code of these models; none: of no model")
-_add(
-    "--fill", type=key_and_value, action="append", default=[], metavar="KEY=VALUE",
-    help="a value for the template ${KEY} in configurations",
-)  # fmt: skip
-_add("--model-config-name", default="", metavar="CONFIG", help="use configs/CONFIG.pbtxt of models that have it")
-_add(
+add_options(TRY.parser, __file__, "try")
+TRY.parser.add_argument(
     "--values", choices=("zeros", "random", "recorded"), default="zeros",
     help="outputs of stubs (default: zeros); recorded: the outputs of responses in the notebook's variables",
 )  # fmt: skip
-_add("--seed", type=int, default=0, metavar="N", help="seed of random values")
-_add(
-    "--latency", type=_latencies, action="append", default=[], metavar="MODEL=TIME,...",
-    help="duration of each execute of a stub, such as resize=5ms",
-)  # fmt: skip
-_add(
-    "--load-timeout", type=seconds, default=60.0, metavar="TIME",
-    help="time limit for loading a model, after which a stub replaces it (default: 60s)",
-)  # fmt: skip
-_add("--no-ask", action="store_true", help="do not send each real model one generated request")
+add_options(TRY.parser, __file__, "%tritonrepo try", latencies=_latencies)

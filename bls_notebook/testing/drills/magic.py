@@ -8,13 +8,12 @@ import bls_notebook as bls
 from bls_notebook.magics.arguments import (
     Parser,
     Variables,
+    add_options,
     help_text,
     identifier,
-    names,
     new_file,
     parameters_of,
     read_line,
-    seconds,
     sequence,
 )
 from bls_notebook.magics.cell_errors import reported
@@ -23,29 +22,7 @@ from bls_notebook.magics.notebook import Notebook
 
 PARSER = Parser("%blsdrill", *help_text(__file__, "%blsdrill"))
 PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
-_add = PARSER.add_argument
-_add("model", metavar="MODEL", help="a model that serves")
-_add(
-    "--faults", type=names, metavar="FAULT,...",
-    help="only these faults (default: all that a callee can have)",
-)  # fmt: skip
-_add(
-    "--pairs", action="store_true",
-    help="also let two callees fail at a time; shows pairs with a worse verdict than each of the two alone",
-)  # fmt: skip
-_add(
-    "--timeout", type=seconds, default=1.0, metavar="TIME",
-    help="how much later than usual a response may come, and how long a caller has to reach its own time limit "
-    "(default: 1s); time limits of event loops expire at once",
-)  # fmt: skip
-_add("--parameters", metavar="NAME=VALUE,...", help="parameters of the request: name=value,... or a dict expression")
-_add("--sequence", type=sequence, metavar="ID[:start,end]", help="the sequence of the request")
-_add("--into", type=identifier, metavar="NAME", help="store the report in this variable")
-_add(
-    "--save", type=new_file, metavar="FILE",
-    help="write a pytest file, such as tests/test_drill_x.py, with a test for each case with an error or a problem",
-)  # fmt: skip
-_add("-q", "--quiet", action="store_true", help="show nothing")
+add_options(PARSER, __file__, "drill", "%blsdrill", identifier=identifier, new_file=new_file, sequence=sequence)
 
 
 def blsdrill(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:

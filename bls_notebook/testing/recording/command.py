@@ -7,17 +7,12 @@ import sys
 from contextlib import redirect_stdout
 
 import bls_notebook as bls
-from bls_notebook.commands import Command, add_tolerance, print_record
+from bls_notebook.commands import Command, add_options, add_tolerance, print_record
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="a recording, written by bls.record")
-    parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
-    parser.add_argument("--model", metavar="MODEL", help="send the requests to this model")
-    parser.add_argument("--only", metavar="MODEL", help="run only this model; its callees answer from the recording")
-    parser.add_argument("--serve", action="store_true", help="send them to a real tritonserver")
+    add_options(parser, __file__, "replay", "the command replay")
     add_tolerance(parser)
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
 def _run(arguments: argparse.Namespace) -> int:

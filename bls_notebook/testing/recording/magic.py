@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser, Variables, add_tolerance, help_text, identifier, whole_number
+from bls_notebook.magics.arguments import Parser, Variables, add_options, add_tolerance, help_text, identifier
 from bls_notebook.magics.cell_errors import fail_on, reported
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
@@ -13,17 +13,8 @@ _KEYS = "; n: next line, s: step into a call, p VALUE: print, c: continue, q: qu
 
 PARSER = Parser("%blsreplay", *help_text(__file__, "%blsreplay"))
 PARSER.usage = "%(prog)s FILE [--model MODEL] [--only MODEL] [--debug ID] [options]"
-_add = PARSER.add_argument
-_add("file", metavar="FILE", help="the recording")
-_add("--model", metavar="MODEL", help="send the requests to this model; if it was recorded, only its own requests")
-_add("--only", metavar="MODEL", help="run only this model, with all requests that it got")
-_add(
-    "--debug", type=whole_number(1), metavar="ID",
-    help="open the debugger in this request: its number in the recording, which is also its span's number in a profile",
-)  # fmt: skip
-_add("--serve", action="store_true", help="send the requests to a real tritonserver with a copy of the models")
+add_options(PARSER, __file__, "replay", "%blsreplay", identifier=identifier)
 add_tolerance(PARSER)
-_add("--into", type=identifier, metavar="NAME", help="store the report in this variable")
 
 
 def blsreplay(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
