@@ -88,19 +88,9 @@ def seconds(text: str) -> float:
     return duration
 
 
-def add_tolerance(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the allowed difference between floats."""
-    parser.add_argument(
-        "--tolerance", type=number, default=0.0, metavar="X",
-        help="allowed difference of floats, absolute or relative (default: 0)",
-    )  # fmt: skip
-    ulps = "allowed difference in units in the last place (default: 0)"
-    parser.add_argument("--ulps", type=whole_number(0), default=0, metavar="N", help=ulps)
-
-
 _KINDS: dict[str, Callable[[str], object]] = {
     "": str, "0..": whole_number(0), "1..": whole_number(1), "counts": counts, "int": int, "names": names,
-    "pair": key_and_value, "seconds": seconds,
+    "number": number, "pair": key_and_value, "seconds": seconds,
 }  # fmt: skip
 
 

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import wraps
+from typing import TypeVar
 
 from bls_notebook.display.html import Html, text
 
+_Record = TypeVar("_Record")
 _NOTHING = Html()
 MOST = 40  # terminal cells of a column that is not the last
 
@@ -175,3 +178,12 @@ class Document:
 
     blocks: Sequence[Block]
     styles: str = ""
+
+
+def document(styles: str = "") -> Callable[[Callable[[_Record], Iterable[Block]]], Callable[[_Record], Document]]:
+    """Turn a function that yields the blocks of a record into one that returns its document."""
+
+    def decorate(blocks: Callable[[_Record], Iterable[Block]]) -> Callable[[_Record], Document]:
+        return wraps(blocks)(lambda record: Document(list(blocks(record)), styles))
+
+    return decorate

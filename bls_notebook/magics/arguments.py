@@ -18,7 +18,6 @@ from IPython.core.error import UsageError
 
 from bls_notebook import pb_utils
 from bls_notebook.commands import add_options as add_options
-from bls_notebook.commands import add_tolerance as add_tolerance
 from bls_notebook.commands import counts as counts
 from bls_notebook.commands import help_section
 from bls_notebook.commands import key_and_value as key_and_value

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 
-from .arguments import Parser, Variables, help_text, whole_number
+from .arguments import Parser, Variables, add_options, help_text
 from .cell_body import place_of
 from .cell_errors import reported
 from .magic import Magic
@@ -27,20 +27,13 @@ _SIMPLE = ("inputs", "outputs", "max_batch_size", "instances", "kind", "decouple
 
 def add_config_options(parser: Parser) -> None:
     """Add the options that describe a model's configuration."""
-    add = parser.add_argument
-    add(
-        "--config", metavar="WHAT",
-        help="a variable with the text of a config.pbtxt or a dict, or the path of a config.pbtxt",
-    )  # fmt: skip
     for option, dest in (("--input", "inputs"), ("--output", "outputs")):
-        add(
+        parser.add_argument(
             option, dest=dest, action="append", nargs="+", metavar=("NAME", "TYPE [DIMS]"),
             help=f"an {option[2:]}, such as {option} NAME FP32 [-1,3]; repeat the option for more",
         )  # fmt: skip
-    add("--max-batch-size", type=whole_number(0), metavar="N", help="largest batch; 0 (the default) for no batching")
-    add("--instances", type=whole_number(1), metavar="N", help="number of instances, which run in parallel")
-    add("--kind", choices=sorted(_KINDS), help="device kind of the instances")
-    add("--decoupled", action="store_true", help="the model sends any number of responses to a request")
+    parser.add_argument("--kind", choices=sorted(_KINDS), help="device kind of the instances")
+    add_options(parser, __file__, "a configuration")
 
 
 def config_of(parser: Parser, arguments: argparse.Namespace, variables: Variables) -> Any:
@@ -93,15 +86,11 @@ def _tensor(parser: Parser, field: str, text: str) -> dict[str, Any]:
 
 
 PARSER = Parser("%%tritonmodel", *help_text(__file__, "%%tritonmodel"))
-_add = PARSER.add_argument
-_add("name", metavar="MODEL", help="the model's name")
-_add("--version", type=whole_number(1), default=1, metavar="N", help="version number (default: 1)")
+add_options(PARSER, __file__, "%%tritonmodel", "%%tritonconfig")
 add_config_options(PARSER)
-_add("-q", "--quiet", action="store_true", help="show nothing, except errors")
 
 CONFIG_PARSER = Parser("%%tritonconfig", *help_text(__file__, "%%tritonconfig"))
-CONFIG_PARSER.add_argument("name", metavar="MODEL", help="the model's name")
-CONFIG_PARSER.add_argument("-q", "--quiet", action="store_true", help="show nothing, except errors")
+add_options(CONFIG_PARSER, __file__, "%%tritonconfig")
 
 
 def tritonmodel(notebook: Notebook, line: str, cell: str, variables: Variables) -> ModelRecord | None:

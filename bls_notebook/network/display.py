@@ -15,12 +15,9 @@ from .records import ConnectionRecord, EndpointModel, EndpointRecord
 _CONNECTION_KINDS = {"CONNECTED": "ready", "LOST": "unavailable"}
 
 
-def connection_document(record: ConnectionRecord) -> doc.Document:
+@doc.document()
+def connection_document(record: ConnectionRecord) -> Iterator[doc.Block]:
     """Return the display of a connection."""
-    return doc.Document(list(_connection_blocks(record)))
-
-
-def _connection_blocks(record: ConnectionRecord) -> Iterator[doc.Block]:
     state = parts.stated(record.state, _CONNECTION_KINDS.get(record.state, ""))
     facts = [record.server] if record.server else []
     if record.state != "DISCONNECTED":
@@ -50,12 +47,9 @@ _OPEN = "no token: any program on this machine may call these models, and load m
 _CLOSED = "its repository is closed, so no model can be called; start another endpoint"
 
 
-def endpoint_document(record: EndpointRecord) -> doc.Document:
+@doc.document("tried error")
+def endpoint_document(record: EndpointRecord) -> Iterator[doc.Block]:
     """Return the display of an endpoint."""
-    return doc.Document(list(_endpoint_blocks(record)), styles="tried error")
-
-
-def _endpoint_blocks(record: EndpointRecord) -> Iterator[doc.Block]:
     up = record.state != "STOPPED"
     requests = {model.name: model.requests for model in record.models}
     shown = [model for model in record.models if model.reason != _NOT_LOADED or model.requests]

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.commands import Command, add_options, add_tolerance, print_record
+from bls_notebook.commands import Command, add_options, print_record
 from bls_notebook.repository.call_order import load_with_callees
 
 from .exports.deployment import TARGETS
@@ -93,7 +93,6 @@ def prove_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _prove_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, __file__, "a command", "models", "prove")
-    add_tolerance(parser)
     parser.set_defaults(generate=100)
 
 

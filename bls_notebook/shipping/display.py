@@ -17,12 +17,9 @@ from .records import Certificate, Exported, ExportedModel, ModelCounts, ServedMo
 _EXPORT_COLUMNS = doc.columns("model | backend | from | files:r | calls")
 
 
-def exported_document(record: Exported) -> doc.Document:
+@doc.document()
+def exported_document(record: Exported) -> Iterator[doc.Block]:
     """Return the display of an export."""
-    return doc.Document(list(_export_blocks(record)))
-
-
-def _export_blocks(record: Exported) -> Iterator[doc.Block]:
     whole = size(sum(model.bytes for model in record.models))
     yield doc.Line([parts.name(record.place), parts.quiet(f"{count(len(record.models), 'model')} · {whole}")])
     rows = [doc.Row(_export_cells(model)) for model in record.models]
@@ -44,12 +41,9 @@ def _export_cells(model: ExportedModel) -> list[doc.Said]:
 _HASH = 16  # characters that are shown
 
 
-def certificate_document(record: Certificate) -> doc.Document:
+@doc.document("seen findings session")
+def certificate_document(record: Certificate) -> Iterator[doc.Block]:
     """Return the display of a certificate."""
-    return doc.Document(list(_certificate_blocks(record)), styles="seen findings session")
-
-
-def _certificate_blocks(record: Certificate) -> Iterator[doc.Block]:
     yield doc.Words(_verdict(record), "session-verdict", hang="  ")
     if record.varies:
         lines = [f"two fresh instances of this process, one request: {line}" for line in record.varies]
@@ -171,12 +165,9 @@ _SERVED_COLUMNS = doc.columns("model | version:r | backend | state | calls")
 _KINDS = {"READY": "ready", "ENDED": "unavailable", "UNAVAILABLE": "unavailable"}
 
 
-def served_document(record: ServerRecord) -> doc.Document:
+@doc.document("tried")
+def served_document(record: ServerRecord) -> Iterator[doc.Block]:
     """Return the display of a server."""
-    return doc.Document(list(_server_blocks(record)), styles="tried")
-
-
-def _server_blocks(record: ServerRecord) -> Iterator[doc.Block]:
     is_running = record.state in ("READY", "NOT READY")
     title = f"tritonserver {record.version}".strip()
     facts = [count(len(record.models), "model")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import add_options, add_tolerance, help_text
+from bls_notebook.magics.arguments import add_options, help_text
 from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb, serves
 from bls_notebook.magics.notebook import Notebook
@@ -91,4 +91,3 @@ PROVE = Verb(
 )  # fmt: skip
 PROVE.parser.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
 add_options(PROVE.parser, __file__, "a model", "prove", "requests")
-add_tolerance(PROVE.parser)

@@ -17,12 +17,9 @@ _FOLDED = 8  # if there are more real models and others too, the real ones are f
 _REQUESTS = 3  # example requests outside the fold
 
 
-def tried_document(tried: Tried) -> doc.Document:
+@doc.document("tried")
+def tried_document(tried: Tried) -> Iterator[doc.Block]:
     """Describe a trial: models that are not real first, then example requests."""
-    return doc.Document(list(_blocks(tried)), styles="tried")
-
-
-def _blocks(tried: Tried) -> Iterator[doc.Block]:
     answered = sum(m.asked and not m.problem for m in tried.models)
     by_kind = {kind: [m for m in tried.models if m.kind == kind] for kind in _KINDS}
     counts = [

@@ -16,12 +16,9 @@ _SIDE = 200
 _COLUMNS = doc.columns("differing:r | max abs:r | max rel:r | max ULP:r | largest difference")
 
 
-def compared_document(record: Compared) -> doc.Document:
+@doc.document("seen")
+def compared_document(record: Compared) -> Iterator[doc.Block]:
     """Show the differences between two responses or tensors."""
-    return doc.Document(list(_blocks(record)), styles="seen")
-
-
-def _blocks(record: Compared) -> Iterator[doc.Block]:
     unequal = [tensors for tensors in record.tensors if tensors.differing or tensors.reason]
     verdict = f"{len(unequal)} of {count(len(record.tensors), 'tensor')} differ" if unequal else "equal"
     mark = "≠" if unequal or record.errors else "="

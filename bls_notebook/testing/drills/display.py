@@ -15,12 +15,9 @@ _COLOURS = {"bad": "unavailable", "odd": "loading", "good": "ready", "open": "di
 _CLASSES = {"bad": "bad", "odd": "doubtful", "good": "good", "open": "open"}
 
 
-def drilled_document(drilled: Drilled) -> doc.Document:
+@doc.document("drill")
+def drilled_document(drilled: Drilled) -> Iterator[doc.Block]:
     """Show the verdict on each fault, and the lines of code."""
-    return doc.Document(list(_blocks(drilled)), styles="drill")
-
-
-def _blocks(drilled: Drilled) -> Iterator[doc.Block]:
     tally = [f"{len(cases)} {label}" for worth, label in _CLASSES.items() if (cases := drilled.of(worth))]
     facts = [count(len(drilled.callees), "callee"), count(len(drilled.cases), "fault"), *tally]
     mark = "✗" if drilled.of("bad") else "!" if drilled.of("odd") or not drilled.cases else "✓"

@@ -7,12 +7,7 @@ import sys
 from contextlib import redirect_stdout
 
 import bls_notebook as bls
-from bls_notebook.commands import Command, add_options, add_tolerance, print_record
-
-
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, __file__, "replay", "the command replay")
-    add_tolerance(parser)
+from bls_notebook.commands import Command, add_options, print_record
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -33,4 +28,5 @@ def _run(arguments: argparse.Namespace) -> int:
     return int(not replay.equal)
 
 
-REPLAY = Command("send recorded requests again, and compare the answers", _arguments, _run)
+_SUMMARY = "send recorded requests again, and compare the answers"
+REPLAY = Command(_SUMMARY, lambda parser: add_options(parser, __file__, "replay", "the command replay"), _run)

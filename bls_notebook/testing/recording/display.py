@@ -19,12 +19,9 @@ _DEEPEST = 8  # hops that are indented
 _COLUMNS = doc.columns("#:r | model | inputs | answer | time:t")
 
 
-def recording_document(record: Recorded) -> doc.Document:
+@doc.document("seen")
+def recording_document(record: Recorded) -> Iterator[doc.Block]:
     """Describe a recording."""
-    return doc.Document(list(_blocks(record)), styles="seen")
-
-
-def _blocks(record: Recorded) -> Iterator[doc.Block]:
     requests = record.requests
     outside = [request for request in requests if request.outside]
     to = ", ".join(dict.fromkeys(request.model for request in outside))
@@ -113,12 +110,9 @@ _OTHER_TYPE = re.compile(r": FP\d+ recorded, FP\d+ now")
 _EACH = doc.columns("#:r | model | answer | recorded:t | now:t")
 
 
-def replay_document(record: Replay) -> doc.Document:
+@doc.document("seen findings session")
+def replay_document(record: Replay) -> Iterator[doc.Block]:
     """Describe a replay."""
-    return doc.Document(list(_replay_blocks(record)), styles="seen findings session")
-
-
-def _replay_blocks(record: Replay) -> Iterator[doc.Block]:
     yield doc.Words(_verdict(record), "session-verdict", hang="  ")
     if record.only:
         around = ", ".join(record.stubbed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser, Variables, add_options, add_tolerance, help_text, identifier
+from bls_notebook.magics.arguments import Parser, Variables, add_options, help_text, identifier
 from bls_notebook.magics.cell_errors import fail_on, reported
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
@@ -14,7 +14,6 @@ _KEYS = "; n: next line, s: step into a call, p VALUE: print, c: continue, q: qu
 PARSER = Parser("%blsreplay", *help_text(__file__, "%blsreplay"))
 PARSER.usage = "%(prog)s FILE [--model MODEL] [--only MODEL] [--debug ID] [options]"
 add_options(PARSER, __file__, "replay", "%blsreplay", identifier=identifier)
-add_tolerance(PARSER)
 
 
 def blsreplay(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
