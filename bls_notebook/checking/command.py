@@ -10,13 +10,13 @@ from bls_notebook.commands import Command, add_options, print_record
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from bls_notebook.repository.source.discovery import is_repository, repositories_below, repository_folder
+    from bls_notebook.repository.source.discovery import repositories_in, repository_folder
     from bls_notebook.repository.source.layout import version_folders
 
     folder, names = Path(arguments.folder), list(arguments.models)
     if (folder / "config.pbtxt").is_file() or (folder.is_dir() and version_folders(folder)):
         folder, names = folder.resolve().parent, [folder.resolve().name]  # the folder of one model
-    elif folder.is_dir() and not is_repository(folder) and any(repositories_below(folder)):
+    elif folder.is_dir() and repositories_in(folder):
         folder = repository_folder(folder, "python -m bls_notebook check")
     with bls.ModelRepository(folder) as repository:
         findings = bls.check(*names, repo=repository)

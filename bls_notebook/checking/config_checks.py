@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from bls_notebook.devices.registry import cuda_gpu_count
 from bls_notebook.records.advice import nearest
 from bls_notebook.records.statistics import StatisticsRecord, why_not_batched
 from bls_notebook.records.units import count, duration, listed
 from bls_notebook.repository.config import pick_versions
 from bls_notebook.repository.config.field_decisions import decisions, idle_fields
 from bls_notebook.repository.config.validation import KNOWN_BACKENDS
+from bls_notebook.repository.gpus import gpus_in
+from bls_notebook.repository.source import discovery
 from bls_notebook.repository.source.layout import pointers_in, shown_path, version_folders
 
-from .checked_model import CONFIG, CheckedModel, data_type
-from .python_source import Array, PythonSource
+from .checked_model import CONFIG, CheckedModel, data_type, full_shape
+from .python_source import Array, PythonSource, array_of, last_name
 from .records import Finding, finding
 
 _CONFIG_LINE = re.compile(r"\bconfig(?:\.pbtxt)?:(\d+):\d+: ")
@@ -25,8 +29,8 @@ _LOAD_FILE = frozenset({*KNOWN_BACKENDS, "tensorflow"})  # backends known to ope
 
 
 def is_model(model: CheckedModel) -> bool:
-    """Return whether a folder contains a configuration or a version."""
-    return (model.folder / CONFIG).exists() or bool(model.text or version_folders(model.folder))
+    """Return whether a folder contains a configuration, or a version with a model's file."""
+    return bool(model.text) or discovery.is_model(model.folder)
 
 
 def file_findings(model: CheckedModel) -> Iterator[Finding]:
@@ -134,6 +138,10 @@ def field_findings(model: CheckedModel) -> Iterator[Finding]:
         yield model.in_config(rule, field, path.partition(".")[2] if parameter else None, name=path, why=why)
     if groups and all(group.passive for group in groups):
         yield model.in_config("instances-passive", "instance_group")
+    needed = gpus_in(model.given)
+    if needed > (existing := cuda_gpu_count()) and model.serving is None:
+        have = f"has {existing}" if existing else "has none"
+        yield model.in_config("device-missing", "instance_group", gpus=count(needed, "GPU"), have=have)
     if model.is_python:
         yield from _python_backend_findings(model)
 
@@ -209,6 +217,54 @@ def tensor_findings(model: CheckedModel) -> Iterator[Finding]:
     for name, line in code.first_rows:
         if name in model.inputs and most > 1:
             yield model.in_code("batch-first-row", code, line, name=name, most=most)
+    for name, line, rank in _ranks(code):
+        shape = full_shape(model, model.inputs[name]) if name in model.inputs else []
+        if shape and len(shape) != rank:
+            batch = f" max_batch_size {most} puts the batch before `dims`." if most else ""
+            yield model.in_code(
+                "input-rank", code, line, name=name, rank=count(rank, "dimension"), shape=shape, batch=batch
+            )
+
+
+def _ranks(code: PythonSource) -> Iterator[tuple[str, int, int]]:
+    """Yield inputs whose arrays must have a certain number of dimensions, with the line and this number."""
+    tests = (n.test for n in ast.walk(code.tree) if isinstance(n, (ast.If, ast.IfExp, ast.While)))
+    if any(word in ast.unparse(test) for test in tests for word in (".shape", ".ndim")):
+        return  # the code may handle several shapes
+    for scope in code.scopes:
+        for node in scope.nodes:
+            expression, rank = _rank_of(node)
+            array = array_of(scope, expression) if rank else Array()
+            if array.whole and not scope.inside(node, (ast.Try, ast.If, ast.Match, ast.IfExp)):
+                yield array.input, getattr(node, "lineno", 0), rank
+
+
+def _rank_of(node: ast.AST) -> tuple[ast.expr | None, int]:
+    """Return the array whose number of dimensions a statement or call needs, and this number."""
+    left: ast.expr | None = None
+    right: ast.expr | None = None
+    if isinstance(node, ast.Assert) and isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], ast.Eq):
+        left, right = node.test.left, node.test.comparators[0]
+        if isinstance(left, ast.Call) and last_name(left.func) == "len" and left.args:  # len(x.shape) == 3
+            left = left.args[0]
+            right = right if isinstance(right, ast.Constant) else None
+    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):  # height, width = x.shape
+        left, right = node.value, node.targets[0]
+    elif isinstance(node, ast.Call) and last_name(node.func) == "transpose" and isinstance(node.func, ast.Attribute):
+        if ast.unparse(node.func.value) in ("np", "numpy"):
+            return (node.args[0], _length(node.args[1])) if len(node.args) == 2 else (None, 0)
+        axes = node.args[0] if len(node.args) == 1 else ast.Tuple(node.args)
+        return node.func.value, _length(axes)
+    if isinstance(left, ast.Attribute) and left.attr in ("shape", "ndim"):
+        constant = right.value if isinstance(right, ast.Constant) else None
+        return left.value, constant if isinstance(constant, int) else _length(right)
+    return None, 0
+
+
+def _length(node: ast.expr | None) -> int:
+    """Return the length of a tuple or list; 0 if unknown."""
+    items = node.elts if isinstance(node, (ast.Tuple, ast.List)) else []
+    return 0 if any(isinstance(item, ast.Starred) for item in items) else len(items)
 
 
 def _outputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:

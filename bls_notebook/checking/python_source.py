@@ -183,14 +183,8 @@ class PythonSource:
     @cached_property
     def first_rows(self) -> tuple[tuple[str, int], ...]:
         """Inputs of which only ``as_numpy()[0]`` is used, with the lines."""
-        out = []
-        for call, scope in self.calls_of("as_numpy"):
-            tensor = scope.value(call.func.value) if isinstance(call.func, ast.Attribute) else None
-            if isinstance(tensor, ast.Call) and last_name(tensor.func) == "get_input_tensor_by_name":
-                name = scope.text(argument(tensor, "name", 1))
-                if name is not None and _uses(call, scope) == {"0"}:
-                    out.append((name, call.lineno))
-        return tuple(out)
+        arrays = ((call, scope, array_of(scope, call).input) for call, scope in self.calls_of("as_numpy"))
+        return tuple((name, call.lineno) for call, scope, name in arrays if name and _uses(call, scope) == {"0"})
 
     @cached_property
     def calls(self) -> tuple[CalleeRequest, ...]:
@@ -207,7 +201,7 @@ class PythonSource:
         """Return callees whose name is a parameter of the function, or an attribute of `self`."""
         node = argument(call, "model_name", 4)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-            name = self._attributes.get(node.attr)
+            name = self.attributes.get(node.attr)
             return [(name, call.lineno)] if name else []
         if not isinstance(node, ast.Name) or not isinstance(scope.node, Function):
             return []
@@ -223,18 +217,15 @@ class PythonSource:
         return out
 
     @cached_property
-    def _attributes(self) -> dict[str, str]:
+    def attributes(self) -> dict[str, str]:
         """Attributes to which the source assigns one string and nothing else."""
         assigned: dict[str, set[str]] = {}
         for scope in self.scopes:
             for node in scope.nodes:
-                targets = [*node.targets] if isinstance(node, ast.Assign) else []
-                targets += [node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign)) else []
-                for target in targets:
-                    if isinstance(target, ast.Attribute) and isinstance(node, (ast.Assign, ast.AnnAssign)):
-                        assigned.setdefault(target.attr, set()).add(scope.text(node.value) or "")
-                    elif isinstance(target, ast.Attribute):
-                        assigned.setdefault(target.attr, set()).add("")
+                for target in getattr(node, "targets", [getattr(node, "target", None)]):
+                    if isinstance(target, ast.Attribute):
+                        known = scope.text(node.value) if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+                        assigned.setdefault(target.attr, set()).add(known or "")
         return {name: next(iter(texts)) for name, texts in assigned.items() if len(texts) == 1}
 
     def lines_with(self, pattern: str) -> list[int]:
@@ -402,6 +393,13 @@ class Scope:
     def parents(self) -> dict[int, ast.AST]:
         """The parent of each node, by the node's `id`."""
         return {id(child): node for node in self.nodes for child in ast.iter_child_nodes(node)}
+
+    def inside(self, node: ast.AST, kinds: tuple[type[ast.AST], ...]) -> bool:
+        """Return whether a node is below another one of such a kind."""
+        parent: ast.AST | None = node
+        while parent is not None and not isinstance(parent := self.parents.get(id(parent)), kinds):
+            pass
+        return parent is not None
 
     @cached_property
     def yields(self) -> bool:

@@ -8,6 +8,7 @@ or if a file near the models that builds an image or an environment (a Dockerfil
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -27,7 +28,7 @@ from bls_notebook.repository.source.syntax import (
 )
 
 from .checked_model import CheckedModel
-from .python_source import PythonSource, argument, last_name, read_text, spreads
+from .python_source import PythonSource, Scope, argument, last_name, read_text, spreads
 from .records import Finding
 
 _WARNING_LINE = re.compile(r"^model '.*?', line (\d+): ")
@@ -62,21 +63,28 @@ def _code_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]
     for name, line, owner, close in missing_names(code):
         mend = f"Did you mean `{owner}.{close}`?" if close else f"`dir({owner})` lists the names."
         yield model.in_code("code-no-such-name", code, line, owner=owner, name=name, mend=mend)
-    yield from _relative_file_findings(model, code)
+    yield from _file_findings(model, code)
     yield from _encoding_findings(model, code)
     yield from _environment_variable_findings(model, code)
     yield from _fixed_device_findings(model, code)
 
 
-def _relative_file_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
-    """Yield files of the model that are opened by a path relative to its folder."""
+def _file_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
+    """Yield files of the model that are opened by a path relative to its folder, and absent files with full paths."""
     reported: set[str] = set()
-    for node in ast.walk(code.tree):
+    looks = re.search(r"exists|is_?file|FileNotFound|makedirs|mkdir", code.text)
+    for scope, node in ((s, n) for s in code.scopes for n in s.nodes):
         if not isinstance(node, ast.Call) or last_name(node.func) not in _OPENS:
             continue
-        path = argument(node, "file", 0)
-        name = path.value if isinstance(path, ast.Constant) and isinstance(path.value, str) else ""
-        if not name or name in reported or name.startswith(("/", "~")) or len(name) > 200 or "\0" in name:
+        name = _path(code, scope, argument(node, "file", 0))
+        if not name or name in reported or name.startswith("~") or len(name) > 200 or "\0" in name:
+            continue
+        if os.path.isabs(name):
+            mode = argument(node, "mode", 1) if last_name(node.func) == "open" else None
+            reads = mode is None or (scope.text(mode) or "w")[0] == "r"
+            if reads and not looks and not Path(name).exists() and not scope.inside(node, (ast.Try,)):
+                reported.add(name)
+                yield model.in_code("file-absent", code, node.lineno, name=name)
             continue
         folder = next((f for f in (code.path.parent, model.folder) if (f / name).is_file()), None)
         if folder is None or code.mentions("chdir"):
@@ -84,6 +92,17 @@ def _relative_file_findings(model: CheckedModel, code: PythonSource) -> Iterator
         reported.add(name)
         version = "args['model_version'], " if folder == code.path.parent else ""
         yield model.in_code("file-relative", code, node.lineno, name=name, version=version)
+
+
+def _path(code: PythonSource, scope: Scope, node: ast.expr | None) -> str:
+    """Return the path that an expression evaluates to; empty if unknown."""
+    if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
+        return code.attributes.get(node.attr, "")
+    value = scope.value(node)
+    if isinstance(value, ast.Call) and last_name(value.func) in ("join", "Path"):  # os.path.join
+        parts = [_path(code, scope, part) for part in value.args]
+        return os.path.join(*parts) if parts and all(parts) else ""
+    return scope.text(value) or ""
 
 
 def _encoding_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:

@@ -9,6 +9,8 @@ from bls_notebook.devices.device import NoDeviceError
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.records.devices import DeviceTable
 
+from .config import ModelConfigMessage, model_config_pb2
+
 
 def list_devices() -> DeviceTable:
     """Return the devices of this machine and the owners of their memory.
@@ -80,3 +82,9 @@ def cupy() -> Any:
         return registry.cupy()
     except NoDeviceError as error:
         raise BLSError(str(error)) from None
+
+
+def gpus_in(config: ModelConfigMessage) -> int:
+    """Return the number of GPUs that a configuration needs."""
+    gpu = model_config_pb2().ModelInstanceGroup.KIND_GPU
+    return max((max(group.gpus, default=0) + 1 for group in config.instance_group if group.kind == gpu), default=0)

@@ -43,7 +43,7 @@ def _run(arguments: argparse.Namespace) -> int:
             raise BLSError(_words(str(error))) from error
         repository.close()
     print_record(in_shell(report, arguments.folder), arguments.json)
-    return int(any(model.kind == "absent" or model.broken for model in report.models) or bool(report.left))
+    return int(any(m.kind == "absent" or m.broken or m.unknown for m in report.models) or bool(report.left))
 
 
 def _words(text: str) -> str:

@@ -27,6 +27,7 @@ def tried_document(tried: Tried) -> Iterator[doc.Block]:
         *([count(len(by_kind["stub"]), "stub")] if by_kind["stub"] else []),
         *([f"{len(by_kind['absent'])} not loaded"] if by_kind["absent"] else []),
         *([f"{broken} broken"] if (broken := sum(m.broken for m in tried.models)) else []),
+        *([f"{unknown} with a file missing here"] if (unknown := sum(m.unknown for m in tried.models)) else []),
         *(
             [f"{answered} of {asked} answered a generated request"]
             if (asked := sum(m.asked for m in tried.models))
@@ -34,7 +35,9 @@ def tried_document(tried: Tried) -> Iterator[doc.Block]:
         ),
     ]
     facts = parts.dots(count(len(tried.models), "model"), *counts, parts.time(tried.seconds))
-    yield doc.Line([parts.name(tried.folder), parts.quiet(facts)], mark="!" if by_kind["absent"] or broken else "✓")
+    yield doc.Line(
+        [parts.name(tried.folder), parts.quiet(facts)], mark="!" if by_kind["absent"] or broken or unknown else "✓"
+    )
     if tried.left:
         words = f"interrupted: {count(len(tried.left), 'model')} not loaded: {listed(tried.left, 12)}"
         line = f"`%tritonrepo load {' '.join(tried.left[:3])}{' ...' * (len(tried.left) > 3)}`"

@@ -40,12 +40,14 @@ class FailureReason:
     """Reason why a model is not real, and the remedy, with code in backticks; `kind` is the category.
 
     `broken`: the model's files or code are at fault, as opposed to something that is missing on this machine.
+    `unknown`: a file outside of the project is missing, which may exist on a server.
     """
 
     why: str
     remedy: str
     kind: str = ""
     broken: bool = False
+    unknown: bool = False
 
 
 def again(name: str) -> str:
@@ -138,7 +140,10 @@ def _of_chain(
                 return FailureReason(f"needs the program {file}", f"install it, then {reload}", "file")
             fill = to_fill(name, file, parameters, True)
             remedy = f"set its path with {fill}, or put it there" if fill else "put it there"
-            return FailureReason(f"needs the file {file}", f"{remedy}, then {reload}", "file", not fill)
+            elsewhere = os.path.isabs(file) and not Path(file).is_relative_to(top)
+            guess = ", which is missing here and may exist on your server" * elsewhere
+            broken = not (fill or elsewhere)
+            return FailureReason(f"needs the file {file}{guess}", f"{remedy}, then {reload}", "file", broken, elsewhere)
     if fill := to_fill(name, "\n".join(describe(error).message for error in chain), parameters, False):
         return FailureReason("", f"try again with {fill}", "template")
     categories = set(map(_category, chain))

@@ -21,8 +21,8 @@ from bls_notebook.progress import progress
 from bls_notebook.records.units import listed
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.call_order import calls_of, in_order, runs_python, sources_in
-from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2
-from bls_notebook.repository.gpus import simulate_gpus
+from bls_notebook.repository.config import ModelConfigMessage
+from bls_notebook.repository.gpus import gpus_in, simulate_gpus
 from bls_notebook.repository.loading.ensembles import members_of
 from bls_notebook.repository.loading.instances import python_backend
 from bls_notebook.repository.source.layout import backend_folders, find_model, is_pointer, pointers_in, version_folders
@@ -168,7 +168,7 @@ class ModelLoader:
     def _simulate_missing_gpus(self) -> None:
         """Simulate as many GPUs as the models need, if the machine has none."""
         wanted = {
-            plan.name: max(_gpus_in(plan.config), int(plan.takes_cuda))
+            plan.name: max(gpus_in(plan.config), int(plan.takes_cuda))
             for plan in self.plans.values()
             if plan.config is not None and plan.may_run and (plan.runs_code or find_backend(plan.backend) is not None)
         }
@@ -283,7 +283,7 @@ class ModelLoader:
         """Return the reason; not `broken` if a missing GPU, or a stub without declared tensors, explains the error."""
         if reason.kind != "error" or plan.config is None:
             return reason
-        if plan.backend not in ("python", "ensemble") and _gpus_in(plan.config) > (0 if _simulated() else gpu_count()):
+        if plan.backend not in ("python", "ensemble") and gpus_in(plan.config) > (0 if _simulated() else gpu_count()):
             return replace(reason, kind="gpu", broken=False)
         steps = [self.plans[step].config for step in members_of(plan.config) if step in self.plans]
         return replace(reason, broken=all(c is not None and c.input and c.output for c in steps))
@@ -322,7 +322,9 @@ class ModelLoader:
                     output.dims[:] = [size if dim == -1 else dim for dim, size in zip(output.dims, sizes, strict=True)]
             return replace(source, config=stub_config, stub=stub, config_is_json=False)
 
-        absent = TriedModel(name, kind="absent", why=reason.why, remedy=reason.remedy, broken=reason.broken)
+        absent = TriedModel(
+            name, kind="absent", why=reason.why, remedy=reason.remedy, broken=reason.broken, unknown=reason.unknown
+        )
         undo = self._host.before_load(stubbed)
         try:
             with Deadline(self._seconds):
@@ -339,13 +341,6 @@ class ModelLoader:
 
 def _simulated() -> bool:
     return getattr(gpus(), "simulated", False)
-
-
-def _gpus_in(config: ModelConfigMessage) -> int:
-    """Return the number of GPUs that a configuration needs."""
-    gpu = model_config_pb2().ModelInstanceGroup.KIND_GPU
-    groups = [group for group in config.instance_group if group.kind == gpu]
-    return max((max(group.gpus, default=0) + 1 for group in groups), default=0)
 
 
 def simulated_for(who: str, count: int = 1) -> str:

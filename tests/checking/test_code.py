@@ -59,7 +59,11 @@ CASES = [
     "[o]"), {}),
     (CONFIG, execute(READ.replace("IN", "INN"), OUT), {"input-undeclared": 8}),
     (CONFIG, execute(READ.replace("IN", "MORE").replace(".as_numpy()", "\nx = x and x.as_numpy()"), OUT), {}),
-    (BATCHING, execute(READ + "x = 1\nx = 2", OUT), {"batch-no-batcher": 4}),
+    *((BATCHING, execute(READ + line, OUT), {"input-rank": 9, "batch-no-batcher": 4})
+      for line in ("assert x.shape == (4,)", "a, b, c = x.shape", "x.copy().transpose(2, 0, 1)", "assert x.ndim == 1",
+                   "assert len(x.shape) == 3")),
+    *((BATCHING, execute(READ + line, OUT), {"batch-no-batcher": 4})
+      for line in ("x = 1\nx = 2", "if x.ndim == 3: a, b, c = x.shape", "a, *b = x.shape", "assert x.shape == (4, 4)")),
     (BATCHING, execute(READ + "y = x[0]\nx = y", OUT), {"batch-no-batcher": 4}),
     (
         BATCHING,
@@ -118,6 +122,8 @@ CASES = [
     (CONFIG, execute("x = self.path.read_text('utf-8') + open(self.file, encoding='utf-8').read()", OUT), {}),
     (CONFIG, execute("x = open(self.file, 'rb'), open(self.file, self.mode), self.zip.open('a')", OUT), {}),
     (CONFIG, "from codecs import open\n" + execute("x = open(self.file)", OUT), {}),
+    (CONFIG, execute("x = open('/no/such/x.txt', 'rb'), open('/no/y', 'wb')", OUT), {"file-absent": 8}),
+    (CONFIG, execute("import os\nx = open(os.path.join('/no', 'y'), 'rb') if os.path.exists('/no/y') else 1", OUT), {}),
     (CONFIG, "import rarely_used\n" + execute(READ, OUT), {"package-missing": 1}),
     (CONFIG, "try:\n    import rarely_used\nexcept ImportError:\n    pass\n" + execute(READ, OUT), {}),
     (DECOUPLED, execute(READ, OUT), {"decoupled-returns": 4}),
@@ -133,7 +139,7 @@ CASES = [
     (
         CONFIG + "instance_group [ { kind: KIND_GPU gpus: [ 0, 1 ] } ]",
         INITIALIZES,
-        {"device-fixed": 6},
+        {"device-fixed": 6, "device-missing": 4},
     ),
     # -- fields
     (CONFIG + "instance_group [ { passive: true } ]", execute(READ, OUT), {"instances-passive": 4}),
@@ -191,9 +197,12 @@ def test_names_that_pb_utils_lacks(check: Check, line: str, mend: str) -> None:
 
 
 @pytest.mark.parametrize(("config", "source", "expected"), CASES)
-def test_what_is_found(check: Check, config: str, source: str, expected: dict[str, int]) -> None:
+def test_what_is_found(
+    check: Check, monkeypatch: pytest.MonkeyPatch, config: str, source: str, expected: dict[str, int]
+) -> None:
     sends = execute("request.get_response_sender()", "[]").replace("            responses.append", "            print")
     others = {**model("b"), **model("d", DECOUPLED, sends), **model("s", SEQUENCE)}
+    monkeypatch.setattr("bls_notebook.checking.config_checks.cuda_gpu_count", lambda: 1)
     found = check({**model("a", config, source), **others}, "a")
     assert {finding.code: finding.line for finding in found} == expected
     for finding in found:

@@ -25,7 +25,7 @@ def repository_folder(folder: str | Path, command: str = "%tritonrepo try") -> P
     """
     verb = command.rpartition(" ")[2]
     root = folder_path(folder, verb, "give a folder that contains a model repository")
-    repositories = [root] if is_repository(root) else list(repositories_below(root))
+    repositories = repositories_in(root)
     if len(repositories) == 1:
         return repositories[0]
     if repositories:
@@ -41,8 +41,21 @@ def repository_folder(folder: str | Path, command: str = "%tritonrepo try") -> P
     raise BLSError(f"{verb}: {shown_path(root)} {why}")
 
 
-def is_repository(folder: Path) -> bool:
-    return any(is_model(folder / name) for name in model_names([folder]))
+def repositories_in(folder: Path) -> list[Path]:
+    """Return the folder if it is a repository, else those below it.
+
+    A folder of configurations without versions, such as ``config/`` beside a repository, counts only if no model below
+    `folder` has a version.
+    """
+    for needed in (True, False):
+        if found := [folder] if _is_repository(folder, needed) else list(_repositories_below(folder, needed)):
+            return found
+    return []
+
+
+def _is_repository(folder: Path, with_version: bool) -> bool:
+    models = (folder / name for name in model_names([folder]))
+    return any(is_model(model) and (not with_version or version_folders(model)) for model in models)
 
 
 def is_model(folder: Path) -> bool:
@@ -63,11 +76,11 @@ def config_files(folder: Path) -> list[Path]:
     return files + templates
 
 
-def repositories_below(folder: Path) -> Iterator[Path]:
+def _repositories_below(folder: Path, with_version: bool) -> Iterator[Path]:
     """Yield the repositories below a folder, uppermost first; repositories inside others are skipped."""
     for parent, folders, _ in islice(os.walk(folder), _MOST_FOLDERS):
         here = Path(parent)
-        if here != folder and is_repository(here):
+        if here != folder and _is_repository(here, with_version):
             folders.clear()
             yield here
             continue
