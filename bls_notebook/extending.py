@@ -14,13 +14,13 @@ from .capabilities import Capability, Drawing, load
 
 if TYPE_CHECKING:
     from .engine.recording.log import Observation, TapeProtocol
-    from .engine.waiting.interrupts import Critical
+    from .engine.waiting.critical import Critical
     from .repository.host import Host, Registration, SentRequest, Undo
     from .repository.repository import ModelRepository
 
 # Imported when first used: every capability's package imports this module.
 _RUNTIME = {
-    "Critical": "bls_notebook.engine.waiting.interrupts:Critical",
+    "Critical": "bls_notebook.engine.waiting.critical:Critical",
     "Host": "bls_notebook.repository.host:Host",
     "Observation": "bls_notebook.engine.recording.log:Observation",
     "Registration": "bls_notebook.repository.host:Registration",
@@ -73,9 +73,10 @@ def observe(
 def critical() -> Critical:
     """Return a context manager that defers Ctrl-C to the end of its block.
 
-    Inside the block, Ctrl-C still interrupts waits of the engine and code of models.
+    Inside the block, Ctrl-C still interrupts waits of the engine and code of models. Functions passed to its ``undo``
+    are called if the block raises or is interrupted, so that what it starts is started completely or not at all.
     """
-    from .engine.waiting.interrupts import Critical
+    from .engine.waiting.critical import Critical
 
     return Critical()
 

@@ -87,8 +87,9 @@ class Connection(Printable):
 
     def disconnect(self) -> None:
         """Unload the server's models; requests in flight finish first."""
-        if self._registration is not None:
-            self._registration.remove()
+        with critical():
+            if self._registration is not None:
+                self._registration.remove()
 
     def __enter__(self) -> Connection:
         return self
@@ -168,7 +169,7 @@ def connect(
     except AddressError as error:
         raise BLSError(f"connect: {error}") from error
     connection = Connection(repository, address)
-    with critical(), progress(f"connecting to {address}"):
+    with critical() as connecting, progress(f"connecting to {address}"):
         try:
             link = connection._link.take()
         except BackendError as error:
@@ -179,6 +180,7 @@ def connect(
             _refuse_taken(connection, host)
             local = {name: ServerModel(connection._link, remote) for name, remote in connection.models.items()}
             connection._registration = host.register(local)
+            connecting.undo(connection.disconnect)
         finally:
             link.release()
     return connection

@@ -71,7 +71,7 @@ _unheard: set[CodeType] = set()
 # A notebook's kernel sets this when Ctrl-C has cancelled a cell that awaits.
 awaited = threading.Event()
 # Files of functions outside the core that have entered a `Critical`; only the main thread touches it.
-_critical_files: list[str] = []
+critical_files: list[str] = []
 # Timers that will send a deferred Ctrl-C again; only the main thread touches them.
 _later: list[threading.Timer] = []
 
@@ -97,7 +97,7 @@ def inside_engine(stack: Iterable[FrameType]) -> bool:
             return False
         if code in _callers:  # the frames inside it are model code
             return not called_out
-        if code.co_filename.startswith(_ENGINE) or code.co_filename in _critical_files:
+        if code.co_filename.startswith(_ENGINE) or code.co_filename in critical_files:
             return True  # the frames inside it belong to a library that the engine called
         called_out = True
     return False
@@ -238,27 +238,6 @@ class CtrlC:
                     entry.tb_next = None
                     break
                 entry = entry.tb_next
-
-
-class Critical(CtrlC):
-    """Return a `CtrlC` that also treats code in the caller's file as engine code."""
-
-    __slots__ = ("_file",)
-
-    def __enter__(self) -> Critical:
-        self._file = sys._getframe(1).f_code.co_filename if _get_ident() == _main else ""
-        if self._file:
-            _critical_files.append(self._file)
-        super().__enter__()
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        try:
-            super().__exit__(kind, error, traceback)
-        finally:
-            if self._file:
-                _critical_files.remove(self._file)
-                self._file = ""
 
 
 class LongCtrlC(CtrlC):

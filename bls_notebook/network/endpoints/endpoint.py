@@ -17,7 +17,7 @@ import weakref
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.extending import Host
+from bls_notebook.extending import Host, critical
 from bls_notebook.network.kserve.address import HOST, Listening
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.network.records import EndpointModel, EndpointRecord
@@ -64,11 +64,12 @@ class Endpoint(Listening, Printable):
 
     def stop(self) -> None:
         """Stop the endpoint; cancel requests still in flight after a second. May be called twice."""
-        running, self._running = self._running, None
-        if running is not None:
-            self._finalize.detach()
-            running.stop()
-            self._regions.unregister()
+        with critical():
+            running, self._running = self._running, None
+            if running is not None:
+                self._finalize.detach()
+                running.stop()
+                self._regions.unregister()
 
     def wait(self) -> None:
         """Wait until the endpoint is stopped."""
@@ -236,11 +237,14 @@ def endpoint(
         if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 1 << 16:
             raise BLSError(f"{name}: got {port!r}, expected a number from 0 (for a free one) to 65535")
     served = Endpoint(repo if repo is not None else current_repository(), token, limits)
-    listener = _listening(http_port)
-    served.http_port = listener.getsockname()[1]
-    served._running = running = _Running(served, listener, grpc_port)
-    served.grpc_port = running.grpc_port
-    served._finalize = weakref.finalize(served, running.stop)
+    with critical() as starting:
+        listener = _listening(http_port)
+        starting.undo(listener.close)
+        served.http_port = listener.getsockname()[1]
+        served._running = running = _Running(served, listener, grpc_port)
+        served.grpc_port = running.grpc_port
+        served._finalize = weakref.finalize(served, running.stop)
+        starting.undo(served.stop)
     return served
 
 

@@ -1,8 +1,7 @@
 """The gRPC client, built on grpcio and tritonclient's messages.
 
-A sync request runs on its caller's thread, as a stream with one response: any thread can cancel such a stream,
-while a unary call interrupted by Ctrl-C would continue on the server. Awaited requests are futures. A decoupled
-request reads its stream on a worker thread.
+Requests and queries are futures. Their senders wait outside grpcio: an exception such as Ctrl-C inside its code would
+lose the lock of the channel. A decoupled request reads its stream on a worker thread.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from grpc.experimental import ChannelOptions
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from bls_notebook.backends.protocol import Deliver, InThread
-from bls_notebook.engine.waiting.interrupts import may_be_interrupted
+from bls_notebook.engine.waiting.interrupts import CtrlC
+from bls_notebook.engine.waiting.threads import Parker, start_in_thread
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -98,8 +98,7 @@ class GrpcClient(Client):
             self._channel = grpc.insecure_channel(address.target, options)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         # No serializers: the messages are already bytes.
-        self.infer_plainly = self._channel.unary_unary(_SERVICE + "ModelInfer")
-        self.infer = self._channel.unary_stream(_SERVICE + "ModelInfer")
+        self.infer = self._channel.unary_unary(_SERVICE + "ModelInfer")
         self.stream = self._channel.unary_stream(_SERVICE + "ModelStreamInfer")
 
     def _reconnect(self) -> None:
@@ -131,7 +130,8 @@ class GrpcClient(Client):
 
         method, request = _QUERIES[what]
         message = request(name=name, version=version) if name else request()
-        answer = self._ask(getattr(self._stub, method), message, seconds)
+        with CtrlC():
+            answer = self._ask(getattr(self._stub, method), message, seconds)
         document = MessageToDict(answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
         if what == "statistics":
             return _with_numbers(document)
@@ -140,8 +140,18 @@ class GrpcClient(Client):
 
     def _ask(self, method: Callable[..., Any], request: Any, seconds: float) -> Any:
         for pause in (*RETRIES, None):
+            parker = Parker()
             try:
-                return method(request, timeout=seconds, metadata=self.metadata_of_all)
+                call = method.future(request, timeout=seconds, metadata=self.metadata_of_all)  # type: ignore[attr-defined]
+                call.add_done_callback(lambda _, parker=parker: parker.unpark())
+                try:
+                    parker.park()
+                except BaseException:
+                    call.cancel()
+                    raise
+                return call.result()
+            except grpc.FutureCancelledError:
+                raise self.cancelled("") from None
             except grpc.RpcError as error:
                 problem = self.error_of(error, query_timeout=seconds)
                 if pause is None or problem.sent:
@@ -193,33 +203,20 @@ class GrpcExchange:
             call.cancel()
 
     def run(self) -> InferenceResponse:
-        """Send the request and wait for the response on this thread."""
-        link = self._link
-        link.begun(self)
+        """Send the request and wait for the response."""
+        parker, responses = Parker(), []
+
+        def deliver(response: list[InferenceResponse], final: bool) -> None:
+            responses.extend(response)
+            parker.unpark()
+
         try:
-            while True:
-                try:
-                    return self._sent_and_read()
-                except grpc.RpcError as error:
-                    problem = link.error_of(error, self._lost)
-                    if not self._again(problem):
-                        return link.failed(problem)
-                time.sleep(RETRIES[self._attempt - 1])
-        except ValueError as error:  # the channel is closed, or the answer is malformed
-            return link.failed(_refused(link, error))
+            self.start(deliver, start_in_thread)
+            parker.park()
         except BaseException:
             self.cancel()
             raise
-        finally:
-            link.over(self)
-
-    def _sent_and_read(self) -> InferenceResponse:
-        self._call = call = self._send(self._link.infer)
-        if self._cancelled:
-            call.cancel()
-        data = next(call)
-        next(call, None)  # read to the end: the server counts a call dropped earlier as cancelled
-        return decode_response(data)[0]
+        return responses[0]
 
     def _send(self, method: Any) -> Any:
         return method(self._body, timeout=self._link.address.timeout, metadata=self._metadata)
@@ -263,7 +260,7 @@ class GrpcExchange:
             nonlocal sender
             sender = threading.get_ident()
             try:
-                self._call = call = self._send(link.infer_plainly.future)
+                self._call = call = self._send(link.infer.future)
             except ValueError as error:
                 link.over(self)
                 deliver([link.failed(_refused(link, error))], True)
@@ -332,7 +329,3 @@ def _with_numbers(value: Any) -> Any:
     if isinstance(value, list):
         return [_with_numbers(item) for item in value]
     return int(value) if isinstance(value, str) and value.isdigit() else value
-
-
-for _function in (GrpcClient._ask, GrpcExchange._sent_and_read):
-    may_be_interrupted(_function.__code__, waits=True)

@@ -1,0 +1,73 @@
+"""`Critical`: an operation that starts completely or not at all, whatever Ctrl-C or an error interrupts.
+
+Example: a server that nobody owns unless the block ends::
+
+    with critical() as starting:
+        listener = listen(port)
+        starting.undo(listener.close)
+        server = Server(listener)
+        starting.undo(server.stop)
+
+Guarantees: on the main thread, Ctrl-C interrupts waits of the engine and code of models, and otherwise comes at the end
+of the block. If the block raises, or Ctrl-C comes at its end, the registered functions run, the last one first, on
+another thread, where no second Ctrl-C can interrupt them; the exception follows when they have ended.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+
+from .interrupts import CtrlC, critical_files
+from .threads import Parker, start_in_thread
+
+
+class Critical(CtrlC):
+    """A context manager that treats code in the caller's file as engine code, which Ctrl-C does not interrupt."""
+
+    __slots__ = ("_file", "_undos")
+
+    def __enter__(self) -> Critical:
+        super().__enter__()
+        self._undos: list[Callable[[], object]] = []
+        self._file = ""
+        if threading.current_thread() is threading.main_thread():
+            self._file = sys._getframe(1).f_code.co_filename
+            critical_files.append(self._file)
+        return self
+
+    def undo(self, function: Callable[[], object]) -> None:
+        """Call `function` if the block raises an exception, or is interrupted."""
+        self._undos.append(function)
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            if error is not None:
+                self._roll_back()
+        finally:
+            if self._file:
+                critical_files.remove(self._file)
+        try:
+            super().__exit__(kind, error, traceback)  # the last call: Ctrl-C after it comes after the caller's return
+        except KeyboardInterrupt:
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        if not self._undos:
+            return
+        parker = Parker()
+
+        def work() -> None:
+            try:
+                while self._undos:
+                    self._undos.pop()()
+            finally:
+                if self._undos:  # one has failed, which its thread reports
+                    start_in_thread(work)
+                else:
+                    parker.unpark()
+
+        start_in_thread(work)
+        parker.park()
