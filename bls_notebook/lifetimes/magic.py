@@ -8,6 +8,7 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import display as displays
+from bls_notebook.extending import critical
 from bls_notebook.magics.arguments import Parser, Variables, help_text, identifier, new_file, whole_number
 from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.cell_errors import reported
@@ -40,25 +41,29 @@ def bls_memory(notebook: Notebook, line: str, cell: str, variables: Variables) -
     limit = {} if arguments.limit is None else {"limit": arguments.limit}
     name = f"In [{notebook.cell_number}]"
     track = bls.track_memory(name=name, lines=not arguments.no_lines, **limit)
-    with reported(notebook):
-        track.__enter__()
     shown: list[Any] = []  # the cell's value, which is not yet in Out
 
     def roots() -> list[SearchRoot]:
         return [SearchRoot("variable", f"Out[{notebook.cell_number}]", value, "%reset -f out") for value in shown]
 
-    providers.insert(0, roots)
-    try:
-        value = body()
-        if cell.rstrip().endswith(";"):
-            value = None
-        shown.append(value)
-    finally:
+    def forget() -> None:
+        if roots in providers:
+            providers.remove(roots)
+
+    with critical() as tracking:  # Ctrl-C interrupts the cell, and the search for owners
+        tracking.undo(forget)
+        with reported(notebook):
+            track.__enter__()
+        providers.insert(0, roots)
         try:
+            value = body()
+            if cell.rstrip().endswith(";"):
+                value = None
+            shown.append(value)
+        finally:
             with progress("searching the owners of blocks that the cell left behind"):
                 track.__exit__(None, None, None)
-        finally:
-            providers.remove(roots)
+            forget()
             _finish(notebook, track, arguments)
     return value
 

@@ -19,11 +19,11 @@ import sys
 import threading
 from collections.abc import Callable
 
-from .interrupts import CtrlC, critical_files
+from .interrupts import LongCtrlC, critical_files
 from .threads import Parker, start_in_thread
 
 
-class Critical(CtrlC):
+class Critical(LongCtrlC):
     """A context manager that treats code in the caller's file as engine code, which Ctrl-C does not interrupt."""
 
     __slots__ = ("_file", "_undos")

@@ -16,8 +16,10 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.waiting.interrupts import may_be_interrupted
 from bls_notebook.records.visible_text import encodable
 
 Content = bytes | Path
@@ -84,12 +86,19 @@ def write_archive(target: Path, files: Mapping[str, Content]) -> None:
 
 @contextlib.contextmanager
 def _staging(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder next to the target, on the same file system."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        prefix=f".{target.name}.", dir=target.parent, ignore_cleanup_errors=True
-    ) as folder:
-        yield Path(folder)
+    """Yield a temporary folder next to the target, on the same file system; a failure removes new parent folders."""
+    missing = [parent for parent in target.parents if not parent.exists()]
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(
+            prefix=f".{target.name}.", dir=target.parent, ignore_cleanup_errors=True
+        ) as folder:
+            yield Path(folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for parent in missing:
+                parent.rmdir()
+        raise
 
 
 def _mode(path: str, content: Content) -> int:
@@ -103,7 +112,14 @@ def _opened(content: Content) -> Iterator[Iterator[bytes]]:
         yield iter((content,))
         return
     with content.open("rb") as file:
-        yield iter(lambda: file.read(1 << 20), b"")
+        yield iter(lambda: _read(file), b"")
+
+
+def _read(file: BinaryIO) -> bytes:
+    return file.read(1 << 20)
+
+
+may_be_interrupted(_read.__code__, waits=True)
 
 
 def _write(path: Path, content: Content) -> str:

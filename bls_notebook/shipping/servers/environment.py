@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.waiting.interrupts import may_be_interrupted
 from bls_notebook.progress import Progress, progress
 from bls_notebook.shipping.exports.deployment import IMAGE, RELEASE, shm_mib
 from bls_notebook.shipping.records import Exported
@@ -293,6 +294,10 @@ def _locked(folder: Path) -> Iterator[None]:
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+for _function in (_run, _locked.__wrapped__):  # type: ignore[attr-defined]
+    may_be_interrupted(_function.__code__, waits=True)
 
 
 def _read_marker(folder: Path) -> dict[str, Any]:

@@ -10,9 +10,11 @@ import re
 import shutil
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import critical
 from bls_notebook.network.kserve.address import HOST
 from bls_notebook.progress import progress
 from bls_notebook.records.base import Printable
@@ -81,12 +83,13 @@ class LocalServer(TritonServer, Printable):
 
     def stop(self, graceful: bool = True) -> None:
         """Stop the server and remove its copy of the models. May be called twice."""
-        self._notes += self._ended()
-        try:
-            with progress("stopping tritonserver"):
-                super().stop(graceful)
-        finally:
-            self._copy.remove()
+        with critical():
+            self._notes += self._ended()
+            try:
+                with progress("stopping tritonserver"):
+                    super().stop(graceful)
+            finally:
+                self._copy.remove()
 
     def restart(self) -> None:
         """Kill the server and start it again on the same copy of the models."""
@@ -231,8 +234,9 @@ def serve(
         container = has_docker()
         if not container:
             make_environment()  # raises TritonServerError
-    copy = PrivateFolder("bls-serve-")
-    try:
+    with critical() as starting:
+        copy = PrivateFolder("bls-serve-")
+        starting.undo(copy.remove)
         exported = export(copy.path / "models", *models, repo=repo)
         notes: list[str] = []
         if program is None and container:
@@ -246,11 +250,9 @@ def serve(
         if requirements is None:
             notes += exported.unknown
         server = LocalServer(copy, exported, program, options, start_timeout, notes)
+        starting.undo(partial(server.stop, graceful=False))
         server.start()
-        return server
-    except BaseException:
-        copy.remove()
-        raise
+    return server
 
 
 def _with_packages(requirements: Sequence[str]) -> tuple[ServerEnvironment, list[str]]:

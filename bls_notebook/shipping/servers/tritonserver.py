@@ -33,6 +33,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bls_notebook.engine.waiting.interrupts import may_be_interrupted
+from bls_notebook.extending import critical
 from bls_notebook.network.kserve.address import HOST, Address, Listening
 from bls_notebook.network.kserve.client import ServerError
 from bls_notebook.network.kserve.http_client import INFER_BYTES, HttpAnswer, HttpClient, HttpExchange, error_text
@@ -78,6 +80,11 @@ def _remove(owner: int, path: Path, watchdog: subprocess.Popen[bytes]) -> None:
     watchdog.communicate()
 
 
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+    process.wait(seconds)
+
+
+may_be_interrupted(_wait.__code__, waits=True)
 _NOISE = re.compile(r"NVML|CudaDriverHelper|DCGM|pinned")  # logged on every machine without a GPU
 _TROUBLE = re.compile(r"E\d{4} |error|\w*(Error|Exception): ")
 _SERVER_WATCHDOG = 'cat >/dev/null; kill -s KILL -- "-$1"; rm -rf -- "$2" "/dev/shm/$3"*; shift 3; "$@"'
@@ -115,7 +122,7 @@ class ServerRun:
             if graceful and self.process.poll() is None:
                 self.process.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self.process.wait(30.0)
+                    _wait(self.process, 30.0)
         finally:  # also after Ctrl-C during the wait
             self._kill()
 
@@ -262,26 +269,27 @@ class TritonServer(Listening):
         TritonServerError
             The server ended or was not ready in time; the message has the last lines of its log.
         """
-        if self._run is not None:
-            raise TritonServerError("tritonserver runs already; stop it first")
-        if self.environment is None:
-            self.environment = make_environment()
-        for attempt in range(3):
-            if attempt or not self.http_port:
-                self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
-            self._run = ServerRun(self.environment, self._arguments())
-            self._client = HttpClient(Address("http", HOST, self.http_port))
-            self._client.server = "triton"  # so that the client quotes model names as Triton expects
-            self._end = weakref.finalize(self, self._run.end, graceful=False)
-            try:
-                with progress("starting tritonserver"):
-                    self._wait_ready()
-                return self
-            except BaseException as error:
-                taken = isinstance(error, TritonServerError) and _PORT_TAKEN.search(self._run.log())
-                TritonServer.stop(self, graceful=False)  # not a subclass's `stop`, which removes more
-                if not taken or attempt == 2:  # another program may take a free port first
-                    raise
+        with critical():
+            if self._run is not None:
+                raise TritonServerError("tritonserver runs already; stop it first")
+            if self.environment is None:
+                self.environment = make_environment()
+            for attempt in range(3):
+                if attempt or not self.http_port:
+                    self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
+                self._run = ServerRun(self.environment, self._arguments())
+                self._client = HttpClient(Address("http", HOST, self.http_port))
+                self._client.server = "triton"  # so that the client quotes model names as Triton expects
+                self._end = weakref.finalize(self, self._run.end, graceful=False)
+                try:
+                    with progress("starting tritonserver"):
+                        self._wait_ready()
+                    return self
+                except BaseException as error:
+                    taken = isinstance(error, TritonServerError) and _PORT_TAKEN.search(self._run.log())
+                    TritonServer.stop(self, graceful=False)  # not a subclass's `stop`, which removes more
+                    if not taken or attempt == 2:  # another program may take a free port first
+                        raise
         raise AssertionError("unreachable")
 
     def stop(self, graceful: bool = True) -> None:
@@ -292,17 +300,18 @@ class TritonServer(Listening):
         graceful : bool
             Let the models finalize (1 to 3 seconds); otherwise kill the server at once.
         """
-        run, end, client = self._run, self._end, self._client
-        self._run = self._end = self._client = None
-        if client is not None:
-            client.close()
-        if end is not None:
-            end.detach()
-        if run is not None:
-            try:
-                run.end(graceful)
-            finally:
-                self._last_log = run.log()
+        with critical():
+            run, end, client = self._run, self._end, self._client
+            self._run = self._end = self._client = None
+            if client is not None:
+                client.close()
+            if end is not None:
+                end.detach()
+            if run is not None:
+                try:
+                    run.end(graceful)
+                finally:
+                    self._last_log = run.log()
 
     def __enter__(self) -> TritonServer:
         """Start the server."""
@@ -444,6 +453,8 @@ class TritonServer(Listening):
             time.sleep(0.02)
         message = f"tritonserver was not ready within {self.start_timeout:g} s"
         raise TritonServerError(f"{message}:\n{run.last_lines()}")
+
+    may_be_interrupted(_wait_ready.__code__, waits=True)
 
     def _path(self, name: str, version: int | None) -> str:
         return self._http_client().model_path(name, "" if version is None else str(version))

@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import critical
 from bls_notebook.profiling.profiler import DEFAULT_LIMIT, Profile
 from bls_notebook.records.base import Printable
 from bls_notebook.records.units import bytes_in, count, size
@@ -41,6 +42,10 @@ class Recorder(Printable):
         return self
 
     def __exit__(self, *error: object) -> None:
+        with critical():
+            self._end(*error)
+
+    def _end(self, *error: object) -> None:
         self._profile.__exit__(*error)
         if Recorder.to_servers > self._sent:
             warnings.warn(
