@@ -39,12 +39,11 @@ from bls_notebook.network.kserve.address import HOST, Address, Listening
 from bls_notebook.network.kserve.client import ServerError
 from bls_notebook.network.kserve.http_client import INFER_BYTES, HttpAnswer, HttpClient, HttpExchange, error_text
 from bls_notebook.network.kserve.json_codec import JSON_LENGTH, decode_outputs, encode_request
-from bls_notebook.network.kserve.tensors import DTYPES
 from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.progress import progress
-from bls_notebook.repository.requests.inputs import client_parameters
+from bls_notebook.repository.requests.inputs import client_parameters, tensors_of
 
 from .environment import Program, TritonServerError, make_environment
 
@@ -175,7 +174,6 @@ def free_ports(count: int) -> list[int]:
 
 
 _PORT_TAKEN = re.compile(r"already in use|failed to start (HTTP|GRPC|Metrics) service", re.IGNORECASE)
-_DATATYPES = {dtype.name: name for name, dtype in DTYPES.items() if name != "BF16"} | {"bfloat16": "BF16"}
 Array = npt.NDArray[Any]
 
 
@@ -410,10 +408,11 @@ class TritonServer(Listening):
     ) -> InferResult:  # fmt: skip
         """Send one request and return the response. Decoupled models need gRPC.
 
-        The parameters are the same as in `ModelRepository.infer`; `headers` are HTTP headers. TypeError: an
+        The parameters are the same as in `ModelRepository.infer`; `headers` are HTTP headers. BLSError: an
         array's dtype has no Triton data type.
         """
-        tensors = [tensor_of_array(key, value) for key, value in inputs.items()]
+        native = {key: _native(value) for key, value in inputs.items()}
+        tensors = tensors_of(name, native, None)
         request = InferenceRequest(
             request_id, correlation_id, tensors, list(outputs or ()), name, version, flags, timeout
         )
@@ -469,6 +468,12 @@ class TritonServer(Listening):
         return json.loads(answer.body) if answer.body else None
 
 
+def _native(value: Any) -> Any:
+    """Return an array in the byte order of this machine, as `Tensor` needs it; other values unchanged."""
+    is_swapped = isinstance(value, np.ndarray) and not value.dtype.isnative
+    return value.astype(value.dtype.newbyteorder("=")) if is_swapped else value
+
+
 def decode_result(body: bytes, length: str | None) -> InferResult:
     """Return the response in a body; `length` is the value of the header `JSON_LENGTH`, or None."""
     document, tensors = decode_outputs(body, length)
@@ -476,16 +481,3 @@ def decode_result(body: bytes, length: str | None) -> InferResult:
     datatypes = {t._name: t._datatype for t in tensors}
     model, version, request_id = (document.get(key, "") for key in ("model_name", "model_version", "id"))
     return InferResult(model, version, request_id, arrays, datatypes, document.get("parameters") or {})
-
-
-def tensor_of_array(name: str, value: npt.ArrayLike | Tensor) -> Tensor:
-    """Return an input tensor with the values of an array or a sequence."""
-    if isinstance(value, Tensor):
-        return value
-    array = np.asarray(value)
-    if array.dtype.kind in "OSU":
-        return Tensor._of(name, array.astype(np.object_), "BYTES")
-    datatype = _DATATYPES.get(array.dtype.name)
-    if datatype is None:
-        raise TypeError(f"input {name!r}: NumPy dtype {array.dtype} has no Triton data type; cast it first")
-    return Tensor._of(name, array.astype(array.dtype.newbyteorder("="), copy=False), datatype)

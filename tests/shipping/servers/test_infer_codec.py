@@ -11,16 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from bls_notebook.engine.errors import BLSError
 from bls_notebook.network.kserve import json_codec
 from bls_notebook.network.kserve.tensors import DTYPES
 from bls_notebook.pb_utils import InferenceRequest
-from bls_notebook.shipping.servers.tritonserver import InferResult, decode_result, tensor_of_array
+from bls_notebook.repository.requests.inputs import tensors_of
+from bls_notebook.shipping.servers.tritonserver import InferResult, _native, decode_result
 
 NUMPY_OF = {name: dtype for name, dtype in DTYPES.items() if name != "BF16"}
 
 
 def encode_request(inputs: dict[str, Any], request_id: str = "") -> tuple[bytes, int]:
-    request = InferenceRequest(request_id, 0, [tensor_of_array(*named) for named in inputs.items()], [], "m")
+    request = InferenceRequest(
+        request_id, 0, tensors_of("m", {name: _native(value) for name, value in inputs.items()}, None), [], "m"
+    )
     parts = json_codec.encode_request(request, True, binary=True)
     return b"".join(parts), len(parts[0])
 
@@ -85,5 +89,5 @@ def test_an_answer_without_binary_parts_needs_no_length() -> None:
 
 
 def test_a_dtype_that_triton_lacks_is_named() -> None:
-    with pytest.raises(TypeError, match=r"input 'A': NumPy dtype complex128 has no Triton data type"):
+    with pytest.raises(BLSError, match=r"input 'A': got an array of dtype complex128"):
         encode_request({"A": np.zeros(2, np.complex128)})
