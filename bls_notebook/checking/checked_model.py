@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bls_notebook.backends.protocol import BackendError
 from bls_notebook.engine.core.model import LoadedModel
@@ -24,14 +23,10 @@ from bls_notebook.repository.config import (
 )
 from bls_notebook.repository.config.templates import Template, fill_templates, line_of
 from bls_notebook.repository.source.layout import shown_path, version_folders
-from bls_notebook.repository.source.model_source import SourcePlace
+from bls_notebook.repository.source.model_source import ModelSource, SourcePlace
 
 from .python_source import Array, PythonSource
 from .records import Finding, finding
-
-if TYPE_CHECKING:
-    from bls_notebook.repository.source.model_source import ModelSource
-
 
 CONFIG = "config.pbtxt"
 _ONNX_FILE = "model.onnx"

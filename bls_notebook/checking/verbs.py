@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 import bls_notebook as bls
 from bls_notebook.magics.arguments import add_options, help_text
@@ -11,8 +10,7 @@ from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
 
-if TYPE_CHECKING:
-    from .records import Findings
+from .records import Findings
 
 
 def _check(notebook: Notebook, arguments: argparse.Namespace) -> Findings:

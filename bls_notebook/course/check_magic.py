@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import bls_notebook as bls
 from bls_notebook.magics.arguments import Parser, Variables, add_options, evaluate, help_text, identifier
@@ -15,13 +15,10 @@ from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.result_lists import responses_in
 from bls_notebook.profiling.records.comparison import CAUSES
+from bls_notebook.records.repository import ModelRecord
 from bls_notebook.records.units import count
-from bls_notebook.testing.claim_checks import FORMS
-
-if TYPE_CHECKING:
-    from bls_notebook.records.repository import ModelRecord
-    from bls_notebook.testing.claim_checks import Judgement
-    from bls_notebook.testing.claim_values import Answer
+from bls_notebook.testing.claim_checks import FORMS, Judgement, recorded_by, records_of
+from bls_notebook.testing.claim_values import Answer, answer_of
 
 
 def next_words(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]:
@@ -83,8 +80,6 @@ def bls_check_line(notebook: Notebook, line: str, cell: str, variables: Variable
 def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
     """Run a cell and judge claims about it."""
     __tracebackhide__ = True
-    from bls_notebook.testing.claim_checks import recorded_by
-
     claims = _claims(CELL_PARSER, CELL_PARSER.parse([w.text for w in CELL_PARSER.words_of(line)]).claim)
     with reported(notebook):
         magics = {recorded_by(claim) for claim in claims}
@@ -123,7 +118,6 @@ def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variable
 @contextmanager
 def _heard(notebook: Notebook, answers: list[Answer]) -> Iterator[None]:
     """Add the answers to each %bls with copies of their values."""
-    from bls_notebook.testing.claim_values import answer_of
 
     def hear(result: Any) -> None:
         answers.extend(map(answer_of, responses_in(result)))
@@ -148,8 +142,6 @@ def _show_first_error(notebook: Notebook, answers: list[Answer], recorders: list
 
 def _mistakes(records: dict[str, Any]) -> list[Judgement]:
     """Return judgements on failed requests and wrong outputs, which no claim allows."""
-    from bls_notebook.testing.claim_checks import Judgement
-
     answers = [answer.record for answer in records.get("%bls", ())]
     session = records.get("%%blsprofile")
     spans = [] if session is None else [span for span in session.spans if not span.parent]
@@ -164,8 +156,6 @@ def _mistakes(records: dict[str, Any]) -> list[Judgement]:
 
 def _records(notebook: Notebook, before: Mapping[type, Any]) -> dict[str, Any]:
     """Return what claims can judge, by magic: the last record of each, without those that were there before."""
-    from bls_notebook.testing.claim_checks import records_of
-
     records: dict[str, Any] = {}
     for kind, record in notebook.recorded.items():
         if before.get(kind) is not record:

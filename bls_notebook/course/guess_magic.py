@@ -6,9 +6,10 @@ the reader opens the fold.
 
 from __future__ import annotations
 
+import base64
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from typing import Any
@@ -21,7 +22,7 @@ from bls_notebook.display.as_text import document_text
 from bls_notebook.display.bundle import Display
 from bls_notebook.display.document import Block, Both, Document, Fold, Line, Piece
 from bls_notebook.display.html import Html, join, prose, tag, text
-from bls_notebook.display.widgets import VIEW, covered, new_place, widget_source
+from bls_notebook.display.widgets import VIEW, covered, live, new_place, widget_source
 from bls_notebook.magics.arguments import Parser, Variables, add_options, help_text, identifier
 from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.magic import Magic
@@ -73,8 +74,6 @@ def shown(printed: str, outputs: Iterable[Mapping[str, Any]]) -> tuple[Shown, ..
 
 
 def _image(kind: str, data: str | bytes, alt: str) -> Html:
-    import base64
-
     if kind == "image/svg+xml" or isinstance(data, bytes):
         data = base64.b64encode(data.encode() if isinstance(data, str) else data).decode()
     source = f"data:{kind};base64,{''.join(data.split())}"
@@ -199,8 +198,6 @@ class _Card:
     """The display of a guess: takes the guess, keeps it, and updates itself."""
 
     def __init__(self, notebook: Notebook, guess: Any, key: tuple[str, ...], name: str | None) -> None:
-        from bls_notebook.display.widgets import live
-
         self._notebook, self._guess, self._key, self._name = notebook, guess, key, name
         self._id = uuid.uuid4().hex
         self._widget = live(lambda: guess_widget(guess)) if notebook.settings.widgets else None
@@ -213,8 +210,6 @@ class _Card:
         self._notebook.publish(shown, self._id, update=again)
 
     def _take(self, change: Any) -> None:
-        from dataclasses import replace
-
         made = str(change["new"])
         self._guess = replace(self._guess, made=made)
         _guesses(self._notebook)[self._key] = made

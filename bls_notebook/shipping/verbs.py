@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from IPython.core.error import UsageError
 
@@ -14,10 +14,7 @@ from bls_notebook.magics.magic import Verb, serves
 from bls_notebook.magics.notebook import Notebook
 
 from .commands import add_container_option, add_target_options, prove_options, target_options
-
-if TYPE_CHECKING:
-    from .records import Certificate, Exported
-    from .servers.serving import LocalServer
+from .records import Certificate, Exported
 
 
 def _export(notebook: Notebook, arguments: argparse.Namespace) -> Exported:
@@ -44,8 +41,8 @@ add_options(EXPORT.parser, __file__, "a place", "loaded models", "requests")
 add_target_options(EXPORT.parser)
 
 
-def _serve(notebook: Notebook, arguments: argparse.Namespace) -> LocalServer:
-    previous: LocalServer | None = notebook.state.get("shipping.server")
+def _serve(notebook: Notebook, arguments: argparse.Namespace) -> object:
+    previous: Any = notebook.state.get("shipping.server")
     if arguments.stop and (previous is None or arguments.names):
         problem = "takes no models" if arguments.names else "no server runs; start one with %tritonrepo serve"
         raise UsageError(f"%tritonrepo serve --stop: {problem}")

@@ -6,6 +6,7 @@ import gc
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -13,23 +14,21 @@ from typing import TYPE_CHECKING, Any
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.lifetimes.memory_recording import track_memory
 from bls_notebook.lifetimes.records import Lifetimes
+from bls_notebook.profiling.profiler import Profile
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.units import bytes_in, count
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.source.layout import find_model
 from bls_notebook.repository.substitution.stub import StubCall
+from bls_notebook.shipping.records import Certificate
 
 from . import claim_checks
+from .call_log import Calls
 from .claim_checks import Judgement, judge
 from .failure_text import calls_text, differences_text, error_text, unlike
+from .records import Drilled
 from .triton_servers import Servers, skipping
-
-if TYPE_CHECKING:
-    from bls_notebook.shipping.records import Certificate
-
-    from .call_log import Calls
-    from .records import Drilled
 
 __unittest = True  # tracebacks of unittest end in the test
 _PATIENCE = 1.0  # seconds in which threads of models may release memory
@@ -45,6 +44,7 @@ class Assertions:
     _errors: list[ErrorRecord]
     _warned: list[tuple[str, str]]
     _servers: Servers | None
+    _profile: Profile | None = None
 
     if TYPE_CHECKING:
 
@@ -52,14 +52,25 @@ class Assertions:
         def paths(self) -> tuple[Path, ...]:
             """Folders with models."""
 
-        @property
-        def session(self) -> Session:
-            """Profile of the requests so far."""
-
-        def forget(self) -> None:
-            """Discard the recorded requests."""
-
         def _need(self, name: object) -> None: ...
+
+    @property
+    def session(self) -> Session:
+        """Profile of the requests so far: spans, models, waits."""
+        record = Session() if self._profile is None else self._profile.record
+        return replace(record, sender="the test")
+
+    def forget(self) -> None:
+        """Discard the recorded requests: later assertions ignore them."""
+        self._end_profile()
+        self._errors.clear()
+        self._warned.clear()
+        self._calls.clear()
+        self._profile = Profile(name="test").__enter__()
+
+    def _end_profile(self) -> None:
+        if self._profile is not None and self._profile.running:
+            self._profile.__exit__(None, None, None)
 
     def calls(self, model: str = "") -> tuple[StubCall, ...]:
         """Return the requests that a model received (default: all models), in the order of their execution."""

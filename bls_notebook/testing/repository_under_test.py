@@ -7,7 +7,6 @@ import re
 import shutil
 import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,6 @@ import numpy as np
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.profiling.profiler import Profile
-from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.repository import ModelRecord
 from bls_notebook.repository.config import parse_config, to_json, to_pbtxt
@@ -92,7 +89,6 @@ class RepositoryUnderTest(Assertions, _Repository):
         self._servers = servers
         self._errors: list[ErrorRecord] = []
         self._warned: list[tuple[str, str]] = []
-        self._profile: Profile | None = None
         self._files: Path | None = None  # a folder with links to the models of `load_file`
         self.here = Path(here)
         self.update_snapshots = update_snapshots
@@ -249,28 +245,10 @@ class RepositoryUnderTest(Assertions, _Repository):
         self._warned += [(response.model, warning) for warning in warnings]
         return response
 
-    @property
-    def session(self) -> Session:
-        """Profile of the requests so far: spans, models, waits."""
-        record = Session() if self._profile is None else self._profile.record
-        return replace(record, sender="the test")
-
-    def forget(self) -> None:
-        """Discard the recorded requests: later assertions ignore them."""
-        self._end_profile()
-        self._errors.clear()
-        self._warned.clear()
-        self._calls.clear()
-        self._profile = Profile(name="test").__enter__()
-
     def reset(self) -> None:
         """Prepare for the next test: unload everything except unchanged models of the folders."""
         self.repository.clear(keep_folders=True)
         self._end_profile()
-
-    def _end_profile(self) -> None:
-        if self._profile is not None and self._profile.running:
-            self._profile.__exit__(None, None, None)
 
     @takes_arguments_of(ModelRepository.stub)
     def stub(self, *arguments: Any, **options: Any) -> ModelStub:

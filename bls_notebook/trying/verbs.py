@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import Response
@@ -13,8 +13,7 @@ from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
 
-if TYPE_CHECKING:
-    from .records import Tried
+from .records import Tried
 
 
 def _latencies(text: str) -> dict[str, float]:

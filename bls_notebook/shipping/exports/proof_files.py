@@ -10,21 +10,19 @@ import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.pb_utils.dtypes import serialize_byte_tensor
 from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.requests.response import Response
 from bls_notebook.shipping.proof.requests import Case, ProofRequest, cases_of, send, sequence_options
 
 from . import proof_script
 
-if TYPE_CHECKING:
-    from bls_notebook.repository.requests.response import Response
-
-AnsweredCase = Sequence[tuple[ProofRequest, "Sequence[Response]"]]
+AnsweredCase = Sequence[tuple[ProofRequest, Sequence[Response]]]
 """One request, or all requests of a sequence, each with its responses."""
 
 _CORRELATION = (1 << 63) - 1  # unlikely to be in use

@@ -9,11 +9,12 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonError, TritonModelException
+from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.base import Printable
 from bls_notebook.records.errors import BLSError
 from bls_notebook.records.record_file import told
@@ -24,10 +25,6 @@ from bls_notebook.testing.records import Recorded, RequestKept, TensorKept
 
 from . import recording_file
 from .recording_file import Array, digest
-
-if TYPE_CHECKING:
-    from bls_notebook.profiling.records.session import Session
-
 
 _Key = tuple[Any, ...]
 _Names = frozenset[str]
