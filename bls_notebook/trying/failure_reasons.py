@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -20,19 +21,9 @@ from .missing_modules import missing_modules, project_folder
 _LONGEST = 240
 _API = "triton_python_backend_utils"
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/")
-_GPU_NAMES = frozenset({"cuda", "cupy_backends", "pycuda", "pynvml"})  # parts of dotted names
-_GPU_CLASSES = frozenset(
-    {"torch.AcceleratorError", "torch.OutOfMemoryError", "bls_notebook.devices.device.DeviceError"}
-)
-_GPU_FUNCTIONS = frozenset({"_validate_device", "validate_cuda_device"})  # of torch.serialization
-_NETWORK_CLASSES = frozenset({
-    "aiohttp.client_exceptions.ClientError", "botocore.exceptions.BotoCoreError", "builtins.ConnectionError",
-    "grpc.RpcError", "http.client.HTTPException", "httpcore.TransportError", "httpx.HTTPError",
-    "huggingface_hub.errors.LocalEntryNotFoundError", "huggingface_hub.errors.OfflineModeIsEnabled",
-    "requests.exceptions.RequestException", "socket.gaierror", "socket.herror", "ssl.SSLError",
-    "urllib.error.URLError", "urllib3.exceptions.HTTPError",
-})  # fmt: skip
-_HUBS = frozenset({"diffusers", "huggingface_hub", "transformers"})  # packages that load models from a hub
+# Reasons by kind, or kind and case: why, remedy, and the flags that are true; and names of modules, classes and
+# functions that tell causes apart.
+_DATA = json.loads(Path(__file__).with_name("failure_reasons.json").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -50,50 +41,36 @@ class FailureReason:
     unknown: bool = False
 
 
-def again(name: str) -> str:
-    """Return the line that loads the real model."""
-    return f"%tritonrepo reload {name}"
+def reason_of(case: str, name: str, **facts: object) -> FailureReason:
+    """Make the reason of a case by filling its texts with facts; `name` is the model's."""
+    why, remedy, *flags = _DATA["reasons"][case]
+    facts |= {"name": name, "reload": f"`%tritonrepo reload {name}`"}
+    kind = case.partition(":")[0]
+    return FailureReason(why.format(**facts), remedy.format(**facts), kind, **dict.fromkeys(flags, True))
 
 
 def missing_file(name: str, file: Path, pointer: bool, code: bool = False) -> FailureReason:
     """The backend's model file is missing, or a Git LFS pointer; `code`: it is source, not weights."""
-    short = f"{file.parent.name}/{file.name}"
-    if pointer:
-        folder = shown_path(file.parent)
-        return FailureReason(
-            f"{short} is a Git LFS pointer, not the file",
-            f"`!git -C {folder} lfs pull --include '*'`, then `{again(name)}`", "file",
-        )  # fmt: skip
-    return FailureReason(f"{short} is missing", f"put it at `{shown_path(file)}`, then `{again(name)}`", "file", code)
+    case = "file:pointer" if pointer else "file:code" if code else "file"
+    facts = {"file": f"{file.parent.name}/{file.name}", "folder": shown_path(file.parent), "place": shown_path(file)}
+    return reason_of(case, name, **facts)
 
 
 def no_backend(name: str, backend: str, file: Path | None, exists: bool) -> FailureReason:
     """The backend is not available in this process."""
     lacks = "" if exists or file is None else f", and {file.parent.name}/{file.name} is missing"
-    if not backend:
-        return FailureReason(
-            "config.pbtxt names no backend, and the files do not imply one", f"name it in `{name}/config.pbtxt`, "
-            f"then `{again(name)}`", "backend",
-        )  # fmt: skip
-    return FailureReason(
-        f"needs the {backend} backend, which runs only on a server{lacks}",
-        f"write a model in its place: `%%tritonmodel {name}`", "backend",
-    )  # fmt: skip
+    return reason_of("backend" if backend else "backend:unknown", name, backend=backend, lacks=lacks)
 
 
 def without_steps(name: str, steps: Sequence[str]) -> FailureReason:
     """Steps of an ensemble are not loaded."""
     listed = f"its step {steps[0]} is" if len(steps) == 1 else f"its steps {', '.join(steps)} are"
-    return FailureReason(f"{listed} not loaded", f"fix {steps[0]}, then `{again(name)}`", "steps")
+    return reason_of("steps", name, steps=listed, first=steps[0])
 
 
 def too_slow(name: str, seconds: float) -> FailureReason:
     """Its import or `initialize` exceeded the time limit."""
-    longer = f"--load-timeout {max(60, round(seconds * 5))}s"
-    return FailureReason(
-        f"did not load within {seconds:g} s (it may be waiting for the network)",
-        f"`{again(name)}` has no time limit; or try again with `{longer}`", "time",
-    )  # fmt: skip
+    return reason_of("time", name, seconds=seconds, longer=max(60, round(seconds * 5)))
 
 
 def of_error(
@@ -119,7 +96,6 @@ def _of_chain(
     name: str, chain: Sequence[BaseException], source: Path, top: Path, gpu: str, parameters: Mapping[str, str]
 ) -> FailureReason:
     """Return the reason by the types and origins of exceptions; `why` is empty if these say nothing."""
-    reload = f"`{again(name)}`"
     for error in chain:
         module = error.name if isinstance(error, ModuleNotFoundError) else None
         if isinstance(module, str):
@@ -127,33 +103,23 @@ def _of_chain(
         raised_in, _, file = _origin(error)
         if isinstance(error, ImportError) and _INSTALLED.search(f"{error.path} {file}") and error.name != _API:
             installed = (error.name or raised_in).partition(".")[0]
-            return FailureReason(
-                f"an import from the installed {installed} fails", f"install a version that fits, then {reload}",
-                "package",
-            )  # fmt: skip
+            return reason_of("package:broken", name, package=installed)
         if type(error) is KeyError and raised_in == "os":
-            key = error.args[0]
-            return FailureReason(f"needs the environment variable {key}", f"`%env {key}=VALUE`, then {reload}", "env")
+            return reason_of("env", name, key=error.args[0])
         if isinstance(error, FileNotFoundError) and error.filename:
             file = str(os.fspath(error.filename))
             if raised_in == "subprocess" and "/" not in file:
-                return FailureReason(f"needs the program {file}", f"install it, then {reload}", "file")
+                return reason_of("file:program", name, file=file)
             fill = to_fill(name, file, parameters, True)
-            remedy = f"set its path with {fill}, or put it there" if fill else "put it there"
             elsewhere = os.path.isabs(file) and not Path(file).is_relative_to(top)
             guess = ", which is missing here and may exist on your server" * elsewhere
-            broken = not (fill or elsewhere)
-            return FailureReason(f"needs the file {file}{guess}", f"{remedy}, then {reload}", "file", broken, elsewhere)
+            reason = reason_of("file:fill" if fill else "file:needed", name, file=f"{file}{guess}", fill=fill)
+            return replace(reason, broken=not (fill or elsewhere), unknown=elsewhere)
     if fill := to_fill(name, "\n".join(describe(error).message for error in chain), parameters, False):
-        return FailureReason("", f"try again with {fill}", "template")
+        return reason_of("template", name, fill=fill)
     categories = set(map(_category, chain))
-    if "gpu" in categories:
-        return FailureReason(f"probably needs a GPU ({gpu})", f"on a machine with a GPU: {reload}", "gpu")
-    if "network" in categories:
-        return FailureReason("a request over the network failed", f"once it can succeed: {reload}", "network")
-    if "hub" in categories:
-        return FailureReason("probably needs files from a hub", f"with access to the hub: {reload}", "network")
-    return FailureReason("", f"fix it, then {reload}", "error", True)
+    case = next((case for case in ("gpu", "network", "network:hub") if case in categories), "error")
+    return reason_of(case, name, gpu=gpu)
 
 
 def to_fill(name: str, text: str, parameters: Mapping[str, str], paths: bool) -> str:
@@ -184,16 +150,17 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _category(error: BaseException) -> str:
-    """Return ``gpu``, ``network`` or ``hub`` if an exception's class or origin is about it, else an empty string."""
+    """Return ``gpu``, ``network`` or ``network:hub`` if an exception's class or origin is about it, else ""."""
     module, function, _ = _origin(error)
     classes = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
     names = {name for dotted in (module, *classes) for name in dotted.split(".")}
-    from_torch = module == "torch.serialization" and function in _GPU_FUNCTIONS
-    if names & _GPU_NAMES or classes & _GPU_CLASSES or from_torch:
+    from_torch = module == "torch.serialization" and function in _DATA["gpu functions of torch.serialization"]
+    if names.intersection(_DATA["gpu names"]) or classes.intersection(_DATA["gpu classes"]) or from_torch:
         return "gpu"
-    if classes & _NETWORK_CLASSES and not isinstance(error, BrokenPipeError):
+    if classes.intersection(_DATA["network classes"]) and not isinstance(error, BrokenPipeError):
         return "network"
-    return "hub" * (isinstance(error, OSError) and error.errno is None and module.partition(".")[0] in _HUBS)
+    is_from_hub = isinstance(error, OSError) and error.errno is None and module.partition(".")[0] in _DATA["hubs"]
+    return "network:hub" * is_from_hub
 
 
 def _origin(error: BaseException) -> tuple[str, str, str]:
@@ -208,23 +175,16 @@ def _origin(error: BaseException) -> tuple[str, str, str]:
 
 
 def _of_module(name: str, module: str, source: Path, top: Path) -> FailureReason:
-    reload = f"`{again(name)}`"
     first = module.partition(".")[0]
     module_folder = project_folder(first, source.parent, top)
     if module_folder is not None:
         place = shown_path(module_folder)
         file = module_folder.joinpath(*module.split("."))
         if not file.is_dir() and not file.with_name(f"{file.name}.py").is_file():
-            return FailureReason(f"{module} is missing in {place}", f"add it, then {reload}", "module", True)
-        return FailureReason(
-            f"imports {module}, which is in {place}",
-            f"`import sys; sys.path.insert(0, {place!r})`, then {reload}", "module",
-        )  # fmt: skip
+            return reason_of("module:missing", name, module=module, place=place)
+        return reason_of("module", name, module=module, place=place)
     if first in sys.modules and module != first:  # another version or another package of this name
-        return FailureReason(
-            f"the installed {first} has no {module}", f"install a version of {first} that has it, then {reload}",
-            "package",
-        )  # fmt: skip
+        return reason_of("package:other", name, package=first, module=module)
     modules = [module, *(m for m in missing_modules(source, top) if m != first)]
     packages = f"the package {module} is" if len(modules) == 1 else f"the packages {', '.join(modules)} are"
-    return FailureReason(f"{packages} missing", f"{install_advice(modules, '%pip install')}; then {reload}", "package")
+    return reason_of("package", name, packages=packages, install=install_advice(modules, "%pip install"))

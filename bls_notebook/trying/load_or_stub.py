@@ -213,7 +213,7 @@ class ModelLoader:
             missing = [step for step in members_of(plan.config) if not self._repository.ready(step)]
             return reasons.without_steps(name, missing) if missing else None
         if not plan.may_run:
-            return FailureReason("not among --real", f"`{reasons.again(name)}`", "kept out")
+            return reasons.reason_of("kept out", name)
         file = main_file(plan.config, backend, plan.files)
         exists = file is not None and file.exists()
         shown = None if file is None else plan.folder / file.relative_to(plan.files)
@@ -268,7 +268,7 @@ class ModelLoader:
                 gpu = f"{gpu_count()} {'simulated' if _simulated() else 'here'}" if gpus() else "there is none here"
                 reason = reasons.of_error(name, error, source, self._project, gpu, parameters)
             except Exception:  # the methods of a model's exception may fail
-                reason = FailureReason(first_line(str(error)), f"fix it, then `{reasons.again(name)}`", "error", True)
+                reason = replace(reasons.reason_of("error", name), why=first_line(str(error)))
             reason = self._blameless(plan, reason)
             pointers = pointers_in(plan.folder) if reason.kind in ("error", "file") else []
             if not pointers:

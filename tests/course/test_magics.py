@@ -110,7 +110,7 @@ def test_a_guess_is_taken_kept_and_shown(sender: Any, monkeypatch: pytest.Monkey
     pytest.importorskip("anywidget")
     monkeypatch.setattr(sender.shell, "kernel", object(), raising=False)
     made = []
-    monkeypatch.setattr("bls_notebook.display.widgets.live", lambda make: made.append(make()) or made[-1])
+    monkeypatch.setattr("bls_notebook.course.guess_magic.live", lambda make: made.append(make()) or made[-1])
     cell = "%%blsguess one two --into guess\n%bls times IN=[2]"
     shown = sender(cell)
     assert f'data-bls-place="{made[0].place}"' in shown.html
