@@ -25,9 +25,7 @@ from .timeline.picture import timeline_block
 def verdict_words(verdict: Verdict) -> list[doc.Block]:
     """Return the sentence of a verdict, its advice, and its note on rough figures, as blocks."""
     said = [(parts.coded(verdict.sentence), "session-verdict"), (parts.coded(verdict.advice), "session-advice")]
-    said.append((parts.quiet(verdict.note), ""))
-    texts = (verdict.sentence, verdict.advice, verdict.note)
-    return [doc.Words(piece, style, "  ") for text, (piece, style) in zip(texts, said, strict=True) if text]
+    return [doc.Words(piece, style, "  ") for piece, style in (*said, (parts.quiet(verdict.note), "")) if piece.text]
 
 
 _ERRORS = 3  # errors that are quoted

@@ -54,34 +54,26 @@ def inputs_of_each(inputs: Any, n: int, who: str = "compare") -> list[Inputs]:
     return [inputs[i % len(inputs)] for i in range(n)]
 
 
-class Run(NamedTuple):
-    """A session, the processor time that it took, what its threads waited for processors; ns."""
-
-    session: Session
-    used: int
-    waited: int
-
-
 class Round(NamedTuple):
     """The workload once in each way."""
 
-    sequential: Run
-    gathered: Run
+    sequential: Session
+    gathered: Session
 
     @property
     def walls(self) -> tuple[int, int]:
-        return self.sequential.session.wall, self.gathered.session.wall
+        return self.sequential.wall, self.gathered.wall
 
     @property
     def failed(self) -> int:
         """Number of failed requests."""
-        return failures(self.sequential.session) + failures(self.gathered.session)
+        return failures(self.sequential) + failures(self.gathered)
 
 
 class Workload:
     """The requests of one caller, to be sent in either way; each returns the session of its run."""
 
-    _last: Run
+    _last: Session
 
     def __init__(self, repository: ModelRepository, model: str, inputs: list[Inputs]) -> None:
         self.repository, self.model, self.inputs = repository, model, inputs
@@ -91,7 +83,7 @@ class Workload:
 
     def both(self) -> Round:
         """Send the requests in both ways, in random order."""
-        runs: dict[bool, Run] = {}
+        runs: dict[bool, Session] = {}
         for together in random.sample((False, True), 2):
             runs[together] = self.gathered() if together else self.sequential()
         return Round(runs[False], runs[True])
@@ -99,7 +91,7 @@ class Workload:
     def answered(self, response: Response) -> None:
         """Receive an answer of a sequential run; nothing by default."""
 
-    def sequential(self, name: str = "exec, one after the other") -> Run:
+    def sequential(self, name: str = "exec, one after the other") -> Session:
         repository, model = self.repository, self.model
 
         def run() -> None:
@@ -114,7 +106,7 @@ class Workload:
         repository.run(run)
         return self._last
 
-    def gathered(self) -> Run:
+    def gathered(self) -> Session:
         repository, model = self.repository, self.model
 
         async def one(inputs: Inputs) -> None:
@@ -136,8 +128,7 @@ class Workload:
         with profile(name=name) as session:
             session.only_of(cast(Execution, caller_var.get()))
             yield
-        found = session.record
-        self._last = Run(found, found.cpu, found.cpu_waited)
+        self._last = session.record
         self.told.total = max(self.told.total, self.told.done + 1)  # more rounds than were thought of
         self.told.step()
 
@@ -154,49 +145,48 @@ def measure(workload: Workload, count: int, repeat: int | None, gil_share: float
         last = rounds[-1].sequential
         if rounds[-1].failed:
             rounds = rounds[-1:]
-        elif count == 0 and last.used + last.waited > _BUSY * last.session.wall:
+        elif count == 0 and last.cpu + last.cpu_waited > _BUSY * last.wall:
             # As long as the requests: a processor that had nothing to do takes a while to be quick.
-            disturbed = _kept(last, others.share()) > DISTURBED * last.used
-            seconds = _LONG if disturbed else min(max(_SHORT, rounds[-1].gathered.session.wall / 1e9), _LONG)
+            disturbed = _kept(last, others.share()) > DISTURBED * last.cpu
+            seconds = _LONG if disturbed else min(max(_SHORT, rounds[-1].gathered.wall / 1e9), _LONG)
             speeds.append((parallel_throughput(threads, seconds), parallel_throughput(1, seconds)))
     share = others.share()
-    sequential = _middle(each.sequential for each in rounds)
-    gathered = _middle(each.gathered for each in rounds)
+    sequential = middle(each.sequential for each in rounds)
+    gathered = middle(each.gathered for each in rounds)
     walls = [each.walls for each in rounds]
     one, all_ = (tuple(each) for each in zip(*walls, strict=True))
     kept = _kept(sequential, share)
     measured = Measured(
-        requests=sum(not s.parent for s in sequential.session.spans),
-        sequential=sequential.session.wall,
-        gathered=gathered.session.wall,
-        cpu_sequential=sequential.used,
-        cpu_gathered=gathered.used,
+        requests=sum(not s.parent for s in sequential.spans),
+        sequential=sequential.wall,
+        gathered=gathered.wall,
+        cpu_sequential=sequential.cpu,
+        cpu_gathered=gathered.cpu,
         waited_sequential=kept,
         waited_gathered=_kept(gathered, share),
         cores=cores(),
-        parallel=_parallel(speeds, threads, kept > DISTURBED * sequential.used),
+        parallel=_parallel(speeds, threads, kept > DISTURBED * sequential.cpu),
         gil_share=gil_share,
         of_rounds=ratio(walls),
         relative_error=relative_error(walls) if len(walls) > 2 else 0.0,
         failed=rounds[-1].failed,
     )
-    return MeasuredSetting(
-        count, sequential.session, gathered.session, measured, one, all_, quartiles(one), quartiles(all_),
-    )  # fmt: skip
+    return MeasuredSetting(count, sequential, gathered, measured, one, all_, quartiles(one), quartiles(all_))
 
 
-def _middle(runs: Iterable[Run]) -> Run:
-    by_wall = sorted(runs, key=lambda run: run.session.wall)
+def middle(runs: Iterable[Session]) -> Session:
+    """Return the run with the median wall time."""
+    by_wall = sorted(runs, key=lambda run: run.wall)
     return by_wall[(len(by_wall) - 1) // 2]
 
 
-def _kept(run: Run, share: float) -> int:
+def _kept(run: Session, share: float) -> int:
     """Return how long other programs kept a run's threads from working, ns, by their share of the processors.
 
     No longer than others had them, nor than this process had not: the rest threads waited for each other.
     """
-    whole = cores() * run.session.wall
-    return max(0, min(run.waited, round(share * whole), whole - run.used))
+    whole = cores() * run.wall
+    return max(0, min(run.cpu_waited, round(share * whole), whole - run.cpu))
 
 
 def _enough(rounds: Sequence[Round], repeat: int | None, ends: float) -> bool:
@@ -360,7 +350,7 @@ def _compare(workload: Workload, counts: list[int], repeat: int | None, verify: 
 
 def with_line(found: Verdict, workload: Workload) -> Verdict:
     """Add the line where instances wait for each other to the advice of a verdict."""
-    with StackSampler(_loaded(workload, workload.gathered().session)) as standing:
+    with StackSampler(_loaded(workload, workload.gathered())) as standing:
         workload.gathered()
     line = standing.line(found.model)
     if line is None:

@@ -48,6 +48,7 @@ from .sync_vs_async import (
     inputs_of_each,
     judged,
     measure,
+    middle,
     with_line,
 )
 
@@ -439,7 +440,7 @@ class _Tuner:
             # Never less than now: clients may send requests with that many rows.
             most = max(size, now.max_batch_size)
             base = replace(now, max_batch_size=most, batches=True, preferred=(size,), delay=0)
-            delays = sorted({_rounded(alone_ns / part) for part in (8, 2)} - {0})
+            delays = sorted({round(alone_ns / part / 1e5) * 100 for part in (8, 2)} - {0})  # µs, as people round them
             ways += [base, *(replace(base, delay=delay) for delay in delays)]
         return ways
 
@@ -447,8 +448,7 @@ class _Tuner:
         times = self._times.get(name)
         if times is None:
             # No other sizes were measured: keep the observed batching, if any.
-            seen = next((each for key, each in self._case.batches.items() if key[0] == name), None)
-            return None if seen is None else Batcher.greedy(*seen)
+            return next((each for key, each in self._case.batches.items() if key[0] == name), None)
         if not setting.batches:
             return None
         rules = BatchRules(max(1, setting.max_batch_size), frozenset(setting.preferred), setting.delay * 1000)
@@ -458,11 +458,6 @@ class _Tuner:
             return plan.count, plan.wait_until
 
         return Batcher(formed, partial(batch_time, times))
-
-
-def _rounded(ns: float) -> int:
-    """Return a delay in microseconds, rounded as a person would write it."""
-    return round(ns / 1e5) * 100
 
 
 def _result(workload: Workload, seen: Judged, tuner: _Tuner | None) -> Tuning:
@@ -493,8 +488,8 @@ def _verified(workload: Workload, found: Tuning, rounds: int) -> Tuning:
     try:
         with with_fields(workload.repository, changes):
             workload.gathered()  # warm up
-            sessions = sorted((workload.gathered().session for _ in range(rounds)), key=lambda s: s.wall)
-            then = sessions[(len(sessions) - 1) // 2]
+            sessions = [workload.gathered() for _ in range(rounds)]
+            then = middle(sessions)
             failed = next((s for s in sessions if failures(s)), None)
             problem = "" if failed is None else f"{failures(failed)} of {found.requests} requests failed"
             confirmed = not problem and then.wall <= _CONFIRMED * slower * found.predicted.found

@@ -158,13 +158,13 @@ def simulate_times(monkeypatch: pytest.MonkeyPatch, models: Mapping[str, Model])
     real = sync_vs_async.Workload
 
     class Simulated(real):
-        def run(self, together: bool) -> sync_vs_async.Run:
+        def run(self, together: bool) -> Session:
             (real.gathered if together else real.sequential)(self)
             groups = {name: self.repository.config(name).instance_group for name in models}
             now = {name: replace(m, instances=sum(g.count for g in groups[name])) for name, m in models.items()}
             names = (self.model,) * self.count
             found = session(now, *((names,) if together else names))
-            return sync_vs_async.Run(replace(found, name=self._last.session.name), 0, 0)
+            return replace(found, name=self._last.name, cpu=0, cpu_waited=0)
 
         sequential = partialmethod(run, False)  # type: ignore[assignment]
         gathered = partialmethod(run, True)  # type: ignore[assignment]

@@ -277,7 +277,7 @@ def test_only_what_other_programs_took_counts(monkeypatch: pytest.MonkeyPatch) -
         (100, 500, 0.0, 0),  # nobody else did anything
         (100, 500, 0.2, 40), (100, 30, 0.5, 30), (210, 500, 0.9, 0),
     ):  # fmt: skip
-        assert measuring._kept(measuring.Run(Session(wall=100), used, waited), share) == kept
+        assert measuring._kept(Session(wall=100, cpu=used, cpu_waited=waited), share) == kept
 
 
 def test_threads_that_wait_for_each_other_are_no_reason_for_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

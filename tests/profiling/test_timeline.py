@@ -160,7 +160,9 @@ def test_curves_tell_how_many_there_are_at_a_time(session: Session) -> None:
     encoded = session_columns(session, model_inks(["", *(span.model for span in session.spans)]))
     found = columns(encoded)
     queued = [(span.queued, span.started) for span in session.spans]
-    for name, intervals in (("working", SpanTree(session).working()), ("queued", queued)):
+    events = SpanTree(session).working_events()
+    working = [((begin - 1) // 2, end // 2) for begin, end in zip(events[::2], events[1::2], strict=True)]
+    for name, intervals in (("working", working), ("queued", queued)):
         place = encoded["curves"][name]
         at = itertools.accumulate(found["curve_ns"][place["at"] : place["end"]])
         level = found["curve_level"][place["at"] : place["end"]]

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.profiling.analysis.queue_simulation import UNLIMITED, batches_seen, capacities, recipes, replay
+from bls_notebook.profiling.analysis.queue_simulation import (
+    UNLIMITED,
+    Batcher,
+    Queued,
+    batches_seen,
+    capacities,
+    recipes,
+    replay,
+)
 from bls_notebook.profiling.analysis.verdict import verdict
 from bls_notebook.profiling.records.comparison import CAUSES, Measured, Verdict
 from bls_notebook.profiling.records.session import Session, Span
@@ -64,12 +72,14 @@ def test_batches_fill_before_a_second_instance_takes_the_next() -> None:
     late = [replace(s, sent=s.sent + i * 20_000, queued=s.queued + i * 20_000) for i, s in enumerate(all_.spans)]
     wait = late[3].queued - late[0].queued
     late = [moved(span, wait) for span in late]
-    at_once = replay(recipes(one), {("a", 1): 1}, batches={("a", 1): (4, 10 * MS, 0)})
+    at_once = replay(recipes(one), {("a", 1): 1}, {("a", 1): Batcher.greedy(4, 10 * MS, 0)})
     assert at_once == pytest.approx(all_.wall, rel=0.01)
     batches = batches_seen(replace(all_, spans=tuple(late)))
-    assert batches[("a", 1)][::2] == (4, wait)
+    first = Queued(recipes(one)[0], 1, 0, print)
+    assert batches["a", 1].most == 4
+    assert batches["a", 1].form([first], 0) == (0, wait + 1)
     sent = [i * 20_000 for i in range(8)]
-    assert replay(recipes(one), {("a", 1): 2}, batches=batches, sent=sent) < 11 * MS
+    assert replay(recipes(one), {("a", 1): 2}, batches, sent) < 11 * MS
 
 
 def test_requests_queue_for_one_instance() -> None:

@@ -67,18 +67,14 @@ def _sentence(f: Facts, session: SessionData, at_once: bool) -> str:
     together = "{took}{faster}.{most}"
     in_turn = "{took}, each sent when the one before had been answered.{most}"
     words = TEXTS["cell"].get(v.cause, together if at_once else in_turn)
+    fast = "as long" if m.speedup < WORTH else f"{times(m.speedup)} times as fast"
+    faster = f"; they {'took' if m.speedup < WORTH else 'were'} {fast} as one after the other"
     return words.format(
         took=took, name=f"`{v.model}`", waiting=f.waiting, instances=instances, queued=v.queued,
-        faster=_faster(f), would="" if at_once else ", and together they would take as long",
+        faster=faster, would="" if at_once else ", and together they would take as long",
         who=f"the {instances} of" if f.instances > 1 else "requests to", cached=f.cached, batch=f.batch,
         time=time_of(m.gathered), most=_most(session, v.model) if "{most}" in words else "",
     )  # fmt: skip
-
-
-def _faster(f: Facts) -> str:
-    if f.measured.speedup < WORTH:
-        return "; they took as long as one after the other"
-    return f"; they were {times(f.measured.speedup)} times as fast as one after the other"
 
 
 def _advice(f: Facts, sender: str) -> str:

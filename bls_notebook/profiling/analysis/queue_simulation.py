@@ -11,7 +11,7 @@ import heapq
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate, count
 from statistics import median
 from typing import NamedTuple
@@ -22,9 +22,6 @@ from .span_tree import SpanTree
 
 Key = tuple[str, int]
 """A model's name and version."""
-Batches = Mapping[Key, tuple[int, int, int]]
-"""For a model that batches: most requests of a batch, time of its `execute`, and how long it waits for a batch to
-fill although an instance is free (ns)."""
 UNLIMITED = 1 << 30
 
 
@@ -43,11 +40,12 @@ class Batcher(NamedTuple):
 
     ``form`` gets the queue and the time (ns); it returns the number of requests to run now, and the time to
     call it again if there are none. ``time`` returns the time of an `execute` (ns) for the rows of its batch; a
-    single request takes its own time.
+    single request takes its own time. ``most`` is the largest number of requests in a batch, 0 if unknown.
     """
 
     form: Callable[[Sequence[Queued], int], tuple[int, int | None]]
     time: Callable[[int], int]
+    most: int = 0
 
     @staticmethod
     def greedy(most: int, duration: int, delay: int) -> Batcher:
@@ -57,7 +55,7 @@ class Batcher(NamedTuple):
             until = queue[0].since + delay + 1  # a request that arrives at the end belongs to the batch
             return (0, until) if len(queue) < most and now < until else (min(most, len(queue)), None)
 
-        return Batcher(form, lambda rows: duration)
+        return Batcher(form, lambda rows: duration, most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,27 +152,26 @@ def capacities(session: SessionData, serial: Collection[Key] = ()) -> dict[Key, 
 def replay(
     requests: Sequence[Recipe],
     capacity: Mapping[Key, int],
-    *,
-    batches: Batches | None = None,
+    batchers: Mapping[Key, Batcher] = {},
     sent: Sequence[int] = (),
-    batchers: Mapping[Key, Batcher] | None = None,
 ) -> int:
     """Return the simulated time of the last answer, ns.
 
-    Each model serves its `capacity` of requests at once; for models in `batches` or `batchers`, a batch
-    counts as one. Requests are `sent` at these times (ns), by default all at 0.
+    Each model serves its `capacity` of requests at once; for models with a batcher, a batch counts as one. Requests
+    are `sent` at these times (ns), by default all at 0.
     """
-    greedy = {key: Batcher.greedy(*batching) for key, batching in (batches or {}).items()}
-    run = _Replay(capacity, {**greedy, **(batchers or {})})
-    return run.run(requests, sent)
+    return _Replay(capacity, batchers).run(requests, sent)
 
 
-def batches_seen(session: SessionData) -> Batches:
-    """Return the observed batching of the models that served several requests with one `execute`."""
-    executions: dict[Key, list[tuple[Span, ...]]] = {}
+def batches_seen(session: SessionData) -> dict[Key, Batcher]:
+    """Return the observed batching of the models that served several requests with one `execute`.
+
+    A model waits as long for a batch to fill as it did while all of its instances were free.
+    """
+    executions: dict[Key, list[list[Span]]] = {}
     for members in SpanTree.of(session).members.values():
         if members[0].ran:
-            executions.setdefault(key_of(members[0]), []).append(tuple(members))
+            executions.setdefault(key_of(members[0]), []).append(members)
     observed = {}
     for key, every in executions.items():
         batches = [members for members in every if len(members) > 1]
@@ -183,7 +180,7 @@ def batches_seen(session: SessionData) -> Batches:
         took = round(median(max(m.ended for m in members) - members[0].started for members in batches))
         first = min(every, key=lambda members: members[0].started)  # all instances were free
         delay = first[0].started - min(m.queued for m in first)
-        observed[key] = (max(map(len, batches)), took, max(0, delay))
+        observed[key] = Batcher.greedy(max(map(len, batches)), took, max(0, delay))
     return observed
 
 
@@ -194,16 +191,11 @@ def is_stuck(requests: Sequence[Recipe], capacity: Mapping[Key, int]) -> bool:
     return run.unanswered > 0
 
 
-@dataclass
-class _Model:
-    free: int
-    queue: deque[Queued] = field(default_factory=deque)
-
-
 class _Replay:
     def __init__(self, capacity: Mapping[Key, int], batchers: Mapping[Key, Batcher]) -> None:
         self._capacity, self._batchers = capacity, batchers
-        self._models: dict[Key, _Model] = {}
+        self._free: dict[Key, int] = {}  # instances without work
+        self._queues: dict[Key, deque[Queued]] = {}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
         self._now = 0
@@ -230,27 +222,25 @@ class _Replay:
             return
 
         def queued() -> None:
-            if recipe.model not in self._models:
-                self._models[recipe.model] = _Model(self._capacity.get(recipe.model, UNLIMITED))
-            self._models[recipe.model].queue.append(Queued(recipe, recipe.rows, self._now, done))
+            self._free.setdefault(recipe.model, self._capacity.get(recipe.model, UNLIMITED))
+            self._queues.setdefault(recipe.model, deque()).append(Queued(recipe, recipe.rows, self._now, done))
             self._later(0, lambda: self._serve(recipe.model))
 
         self._later(recipe.before, queued)
 
     def _serve(self, key: Key) -> None:
-        model = self._models[key]
-        batcher = self._batchers.get(key)
-        while model.free and model.queue:
-            number, again = (1, None) if batcher is None else batcher.form(model.queue, self._now)
+        queue, batcher = self._queues[key], self._batchers.get(key)
+        while self._free[key] and queue:
+            number, again = (1, None) if batcher is None else batcher.form(queue, self._now)
             if not number:
                 if again is not None:
                     self._later(max(1, again - self._now), lambda: self._serve(key))
                 return
-            model.free -= 1
-            batch = [model.queue.popleft() for _ in range(number)]
+            self._free[key] -= 1
+            batch = [queue.popleft() for _ in range(number)]
 
             def ended(batch: list[Queued] = batch) -> None:
-                model.free += 1
+                self._free[key] += 1
                 for request in batch:
                     request.done()
                 self._serve(key)

@@ -142,7 +142,7 @@ def _model(
     for span in ran:
         if not tree.is_ensemble(span):
             by_instance[span.instance].append((span.started, span.ended))
-    executions = tree.executions(ran)
+    executions = {tree.execution(span.id) for span in ran}
     self_time = served = 0
     measured = []
     for execution in executions:

@@ -78,7 +78,7 @@ class Space:
             for key in self.capacity
             if key[0] in setting and (made := self.batcher(key[0], setting[key[0]])) is not None
         }
-        return max(1, replay(self.requests, counts, batchers=batchers), self.bound(setting))
+        return max(1, replay(self.requests, counts, batchers), self.bound(setting))
 
 
 NEVER = 1 << 62
@@ -109,11 +109,12 @@ def search(space: Space, part: float = ENOUGH) -> Found:
         different = sum(_change(setting[name], each) for name, each in space.now.items())
         return instances, different, space.wall(setting)
 
+    names = sorted(space.now, key=lambda name: -space.most[name])
     while True:
         enough = best / part
         for top in tops:
             if space.wall(top) <= _NEARLY * enough:
-                for order in _orders(space):
+                for order in islice(permutations(names), space.orders):  # the result may depend on the order
                     _smaller(space, top, order, enough)
         setting = min((each for each in space.tried() if space.wall(each) <= enough), key=size)
         setting = _trimmed(space, setting, enough)
@@ -157,12 +158,6 @@ def _ways(space: Space) -> Iterator[Setting]:
 
 def _counted(setting: ModelSetting, count: int) -> ModelSetting:
     return replace(setting, count=count)
-
-
-def _orders(space: Space) -> Iterator[tuple[str, ...]]:
-    """Yield the orders in which models lose instances: the result may depend on the order."""
-    names = sorted(space.now, key=lambda name: -space.most[name])
-    yield from islice(permutations(names), space.orders)
 
 
 def _smaller(space: Space, setting: Setting, order: Sequence[str], enough: float) -> None:

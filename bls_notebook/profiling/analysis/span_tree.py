@@ -69,11 +69,6 @@ class SpanTree:
         """Return the execution of the span with this id; 0 if it is not in the session."""
         return self._execution.get(span, 0)
 
-    def executions(self, spans: Iterable[Span]) -> set[int]:
-        """Return the executions of spans of the session."""
-        known = self._execution
-        return {known[span.id] for span in spans}
-
     def is_ensemble(self, span: Span) -> bool:
         """Whether the model of a span is an ensemble, which has no instance to wait for."""
         return (span.model, span.version) in self._ensembles
@@ -90,16 +85,8 @@ class SpanTree:
             times = self._self_times[execution] = gaps(begin, end, self.in_flight(execution))
         return times
 
-    def working(self) -> list[Interval]:
-        """Return the intervals of work, execution by execution; they may overlap."""
-        out: list[Interval] = []
-        for execution, spans in self.members.items():
-            out += self.self_time(execution)
-            out += [(s.sent, s.queued) for s in spans if s.sent < s.queued]
-        return out
-
     def working_events(self) -> list[int]:
-        """Return `working` as `events` encodes it, for `occupied`: much faster for many spans."""
+        """Return the intervals of work, which may overlap, as `events` encodes them: fast for many spans."""
         out: list[int] = []
         add = out.append
         for execution, spans in self.members.items():

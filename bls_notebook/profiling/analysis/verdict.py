@@ -175,7 +175,14 @@ class SimulatedWorkload:
         self.serial_now = serial_loops(self.models.values(), sequential, gathered, measured.loops)
         self.capacity = capacities(self.gathered, self.serial_now)
         self.cached = answered_by_cache(sequential, gathered)
-        self.sync_callers = self._sync_callers()
+        tree = SpanTree.of(sequential)
+        self.sync_callers = {
+            key_of(span)
+            for span in sequential.spans
+            if (model := self.models.get(key_of(span))) is not None  # the model was loaded
+            and model.is_async
+            and any(child.kind == "sync" for child in tree.children.get(span.id, ()))
+        }
         roots = [s for s in gathered.spans if not s.parent]
         first = roots[0].sent if roots else 0
         self.sent = [s.sent - first for s in roots]
@@ -194,16 +201,6 @@ class SimulatedWorkload:
         # A batch computes once, so the cost of its requests one by one is no bound.
         if self.batches:
             self.bound = self.bound_apart = self.own_cpu = 0
-
-    def _sync_callers(self) -> set[Key]:
-        tree = SpanTree.of(self.sequential)
-        out = set()
-        for span in self.sequential.spans:
-            children = tree.children.get(span.id, ())
-            model = self.models.get(key_of(span))  # None if the model was not loaded
-            if model is not None and model.is_async and any(c.kind == "sync" for c in children):
-                out.add(key_of(span))
-        return out
 
     def _gil_share(self) -> float:
         """Return the fraction of the sequential time in which the GIL was held."""
@@ -248,7 +245,7 @@ class SimulatedWorkload:
 
     def _queues(self, capacity: Mapping[Key, int], requests: tuple[Recipe, ...] | None = None) -> int:
         """Return the time that instances and queues allow, whatever the processors do."""
-        return replay(requests or self.requests, capacity, batches=self.batches, sent=self.sent)
+        return replay(requests or self.requests, capacity, self.batches, self.sent)
 
     def _limits(self) -> list[Key]:
         """Return the models whose instance counts limit the workload, the strongest limit first."""
@@ -329,7 +326,7 @@ class SimulatedWorkload:
             what_ifs=what_ifs,
         )
         seen = self.models.get(key) if key else None
-        batch = max((each[0] for each in self.batches.values()), default=0)
+        batch = max((batcher.most for batcher in self.batches.values()), default=0)
         alone, together = (
             median(self_times(run).get(key, [0]) if key else [0]) for run in (self.sequential, self.gathered)
         )
@@ -379,11 +376,9 @@ class SimulatedWorkload:
         if len(self.requests) < 2:
             return "one", root
         if self.batches and speedup > GAIN:
-            return "batched", max(self.batches, key=lambda key: self.batches[key][0])
+            return "batched", max(self.batches, key=lambda key: self.batches[key].most)
         cached = self.cached.spans
-        if cached and not cached[0].parent:
-            return "cached", key_of(cached[0])
-        if cached and self._each() < _CACHED:  # the rest of a request is only sending these calls
+        if cached and (not cached[0].parent or self._each() < _CACHED):  # or the rest is only sending these calls
             return "cached", key_of(cached[0])
         if self._each() < LITTLE and speedup < 1.5:
             return "little", root
@@ -432,9 +427,5 @@ class SimulatedWorkload:
 
     def _burner(self) -> Key | None:
         """Return the model with the most self time."""
-        own: dict[Key, int] = {}
-        tree = SpanTree.of(self.sequential)
-        for execution, members in tree.members.items():
-            key = key_of(members[0])
-            own[key] = own.get(key, 0) + total(tree.self_time(execution))
-        return max(own, key=own.__getitem__, default=None)
+        own = self_times(self.sequential)
+        return max(own, key=lambda key: sum(own[key]), default=None)

@@ -7,7 +7,7 @@ callers to callees. Very many requests are drawn as shades instead of blocks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
@@ -90,8 +90,9 @@ def _labels(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
 def _work(pen: Pen, panel: Panel, tree: SpanTree) -> None:
     """Draw the number of requests at work upwards, and of waiting requests downwards."""
     up, down = Bins(_COLUMNS, int(pen.end)), Bins(_COLUMNS, int(pen.end))
-    for piece in tree.working():
-        up.add(*piece)
+    work = tree.working_events()
+    for begin, end in zip(work[::2], work[1::2], strict=True):
+        up.add((begin - 1) / 2, end / 2)
     for span in panel.session.spans:
         down.add(span.queued, span.started)
     base = panel.work + 22
@@ -161,8 +162,10 @@ def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> Non
             begin = span.started if span.ran else span.sent
             wrong.append((begin, top, max(span.ended - begin, dot), height))
         marks += [(mark.ns, top + 4) for mark in span.marks if mark.kind == "response"]
-        for device in _on_device(panel, i, span, dot):
-            solid.setdefault(span.model, []).append(device)
+        if 0 <= (lane := panel.layout.device[i]) < len(panel.places):
+            place = panel.places[lane]
+            top = place.blocks + panel.layout.device_row[i] * place.row
+            solid.setdefault(span.model, []).append((span.started, top, max(span.device_ns, dot), place.row - 1))
     for model, boxes in pale.items():
         pen.boxes(boxes, Look(inks[model].light, 0.3))
     for model, boxes in solid.items():
@@ -211,14 +214,6 @@ def _ghosts(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
 def _own(tree: SpanTree, span: Span) -> list[Interval]:
     execution = tree.execution(span.id)
     return tree.self_time(execution) if tree.children.get(execution) else [serving(span)]
-
-
-def _on_device(panel: Panel, i: int, span: Span, dot: float) -> Iterator[Box]:
-    lane = panel.layout.device[i]
-    if 0 <= lane < len(panel.places):
-        place = panel.places[lane]
-        top = place.blocks + panel.layout.device_row[i] * place.row
-        yield span.started, top, max(span.device_ns, dot), place.row - 1
 
 
 def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:

@@ -369,6 +369,7 @@ _AT_ONCE = 3_000  # the most requests for which the critical path is computed in
 class Timeline(anywidget.AnyWidget):
     """One session, or two on one axis.
 
+    `records`: the sessions, from top to bottom.
     `session`: a `Session`, or an object with one as its ``record``, such as a `Profile`.
     `other`: a second session to draw below it on the same axis, such as the gathered run of a comparison.
     `titled`: whether a single session has its name and figures above it; two always have.
@@ -395,7 +396,7 @@ class Timeline(anywidget.AnyWidget):
     def __init__(self, session: Any, other: Any = None, *, titled: bool = True) -> None:
         records = [session.record] if other is None else [session.record, other.record]
         inks = model_inks({"", *(span.model for record in records for span in record.spans)})
-        self._records: tuple[Session, ...] = tuple(records)
+        self.records: tuple[Session, ...] = tuple(records)
         drawn: list[dict[str, Any]] = []
         for record in records:
             top = drawn[-1]["bottom"] if drawn else 0.0
@@ -408,32 +409,27 @@ class Timeline(anywidget.AnyWidget):
     def _find_paths(self, change: Any = None) -> None:
         if self.paths:
             return
-        self.paths = [path_columns(record, record.critical_path()) for record in self._records]
-
-    @property
-    def records(self) -> tuple[Session, ...]:
-        """The sessions in the timeline, from top to bottom."""
-        return self._records
+        self.paths = [path_columns(record, record.critical_path()) for record in self.records]
 
     @property
     def span(self) -> Span | None:
         """The request that was clicked or reached by keys, or None."""
         if not self.focus:
             return None
-        spans = self._records[self.focus["session"]].spans
+        spans = self.records[self.focus["session"]].spans
         return next((span for span in spans if span.id == self.focus["id"]), None)
 
     @property
     def selected(self) -> tuple[tuple[Span, ...], ...]:
         """The spans of each session that touch the selected range; all spans if nothing is selected."""
         if not self.selection:
-            return tuple(record.spans for record in self._records)
+            return tuple(record.spans for record in self.records)
         begin, end = self.selection["begin"], self.selection["end"]
         return tuple(
-            tuple(span for span in record.spans if span.sent <= end and span.ended >= begin) for record in self._records
+            tuple(span for span in record.spans if span.sent <= end and span.ended >= begin) for record in self.records
         )
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None, **kwargs: Any) -> Any:
-        text = "\n".join(timeline_lines(*self._records))
-        html = output(timeline_block(self._records, widget=self).html, styles="figure")
+        text = "\n".join(timeline_lines(*self.records))
+        html = output(timeline_block(self.records, widget=self).html, styles="figure")
         return with_view({"text/plain": text, "text/html": html}, self)
