@@ -122,9 +122,12 @@ class BatchedInstance(ABC):
         groups: dict[Any, list[tuple[int, dict[str, Any]]]] = {}
         for i, request in enumerate(requests):
             try:
-                feed = self._fed(request)
+                feed = self._feed(request)
             except BatchError as error:
                 responses[i] = self._failed(error)
+                continue
+            except (MemoryError, DeviceError) as error:
+                responses[i] = self._failed(BatchError(f"model '{self.name}', inputs: {error}"))
                 continue
             # Without a batch dimension, requests cannot be joined.
             joins = self._batching and len(requests) > 1
@@ -134,12 +137,6 @@ class BatchedInstance(ABC):
             answers = self._run_group([requests[i] for i, _ in group], [feed for _, feed in group])
             responses.update(zip([i for i, _ in group], answers, strict=True))
         return [responses[i] for i in range(len(requests))]
-
-    def _fed(self, request: InferenceRequest) -> dict[str, Any]:
-        try:
-            return self._feed(request)
-        except (MemoryError, DeviceError) as error:
-            raise BatchError(f"model '{self.name}', inputs: {error}") from error
 
     def _run_group(self, requests: list[InferenceRequest], feeds: list[dict[str, Any]]) -> list[InferenceResponse]:
         names = [name for name in self._names if any(name in r._requested for r in requests)]

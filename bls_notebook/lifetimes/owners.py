@@ -238,16 +238,12 @@ def text_of_path(way: tuple[Any, ...]) -> tuple[str, bool]:
             index += 1
         else:
             step, last = _step(parent, child)
-        if not step and _is_outer(parent):
+        if not step and not isinstance(parent, (dict, list, tuple, deque, set, frozenset, FunctionType, CellType)):
             break  # inside a tensor, a response or an array
         text += step
         deletable = deletable and last
         index += 1
     return text, deletable
-
-
-def _is_outer(value: Any) -> bool:
-    return not isinstance(value, (dict, list, tuple, deque, set, frozenset, FunctionType, CellType))
 
 
 def _is_of_a_library(value: Any) -> bool:

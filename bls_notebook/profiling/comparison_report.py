@@ -137,9 +137,6 @@ def comparison_widget(comparison: Comparison, width: int) -> Any:
     return timeline_widget(comparison.sequential, comparison.gathered) if comparison.gathered.spans else None
 
 
-_MOST = 30  # rows
-
-
 _CHANGE_HEADS = (("", ""), ("before", "t"), ("", "r"), ("after", "t"), ("", "r"))
 _CHANGE_COLUMNS = [*(doc.Column(*each) for each in _CHANGE_HEADS), *map(doc.Column, ("change", "queue", "moved"))]
 _VERDICTS = {"faster": "▲", "slower": "▼", "same": "≈", "": ""}
@@ -171,8 +168,11 @@ def beside_document(both: SideBySide, *, widget: Any = None) -> doc.Document:
 
 def _difference_head(difference: Difference) -> list[doc.Block]:
     names = f"{difference.before or 'before'} → {difference.after or 'after'}"
+    before, after = difference.span_before, difference.span_after
+    length = f"first request to last answer {ns(before)} → {ns(after)}"
+    change = factor(before / after) if after and before else ""
     return [
-        doc.Line([parts.name(names), parts.quiet(parts.dots(*_lengths(difference), by="  "))]),
+        doc.Line([parts.name(names), parts.quiet(parts.dots(length, change, by="  "))]),
         doc.Words(parts.quiet(code_sentence(difference)), "facts", "  "),
     ]
 
@@ -202,23 +202,12 @@ def code_sentence(difference: Difference) -> str:
     return "whether it was the same code is not known"
 
 
-def _lengths(difference: Difference) -> list[str]:
-    before, after = difference.span_before, difference.span_after
-    change = factor(before / after) if after and before else ""
-    return [f"first request to last answer {ns(before)} → {ns(after)}", change]
-
-
-def _moved_model(model: ModelChange) -> str:
-    words = list(model.moved)
-    words += ["new code"] if model.code == "changed" else []
-    words += ["new configuration"] if model.config == "changed" else []
-    return ", ".join(words)
-
-
 def _changed_row(changed: ModelChange) -> doc.Row:
     before, after, queue = changed.duration.before, changed.duration.after, changed.queue
     waited = f"{ns(queue.before.median)} → {ns(queue.after.median)}"
     verdict = changed.duration.verdict
+    moved = [*changed.moved, *["new code"] * (changed.code == "changed")]
+    moved += ["new configuration"] * (changed.config == "changed")
     cells = (
         (ns(before.median) if before.count else "", "num"),
         (f"±{ns(before.iqr / 2)}" if before.iqr else "", "num dim"),
@@ -226,7 +215,7 @@ def _changed_row(changed: ModelChange) -> doc.Row:
         (f"±{ns(after.iqr / 2)}" if after.iqr else "", "num dim"),
         (_change_words(changed.duration), f"session-{verdict}" if verdict else "dim"),
         (waited if queue.before.median or queue.after.median else "", ""),
-        (_moved_model(changed), "session-remarks"),
+        (", ".join(moved), "session-remarks"),
     )
     return doc.Row([parts.name(changed.name), *(doc.Piece(said, text(said), kind) for said, kind in cells)])
 

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from types import CodeType
@@ -70,16 +71,11 @@ class Sources:
         return self._numbers[file]
 
     def line(self, code: CodeType, at: int) -> int:
-        """Return the line of an instruction; results are kept, as most instructions occur thousands of times."""
+        """Return the line of an instruction, 0 if unknown; it is kept, as most occur thousands of times."""
         key = code, at
         if key not in self._lines:
-            self._lines[key] = line_at(code, at)
+            self._lines[key] = next((n for begin, end, n in code.co_lines() if begin <= at < end and n), 0)
         return self._lines[key]
-
-
-def line_at(code: CodeType, at: int) -> int:
-    """Return the line of the instruction at a byte offset, 0 if it has none."""
-    return next((line for begin, end, line in code.co_lines() if begin <= at < end and line), 0)
 
 
 def _cell(file: str) -> str:
@@ -130,7 +126,10 @@ def session_of(
     end = max(start, end)
     facts = _facts(log)
     if sender:
-        facts = _sent_by(sender, facts)
+        senders = {sender}  # and all that it caused: a sender has a lower number than its requests
+        for number in sorted(facts):
+            senders |= {number} if facts[number].parent in senders else set()
+        facts = {number: one for number, one in facts.items() if number in senders}
     numbers = [n for n, f in facts.items() if start <= f.sent <= end]
     numbers.sort(key=lambda n: (facts[n].sent, n))
     dropped += max(0, len(numbers) - limit)
@@ -205,15 +204,6 @@ def _facts(log: Log) -> dict[int, _Facts]:
         if one.kind == "sync" and one.parent in out and out[one.parent].seen.scheduler == "ensemble":
             one.kind = "ensemble"
     return out
-
-
-def _sent_by(sender: int, facts: dict[int, _Facts]) -> dict[int, _Facts]:
-    """Return a sender's requests and all that they caused; a sender has a lower number than its requests."""
-    senders = {sender}
-    for number in sorted(facts):
-        if facts[number].parent in senders:
-            senders.add(number)
-    return {number: one for number, one in facts.items() if number in senders}
 
 
 def _sources(
@@ -389,32 +379,23 @@ def server_counts() -> dict[tuple[str, int], StatisticsRecord]:
         backend: Any = model.instances[0].backend
         if not (backend.link.lost or backend.link.closed):
             by_link.setdefault(backend.link, []).append(model)
-    if not by_link:
-        return {}
     out: dict[tuple[str, int], StatisticsRecord] = {}
-    waiting = [_Answer(link) for link in by_link]
-    for answer in waiting:
-        start_in_thread(answer.ask)
-    for answer in waiting:
-        answer.arrived.wait(SECONDS)
-        rows = {(row["name"], str(row["version"])): row for row in list(answer.rows)}
-        for model in by_link[answer.link]:
+    rows: dict[RemoteConnection, list[dict[str, Any]]] = {}
+    arrived = {link: threading.Event() for link in by_link}
+
+    def ask(link: RemoteConnection) -> None:
+        try:
+            rows[link] = link.all_statistics(SECONDS)
+        finally:
+            arrived[link].set()
+
+    for link in by_link:
+        start_in_thread(partial(ask, link))
+    for link, served in by_link.items():
+        arrived[link].wait(SECONDS)
+        known = {(row["name"], str(row["version"])): row for row in rows.get(link, ())}
+        for model in served:
             backend = model.instances[0].backend
-            row = rows.get((backend.name, str(model.version)))
-            if row is not None:
+            if (row := known.get((backend.name, str(model.version)))) is not None:
                 out[model.who] = statistics_record(row)
     return out
-
-
-class _Answer:
-    def __init__(self, link: RemoteConnection) -> None:
-        self.link = link
-        self.arrived = threading.Event()
-        self.rows: list[dict[str, Any]] = []
-
-    def ask(self) -> None:
-        """Query the statistics of all models of the server."""
-        try:
-            self.rows = self.link.all_statistics(SECONDS)
-        finally:
-            self.arrived.set()

@@ -176,16 +176,11 @@ def _measured(runs: Runs, source: str, repeat: int) -> _Measured:
                 return _Measured("Not equal: " + (first_line(error) if error else "the answers differ"))
     wall = median_low([session.wall for session in sessions[True]])
     changed = next(session for session in sessions[True] if session.wall == wall)
-    if not _calls_overlap(changed):
+    roots = {span.id for span in changed.spans if not span.parent}
+    calls = [(span.sent, span.ended) for span in changed.spans if span.parent in roots]
+    if len(union(calls)) == len(calls):
         return _Measured("Not proven: the calls were not in flight together")
     turns = [(a.wall, b.wall) for a, b in zip(sessions[False], sessions[True], strict=True)]
     speedup, doubt = ratio(turns), relative_error(turns) if repeat > 2 else 0.0
     words = f"{times(speedup)} times as fast{give_or_take(doubt)}"
     return _Measured("", changed, speedup, words, speedup >= max(WORTH, 1 + 2 * doubt))
-
-
-def _calls_overlap(session: Session) -> bool:
-    """Whether two calls of one request were in flight at the same time."""
-    roots = {span.id for span in session.spans if not span.parent}
-    calls = [(span.sent, span.ended) for span in session.spans if span.parent in roots]
-    return len(union(calls)) < len(calls)
