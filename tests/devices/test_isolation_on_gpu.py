@@ -23,7 +23,6 @@ from tests.devices.models import KEEP, cupy_model, define
 from tests.engine.isolated import MOVES_REQUESTS
 
 SIZE = 1000
-BYTES = SIZE * 4
 
 
 def fresh(gpu: Kit) -> Any:
@@ -102,17 +101,6 @@ def execute(self, requests):
         out.append(pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", x)]))
     return out
 """)
-REUSE = cupy_model("""
-def initialize(self, args):
-    self.buffer = cupy.zeros(4, cupy.float32)
-    self.count = 0
-def execute(self, requests):
-    self.count += 1
-    self.buffer[:] = self.count
-    return [
-        pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", self.buffer)]) for _ in requests
-    ]
-""")
 
 
 @pytest.mark.parametrize("way", ["infer", "async"])
@@ -126,12 +114,6 @@ def test_a_callee_that_writes_to_its_inputs(gpu: Kit, repo: bls.ModelRepository,
     assert response.error is None
     assert x.get().tolist() == list(range(SIZE))
     assert set(gpu.cupy.from_dlpack(response["OUT"]).get().tolist()) == {-1}
-
-
-def test_a_callee_that_reuses_its_output(gpu: Kit, repo: bls.ModelRepository) -> None:
-    define(repo, "reuse", REUSE)
-    responses = [repo.infer("reuse", {"IN": [0]}) for _ in range(3)]
-    assert [float(gpu.cupy.from_dlpack(r["OUT"])[0]) for r in responses] == [1, 2, 3]
 
 
 CHAIN = cupy_model("""

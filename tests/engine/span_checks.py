@@ -9,14 +9,6 @@ SYNC_CALLER = model("""
 def execute(self, requests):
     return [answer(value_of(ask("d", number(r)).exec()) + 1) for r in requests]
 """)
-ASYNC_CALLER = model("""
-async def execute(self, requests):
-    out = []
-    for r in requests:
-        responses = await asyncio.gather(*[ask("d", n).async_exec() for n in range(number(r))])
-        out.append(answer(sum(value_of(x) for x in responses)))
-    return out
-""")
 STREAM = model("""
 def execute(self, requests):
     for r in requests:

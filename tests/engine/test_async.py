@@ -75,26 +75,6 @@ def execute(self, requests):
     assert gates.logged()[-1][:2] == ("end", 1)
 
 
-def test_results_go_to_the_loop_that_asked(repo: bls.ModelRepository) -> None:
-    repo.define("double", DOUBLE, pbtxt())
-    repo.define("slow", ASYNC_DOUBLE, pbtxt())
-
-    def call(number: int) -> list[int]:
-        async def many() -> list[int]:
-            here = threading.get_ident()
-            out = []
-            for n in range(40):
-                response = await repo.infer_async(("double", "slow")[n % 2], ints(number * n))
-                assert threading.get_ident() == here
-                out.append(value(response))
-            return out
-
-        return asyncio.run(many())
-
-    callers = [Caller(call, n) for n in range(6)]
-    assert [c.result() for c in callers] == [[2 * n * m for m in range(40)] for n in range(6)]
-
-
 def test_async_exec_needs_a_running_loop(repo: bls.ModelRepository) -> None:
     repo.define("double", DOUBLE, pbtxt())
     repo.define("a", model('''

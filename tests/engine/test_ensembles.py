@@ -234,19 +234,6 @@ def execute(self, requests):
     assert gates.logged() == [threading.get_ident()] * 2
 
 
-def test_many_callers(models: bls.ModelRepository) -> None:
-    models.define("e", "", ensemble(
-        ("double", {"X": "X"}, {"Y": "a"}), ("plus", {"X": "X"}, {"Y": "b"}),
-        ("sum", {"A": "a", "B": "b"}, {"Y": "Y"}),
-    ))  # fmt: skip
-
-    async def all_of_them() -> list[int]:
-        got = await asyncio.gather(*[models.infer_async("e", ints(n)) for n in range(64)])
-        return [value(r) for r in got]
-
-    assert asyncio.run(all_of_them()) == [3 * n + 1 for n in range(64)]
-
-
 def test_large_tensors_move_from_step_to_step(repo: bls.ModelRepository) -> None:
     repo.define("same", model('''
 def execute(self, requests):

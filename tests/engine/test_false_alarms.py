@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import random
 import sys
 import threading
 from typing import Any
@@ -110,23 +109,6 @@ def execute(self, requests):
     assert infer(repo, "a") == -1
     gates.pass_gate("b")
     assert gates.shared["b"] == 3
-
-
-def test_a_second_task_that_cancels(repo: bls.ModelRepository) -> None:
-    repo.define("a", model('''
-async def execute(self, requests):
-    call = asyncio.ensure_future(ask("a").async_exec())
-    async def give_up():
-        await asyncio.sleep(0.02)
-        call.cancel()
-    task = asyncio.create_task(give_up())
-    try:
-        await call
-    except asyncio.CancelledError:
-        await task
-        return [answer(-1)]
-'''), pbtxt())  # fmt: skip
-    assert infer(repo, "a") == -1
 
 
 def test_a_second_task_that_cancels_after_its_own_request(repo: bls.ModelRepository) -> None:
@@ -241,26 +223,6 @@ def execute(self, requests):
     assert gates.shared["code"]
 
 
-def test_a_busy_model_is_waited_for(repo: bls.ModelRepository) -> None:
-    repo.define("a", model('''
-def execute(self, requests):
-    kind = number(requests[0])
-    if kind == 1:
-        gates.open_gate("other runs")
-        gates.pass_gate("other ends")
-    if kind == 2:
-        return [answer(value_of(ask("a", 0).exec()) + 1)]
-    return [answer(kind)]
-'''), pbtxt(2))  # fmt: skip
-    other = Caller(infer, repo, "a", 1)
-    gates.pass_gate("other runs")
-    caller = Caller(infer, repo, "a", 2)
-    until(lambda: queued(repo, "a") == 1)
-    assert not caller.done
-    gates.open_gate("other ends")
-    assert (other.result(), caller.result()) == (1, 1)
-
-
 def test_a_bystander_of_a_circle_is_served(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     repo.define("a", model('''
 def execute(self, requests):
@@ -305,60 +267,3 @@ async def execute(self, requests):
     for caller in [Caller(lambda: [infer(repo, "a") for _ in range(25)]) for _ in range(4)]:
         assert caller.result() == [1] * 25
     assert scans == 0
-
-
-LAYERED = {
-    "sync": """
-def execute(self, requests):
-    calls, rest = self.plan(requests[0])
-    return [answer(1 + sum(value_of(c.exec()) for c in calls))]
-""",
-    "gather": """
-async def execute(self, requests):
-    calls, rest = self.plan(requests[0])
-    got = await asyncio.gather(*[c.async_exec() for c in calls])
-    return [answer(1 + sum(map(value_of, got)))]
-""",
-    "threads": """
-async def execute(self, requests):
-    calls, rest = self.plan(requests[0])
-    got = await asyncio.gather(*[asyncio.to_thread(c.exec) for c in calls])
-    return [answer(1 + sum(map(value_of, got)))]
-""",
-    "stream": """
-def execute(self, requests):
-    calls, rest = self.plan(requests[0])
-    return [answer(1 + sum(value_of(r) for c in calls for r in c.exec(decoupled=True)))]
-""",
-}
-PLAN = """
-def initialize(self, args):
-    self.layer = int(args["model_name"][1])
-
-def plan(self, request):
-    seed = number(request)
-    rng = np.random.default_rng(seed + self.layer)
-    below = [f"l{n}" for n in range(self.layer + 1, 4)]
-    chosen = [str(rng.choice(below)) for _ in range(int(rng.integers(0, 3)))] if below else []
-    return [ask(c, seed + n + 1) for n, c in enumerate(chosen)], None
-"""
-
-
-@pytest.mark.slow
-def test_many_callers_of_few_instances(repo: bls.ModelRepository) -> None:
-    kinds = random.Random(5).sample([*LAYERED], 4)
-    for layer, kind in enumerate(kinds):
-        repo.define(f"l{layer}", model(PLAN + LAYERED[kind]), pbtxt(1 + layer % 2))
-    expected = {seed: infer(repo, "l0", seed) for seed in range(12)}
-
-    def call(number: int) -> int:
-        rng = random.Random(number)
-        for _ in range(75):
-            seed = rng.randrange(12)
-            assert infer(repo, "l0", seed) == expected[seed]
-        return 75
-
-    assert sum(c.result() for c in [Caller(call, n) for n in range(8)]) == 600
-    assert_all_idle(repo)
-    row = repo.statistics("l0")["model_stats"][0]["inference_stats"]
-    assert (row["success"]["count"], row["fail"]["count"]) == (612, 0)

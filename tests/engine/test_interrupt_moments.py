@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import _thread
 import asyncio
 import gc
 import signal
 import sys
 import threading
-import time
 from asyncio import events
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -32,7 +30,6 @@ from tests.engine import gates
 from tests.engine.harness import (
     DOUBLE,
     Caller,
-    assert_all_idle,
     assert_usable,
     ctrl_c_once,
     idle,
@@ -44,7 +41,6 @@ from tests.engine.harness import (
     queued,
     until,
 )
-from tests.engine.kinds import REQUESTS, lay_out
 
 
 @pytest.fixture(autouse=True)
@@ -148,39 +144,6 @@ def execute(self, requests):
     finally:
         signal.signal(signal.SIGINT, before)
     assert_usable(repo, "a")
-
-
-def again_and_again(once: Callable[[], Any]) -> None:
-    # Python drops an interrupt that hits a destructor. And 3.13 leaves a loop without its `finally`.
-    end = time.process_time() + 0.05
-    while time.process_time() < end:
-        once()
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("kind", ["inline", "nested", "async", "stream", "body"])
-def test_at_random_moments(repo: bls.ModelRepository, kind: str) -> None:
-    lay_out(repo)
-
-    def once() -> object:
-        return REQUESTS[kind][1](repo, cast(Any, None))
-
-    once()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        for n in range(60):
-            try:
-                try:
-                    threading.Timer(0.0005 + 0.00013 * (n % 17), _thread.interrupt_main).start()
-                    again_and_again(once)
-                finally:
-                    no_more_ctrl_c()
-            except KeyboardInterrupt:
-                pass
-            assert_all_idle(repo)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert_usable(repo)
 
 
 HOME = str(Path(bls.__file__).parent)

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.devices import dlpack
@@ -54,35 +52,6 @@ def test_writes_to_an_input_of_async_exec(apart: bls.ModelRepository, holder: st
             assert_untouched(HOLDERS[holder][1](kept[-1]), LARGE)
 
     apart.run(body)
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(sorted(HOLDERS)), st.sampled_from(sorted(MAKERS)), st.sampled_from([TINY, 512, 516, LARGE])
-        ),
-        min_size=1,
-        max_size=2,
-    ),
-    st.booleans(),
-)
-def test_any_inputs_held_in_any_ways(
-    apart: bls.ModelRepository, inputs: list[tuple[str, str, int]], asynchronous: bool
-) -> None:
-    kept: list[Any] = []
-
-    def arrays() -> list[Any]:
-        return [hold(holder, maker, size, kept) for holder, maker, size in inputs]
-
-    async def body() -> None:
-        fine(await ask(*arrays()).async_exec())
-
-    apart.run(body if asynchronous else lambda: fine(ask(*arrays()).exec()))
-    assert seen.notes["writeable"] == [True] * len(inputs)
-    for (holder, _, size), keep, received in zip(inputs, kept, seen.notes["received"], strict=True):
-        np.testing.assert_array_equal(received, fresh(size))
-        assert_untouched(HOLDERS[holder][1](keep), size)
 
 
 @pytest.mark.parametrize("size", [TINY, LARGE])
@@ -345,27 +314,3 @@ class TritonPythonModel:
             return [job.result() for job in jobs]
 
     assert all(apart.run(body))
-
-
-def test_isolation_holds_among_many_tasks(apart: bls.ModelRepository) -> None:
-    apart.define("slow", HEAD + """
-import asyncio
-class TritonPythonModel:
-    async def execute(self, requests):
-        array = requests[0].inputs()[0].as_numpy()
-        await asyncio.sleep(0)
-        array += 1
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)])]
-""", CONFIG + "instance_group [{ count: 2 kind: KIND_CPU }]")  # fmt: skip
-
-    async def body() -> None:
-        shared = fresh(LARGE)
-        responses = await asyncio.gather(*[ask(shared, model="slow").async_exec() for _ in range(20)])
-        np.testing.assert_array_equal(shared, fresh(LARGE))
-        arrays = [the_only(r) for r in responses]
-        for i, array in enumerate(arrays):
-            np.testing.assert_array_equal(array, fresh(LARGE) + 1)
-            array[...] = i
-        assert [set(a.tolist()) for a in arrays] == [{float(i)} for i in range(20)]
-
-    apart.run(body)

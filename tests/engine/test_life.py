@@ -299,18 +299,6 @@ def finalize(self):
     until(lambda: gates.counts["finalized"] == 1)
 
 
-def test_a_model_that_unloads_another(repo: bls.ModelRepository) -> None:
-    repo.define("b", constant(3), pbtxt())
-    repo.define("a", model('''
-def execute(self, requests):
-    before = value_of(ask("b").exec())
-    pb.unload_model("b")
-    return [answer(before if ask("b").exec().has_error() else -1)]
-'''), pbtxt())  # fmt: skip
-    assert Caller(infer, repo, "a").result() == 3
-    assert gates.counts["finalized"] == 1
-
-
 def test_models_that_unload_each_other(repo: bls.ModelRepository) -> None:
     gates.shared["meeting"] = threading.Barrier(2)
     for name, other in ("a", "b"), ("b", "a"):

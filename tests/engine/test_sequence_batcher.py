@@ -468,11 +468,3 @@ def test_slots_are_given_fairly_and_come_back(
         assert table.enter(step, True, now)
         free.add(slot_of[step])
     assert free == set(everything)
-
-
-def test_low_slots_first_so_that_batches_are_short() -> None:
-    got: list[tuple[int, int]] = []
-    table = Sequences(2, 2, IDLE, lambda step, slot: got.append((slot.place, slot.number)))
-    for n in range(1, 5):
-        table.enter(SequenceStep(None, n), True, 0)
-    assert got == [(0, 0), (1, 0), (0, 1), (1, 1)]

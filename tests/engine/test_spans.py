@@ -16,7 +16,7 @@ from bls_notebook.engine.runner import BatchRunner
 from tests.engine import gates
 from tests.engine.ensembles import chain
 from tests.engine.harness import DOUBLE, Caller, infer, ints, message, model, pbtxt, queued, until, value
-from tests.engine.span_checks import ASYNC_CALLER, STREAM, SYNC_CALLER, WAITS, check, only, tree
+from tests.engine.span_checks import STREAM, SYNC_CALLER, WAITS, check, only, tree
 
 
 def test_a_call_from_a_model_on_the_callers_thread(repo: bls.ModelRepository) -> None:
@@ -56,20 +56,6 @@ def test_models_are_seen_with_their_code_and_config(repo: bls.ModelRepository) -
     repo.define("d", DOUBLE, pbtxt(count=2))
     assert seen() != first
     assert seen()[0] == first[0]
-
-
-def test_gathered_requests_are_children_and_queue(repo: bls.ModelRepository) -> None:
-    repo.define("d", DOUBLE, pbtxt())
-    repo.define("c", ASYNC_CALLER, pbtxt())
-    with bls.profile() as profile:
-        assert infer(repo, "c", 8) == 2 * sum(range(8))
-    session = check(profile.record)
-    assert Counter(tree(session)) == {("", "c", "sync"): 1, ("c", "d", "async"): 8}
-    children = sorted((s for s in session.spans if s.model == "d"), key=lambda s: s.started)
-    for before, after in itertools.pairwise(children):
-        assert before.released <= after.started  # one instance
-    assert all(s.responses == 1 and s.bytes_in == 4 for s in children)
-    assert session.graph().edges[1].asynchronous == 8
 
 
 def test_responses_of_a_stream_are_marks(repo: bls.ModelRepository) -> None:

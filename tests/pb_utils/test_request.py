@@ -129,13 +129,6 @@ def test_parameters_are_json(parameters: dict[str, Any]) -> None:
     assert {k: type(v) for k, v in back.items()} == {k: type(v) for k, v in parameters.items()}
 
 
-@given(st.text(), st.integers(0, 2**64 - 1) | st.text(), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1))
-def test_what_goes_in_comes_out(request_id: str, correlation_id: Any, flags: int, timeout: int) -> None:
-    r = request(request_id=request_id, correlation_id=correlation_id, flags=flags, timeout=timeout)
-    got = (r.request_id(), r.correlation_id(), r.flags(), r.timeout())
-    assert got == (request_id, correlation_id, flags, timeout)
-
-
 def test_the_lists_are_the_requests_own() -> None:
     inputs, names = [T], ["A"]
     r = request(inputs=inputs, requested_output_names=names)

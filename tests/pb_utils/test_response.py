@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bls_notebook.pb_utils import (
     InferenceRequest,
@@ -72,11 +70,6 @@ def test_an_argument_of_a_wrong_kind(error: type[Exception], name: str, value: A
         InferenceResponse(**{name: value})
     assert type(info.value) is error
     assert name in str(info.value)
-
-
-@given(st.dictionaries(st.text(), st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text()))
-def test_parameters_are_json(parameters: dict[str, Any]) -> None:
-    assert json.loads(InferenceResponse(parameters=parameters).parameters()) == parameters
 
 
 @pytest.mark.parametrize(("number", "name"), list(enumerate(CODES)))

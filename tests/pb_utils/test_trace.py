@@ -69,11 +69,6 @@ def test_joining_a_trace(leaf: bls.ModelRepository, trace: Any) -> None:
     assert trace == given
 
 
-def test_the_state_is_carried_along(leaf: bls.ModelRepository) -> None:
-    found = context(leaf, trace={"traceparent": PARENT, "tracestate": "a=1,b=2"})
-    assert (found["tracestate"], set(found)) == ("a=1,b=2", {"traceparent", "tracestate"})
-
-
 @pytest.mark.parametrize(
     "trace",
     [
