@@ -125,53 +125,27 @@ def test_a_failure_fails_them_all(repo: bls.ModelRepository, body: str, text: st
     assert all(text in str(a) for a in answers)
 
 
-def test_answers_given_before_a_failure_stand(repo: bls.ModelRepository) -> None:
-    answers = run(repo, '''
-def serve(self, requests, values):
-    requests[1].get_response_sender().send(reply(20), flags=FINAL)
-    raise ValueError("boom")
-''')  # fmt: skip
-    assert answers[1] == 20
-    assert "boom" in answers[0]
-    assert "boom" in answers[2]
+AGAIN = "requests[0].set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)"
 
 
-def test_none_without_a_sender_is_an_error_and_no_hang(repo: bls.ModelRepository) -> None:
-    answers = run(repo, '''
-def serve(self, requests, values):
-    return [reply(10), None, reply(30)]
-''')  # fmt: skip
-    assert answers[0::2] == [10, 30]
-    assert "the request was not answered" in answers[1]
-
-
-def test_a_sender_and_an_answer_too_fail_the_batch(repo: bls.ModelRepository) -> None:
-    answers = run(repo, '''
-def serve(self, requests, values):
-    requests[0].get_response_sender().send(reply(10), flags=FINAL)
-    return [reply(v) for v in values]
-''')  # fmt: skip
-    assert answers[0] == 10
-    assert all("cannot send more than one response" in a for a in answers[1:])
-
-
-def test_an_answer_to_a_rescheduled_request_fails_the_batch(repo: bls.ModelRepository) -> None:
-    answers = run(repo, '''
-def serve(self, requests, values):
-    requests[0].set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
-    return [reply(v) for v in values]
-''')  # fmt: skip
-    assert all("Expected a None object in the execute function return list" in a for a in answers)
-
-
-def test_rescheduling_in_vain_is_an_error_and_no_hang(repo: bls.ModelRepository) -> None:
-    answers = run(repo, '''
-def serve(self, requests, values):
-    requests[0].set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
-    return [None, *[reply(v) for v in values[1:]]]
-''')  # fmt: skip
-    assert "while the model is not configured to handle such a flag. Configure it: " in answers[0]
-    assert answers[1:] == [2, 3]
+@pytest.mark.parametrize(("body", "expected"), [
+    ("requests[1].get_response_sender().send(reply(20), flags=FINAL)\n    raise ValueError('boom')",
+     ["boom", 20, "boom"]),
+    ("return [reply(10), None, reply(30)]", [10, "the request was not answered", 30]),
+    ("requests[0].get_response_sender().send(reply(10), flags=FINAL)\n    return [reply(v) for v in values]",
+     [10, *["cannot send more than one response"] * 2]),
+    (f"{AGAIN}\n    return [reply(v) for v in values]",
+     ["Expected a None object in the execute function return list"] * 3),
+    (f"{AGAIN}\n    return [None, *[reply(v) for v in values[1:]]]",
+     ["while the model is not configured to handle such a flag. Configure it: ", 2, 3]),
+], ids=["answered before a failure", "None without a sender", "a sender and an answer too",
+        "an answer to a rescheduled request", "rescheduled in vain"])  # fmt: skip
+def test_what_goes_wrong_is_an_error_of_its_requests_and_no_hang(
+    repo: bls.ModelRepository, body: str, expected: list[Any]
+) -> None:
+    answers = run(repo, f"\ndef serve(self, requests, values):\n    {body}\n")
+    for answer, wanted in zip(answers, expected, strict=True):
+        assert wanted in answer if isinstance(wanted, str) else answer == wanted, answers
 
 
 def test_arrays_of_a_batch_are_apart(repo: bls.ModelRepository) -> None:
