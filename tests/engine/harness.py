@@ -53,6 +53,21 @@ def ask(model, value=0):
         requested_output_names=["Y"])
 
 
+# As `answer` and `ask`, of models that batch.
+def reply(value):
+    return pb.InferenceResponse([pb.Tensor("Y", np.array([[value]], np.int32))])
+
+
+def ask_row(model, value=0, **options):
+    return pb.InferenceRequest(
+        model_name=model, inputs=[pb.Tensor("X", np.array([[value]], np.int32))],
+        requested_output_names=["Y"], **options)
+
+
+def echo(request):
+    return pb.InferenceResponse([pb.Tensor("Y", request.inputs()[0].as_numpy())])
+
+
 def value_of(response):
     if response.has_error():
         raise pb.TritonModelException(response.error().message())
@@ -96,6 +111,11 @@ def caller_of(name: str, x: int = 0) -> str:
 
 def ints(*values: int) -> dict[str, np.ndarray[Any, Any]]:
     return {"X": np.array(values or [0], np.int32)}
+
+
+def row(value: int) -> dict[str, np.ndarray[Any, Any]]:
+    """As `ints`, for a model that batches."""
+    return {"X": np.array([[value]], np.int32)}
 
 
 def value(response: Any) -> int:

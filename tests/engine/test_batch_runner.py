@@ -17,7 +17,19 @@ from bls_notebook.engine.core.model_counters import FOLD_AT
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.interrupts import Interrupted
 from tests.engine import gates
-from tests.engine.harness import DOUBLE, Caller, assert_all_idle, ctrl_c_once, infer, ints, model, pbtxt, queued, until
+from tests.engine.harness import (
+    DOUBLE,
+    Caller,
+    assert_all_idle,
+    ctrl_c_once,
+    infer,
+    ints,
+    model,
+    pbtxt,
+    queued,
+    row,
+    until,
+)
 
 BATCHING = "dynamic_batching { }"
 
@@ -35,11 +47,6 @@ ASYNC_HELD = HELD.replace("def execute", "async def execute").replace(
     "return self.serve(", "return await self.serve("
 ).replace('gates.pass_gate("go")', 'await asyncio.to_thread(gates.pass_gate, "go")')  # fmt: skip
 
-REPLY = """
-def reply(value):
-    return pb.InferenceResponse([pb.Tensor("Y", np.array([[value]], np.int32))])
-"""
-
 
 def config(rows: int = 8, scheduling: str = BATCHING, count: int = 1, decoupled: bool = False) -> str:
     text = pbtxt(count, decoupled).replace("max_batch_size: 0", f"max_batch_size: {rows}")
@@ -47,8 +54,7 @@ def config(rows: int = 8, scheduling: str = BATCHING, count: int = 1, decoupled:
 
 
 def source(serve: str, held: str = HELD) -> str:
-    body = held + serve
-    return model(body).replace("\n\nclass TritonPythonModel", REPLY + "\n\nclass TritonPythonModel")
+    return model(held + serve)
 
 
 class Batch:
@@ -64,7 +70,7 @@ class Batch:
             until(lambda n=n: queued(repo, name) == n)
 
     def send(self, n: int) -> Any:
-        return self.repo.infer(self.name, {"X": np.array([[n]], np.int32)})
+        return self.repo.infer(self.name, row(n))
 
     def run(self) -> list[Any]:
         """The answers: values, or the texts of errors."""
@@ -171,20 +177,14 @@ def serve(self, requests, values):
 '''), config())  # fmt: skip
     repo.define("caller", model('''
 async def execute(self, requests):
-    futures = [send_row(n).async_exec() for n in (1, 2)]
+    futures = [ask_row("m", n).async_exec() for n in (1, 2)]
     gates.open_gate("sent")
     await asyncio.to_thread(gates.pass_gate, "running")
     futures[0].cancel()
     gates.open_gate("cancelled")
     return [answer(int(pb.get_output_tensor_by_name(await futures[1], "Y").as_numpy().item()))]
-''').replace("\n\nclass", '''
-
-def send_row(n):
-    return pb.InferenceRequest(model_name="m", inputs=[pb.Tensor("X", np.array([[n]], np.int32))],
-                               requested_output_names=["Y"])
-
-class''', 1), pbtxt())  # fmt: skip
-    first = Caller(repo.infer, "m", {"X": np.array([[0]], np.int32)})
+'''), pbtxt())  # fmt: skip
+    first = Caller(repo.infer, "m", row(0))
     gates.pass_gate("held")
     caller = Caller(repo.infer, "caller", {"X": np.array([0], np.int32)})
     gates.pass_gate("sent")
@@ -199,11 +199,11 @@ def test_a_queued_request_that_is_cancelled_is_in_no_batch(repo: bls.ModelReposi
 def serve(self, requests, values):
     return [reply(v) for v in values]
 '''), config())  # fmt: skip
-    first = Caller(repo.infer, "m", {"X": np.array([[0]], np.int32)})
+    first = Caller(repo.infer, "m", row(0))
     gates.pass_gate("held")
 
     async def three() -> list[Any]:
-        tasks = [asyncio.ensure_future(repo.infer_async("m", {"X": np.array([[n]], np.int32)})) for n in (1, 2, 3)]
+        tasks = [asyncio.ensure_future(repo.infer_async("m", row(n))) for n in (1, 2, 3)]
         await asyncio.to_thread(until, lambda: queued(repo, "m") == 3)
         tasks[1].cancel()
         await asyncio.to_thread(until, lambda: queued(repo, "m") == 2)
@@ -221,8 +221,7 @@ def serve(self, requests, values):
 def test_requests_sent_by_a_batch_are_its_own(repo: bls.ModelRepository) -> None:
     repo.define("m", source('''
 def serve(self, requests, values):
-    again = pb.InferenceRequest(model_name="m", inputs=[pb.Tensor("X", np.array([[5]], np.int32))],
-                                requested_output_names=["Y"]).exec()
+    again = ask_row("m", 5).exec()
     return [pb.InferenceResponse(error=again.error()) for _ in values]
 '''), config())  # fmt: skip
     answers = Batch(repo, "m", 2).run()
@@ -235,7 +234,7 @@ def serve(self, requests, values):
     gates.log.put(threading.get_ident())
     return [reply(v) for v in values]
 '''), config())  # fmt: skip
-    assert outcome(repo.infer("m", {"X": np.array([[4]], np.int32)})) == 4
+    assert outcome(repo.infer("m", row(4))) == 4
     assert gates.logged() == [[4], threading.get_ident()]
 
 
@@ -251,7 +250,7 @@ def serve(self, requests, values):
         config(decoupled=True))  # fmt: skip
 
     def stream(n: int) -> list[Any]:
-        return [outcome(r) for r in repo.stream("m", {"X": np.array([[n]], np.int32)})]
+        return [outcome(r) for r in repo.stream("m", row(n))]
 
     first = Caller(stream, 0)
     gates.pass_gate("held")
@@ -276,15 +275,14 @@ def serve(self, requests, values):
 '''), config())  # fmt: skip
     repo.define("a", model('''
 async def execute(self, requests):
-    await pb.InferenceRequest(model_name="m", inputs=[pb.Tensor("X", np.array([[1]], np.int32))],
-                              requested_output_names=["Y"]).async_exec()
+    await ask_row("m", 1).async_exec()
     return [answer(1)]
 '''), pbtxt())  # fmt: skip
     with ctrl_c_once(gates.gate("spins").is_set):
         if worker:
             repo.infer("a", {"X": np.array([0], np.int32)})
-        repo.infer("m", {"X": np.array([[1]], np.int32)})
-    assert outcome(repo.infer("m", {"X": np.array([[2]], np.int32)})) == 2
+        repo.infer("m", row(1))
+    assert outcome(repo.infer("m", row(2))) == 2
 
 
 GATHER = model("""

@@ -15,7 +15,7 @@ import bls_notebook as bls
 from bls_notebook.engine.schedulers.dynamic import BatchQueue, BatchRules, Plan, QueuePolicy, Waiting, form
 from tests.engine import gates
 from tests.engine.fake_clock import FakeClock
-from tests.engine.harness import Caller, message, model, queued, until
+from tests.engine.harness import Caller, message, model, queued, row, until
 
 RULES = st.builds(
     BatchRules,
@@ -161,10 +161,7 @@ MORE = {
     " preferred_batch_size: [ 4 ] } }",
 }
 
-ECHO = model("""
-def execute(self, requests):
-    return [pb.InferenceResponse([pb.Tensor("Y", r.inputs()[0].as_numpy())]) for r in requests]
-""")
+ECHO = model("def execute(self, requests): return [echo(r) for r in requests]")
 
 
 def config(more: str) -> str:
@@ -177,7 +174,7 @@ output [ {{ name: "Y" data_type: TYPE_INT32 dims: [ 1 ] }} ]
 
 
 def asked(repo: bls.ModelRepository, **more: Any) -> Any:
-    return repo.infer_async("m", {"X": np.array([[4]], np.int32)}, correlation_id=1, flags=1, **more)
+    return repo.infer_async("m", row(4), correlation_id=1, flags=1, **more)
 
 
 @pytest.mark.parametrize("kind", MORE)
@@ -255,10 +252,10 @@ def test_a_request_that_is_put_back_leaves_a_preferred_size_at_once(
 COUNT = 5
 EACH_ITS_TIME = model("""
 def execute(self, requests):
-    number = int(requests[0].inputs()[0].as_numpy().ravel()[0])
-    gates.log.put(number)
-    gates.pass_gate(f"go {number}")
-    return [pb.InferenceResponse([pb.Tensor("Y", r.inputs()[0].as_numpy())]) for r in requests]
+    n = number(requests[0])
+    gates.log.put(n)
+    gates.pass_gate(f"go {n}")
+    return [echo(r) for r in requests]
 
 def finalize(self):
     gates.open_gate("finalized")
@@ -289,8 +286,7 @@ def run(repo: bls.ModelRepository, first: int) -> tuple[list[int], list[int]]:
     async def main() -> None:
         tasks = []
         for number in range(COUNT):
-            array = np.array([[number]], np.int32)
-            tasks.append(asyncio.create_task(repo.infer_async("m", {"X": array})))
+            tasks.append(asyncio.create_task(repo.infer_async("m", row(number))))
             tasks[-1].add_done_callback(lambda _, number=number: ended.append(number))
             assert await asyncio.to_thread(gates.log.get) == number
         for free, number in enumerate(n for n in reversed(range(COUNT)) if n != first):
@@ -319,7 +315,7 @@ def test_an_unload_waits_until_all_have_been_told(repo: bls.ModelRepository) -> 
     repo.define("m", EACH_ITS_TIME, ordered_config("dynamic_batching { preserve_ordering: true }"))
     callers = []
     for number in range(2):
-        callers.append(Caller(ask, repo, number))
+        callers.append(Caller(repo.infer, "m", row(number)))
         assert gates.log.get() == number
     unloading = Caller(repo.unload, "m")
     gates.open_gate("go 1")
@@ -327,7 +323,3 @@ def test_an_unload_waits_until_all_have_been_told(repo: bls.ModelRepository) -> 
     gates.pass_gate("finalized")
     assert [caller.result()["Y"].as_numpy().tolist() for caller in callers] == [[[0]], [[1]]]
     unloading.result()
-
-
-def ask(repo: bls.ModelRepository, number: int) -> Any:
-    return repo.infer("m", {"X": np.array([[number]], np.int32)})

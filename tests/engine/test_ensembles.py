@@ -27,10 +27,7 @@ def execute(self, requests):
     return out
 """)
 
-ECHO = model("""
-def execute(self, requests):
-    return [pb.InferenceResponse([pb.Tensor("Y", r.inputs()[0].as_numpy())]) for r in requests]
-""")
+ECHO = model("def execute(self, requests): return [echo(r) for r in requests]")
 
 
 @pytest.fixture

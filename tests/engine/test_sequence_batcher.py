@@ -15,7 +15,7 @@ import bls_notebook as bls
 from bls_notebook.engine.schedulers.sequence import Sequences, SequenceStep, Slot
 from tests.engine import gates
 from tests.engine.fake_clock import FakeClock
-from tests.engine.harness import Caller, assert_all_idle, message, model, queued, until
+from tests.engine.harness import Caller, assert_all_idle, message, model, queued, row, until
 
 START, END = 1, 2
 
@@ -37,7 +37,7 @@ def execute(self, requests):
             gates.open_gate("held")
             gates.pass_gate("go")
     gates.log.put(batch)
-    return [pb.InferenceResponse([pb.Tensor("Y", r.inputs()[0].as_numpy())]) for r in requests]
+    return [echo(r) for r in requests]
 """
 
 
@@ -63,7 +63,7 @@ def corrid(datatype: str) -> str:
 def send(
     repo: bls.ModelRepository, value: int, sequence: int | str, flags: int = 0, name: str = "m", **more: Any
 ) -> Any:
-    return repo.infer(name, {"X": np.array([[value]], np.int32)}, correlation_id=sequence, flags=flags, **more)
+    return repo.infer(name, row(value), correlation_id=sequence, flags=flags, **more)
 
 
 @pytest.fixture
@@ -164,7 +164,6 @@ def test_an_idle_sequence_is_forgotten_and_its_slot_given_on(held: bls.ModelRepo
 
 
 def test_the_timeout_of_a_request_that_waits_for_a_slot(held: bls.ModelRepository, clock: FakeClock) -> None:
-    held.define("m", model(REPORT), config("max_sequence_idle_microseconds: 50000000", 1) + "\n")
     held.define("m", model(REPORT), config(f"max_sequence_idle_microseconds: 50000000 {corrid('UINT64')}", 1))
     assert send(held, 1, 11, START).error is None
     waits = Caller(lambda: send(held, 2, 12, START, timeout=1_000_000))
@@ -187,8 +186,7 @@ def test_cancelling_a_step_ends_its_sequence_and_no_other(held: bls.ModelReposit
         todo = [(1, 11, 0), (2, 11, 0), (3, 11, END), (4, 12, START | END)]
         tasks = []
         for number, (value, sequence, flags) in enumerate(todo, 1):
-            array = np.array([[value]], np.int32)
-            one = held.infer_async("m", {"X": array}, correlation_id=sequence, flags=flags)
+            one = held.infer_async("m", row(value), correlation_id=sequence, flags=flags)
             tasks.append(asyncio.ensure_future(one))
             await asyncio.to_thread(until, lambda n=number: queued(held, "m") == n)
         tasks[1].cancel()
@@ -214,28 +212,20 @@ def initialize(self, args):
 def execute(self, requests):
     for request in requests:
         key = request.correlation_id()
-        left = self.left.setdefault(key, number_in(request)) - 1
+        left = self.left.setdefault(key, number(request)) - 1
+        request.inputs()[0].as_numpy()[:] = -99
         self.left[key] = left
         sender = request.get_response_sender()
-        reply = pb.InferenceResponse([pb.Tensor("Y", np.array([[left]], np.int32))])
         if left > 0:
             request.set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
-            sender.send(reply)
+            sender.send(reply(left))
         else:
             del self.left[key]
-            sender.send(reply, flags=FINAL)
-''').replace("\n\nclass", '''
-
-def number_in(request):
-    x = pb.get_input_tensor_by_name(request, "X").as_numpy()
-    value = int(x.ravel()[0])
-    x[:] = -99
-    return value
-
-class''', 1), config("iterative_sequence: true", decoupled=True))  # fmt: skip
+            sender.send(reply(left), flags=FINAL)
+'''), config("iterative_sequence: true", decoupled=True))  # fmt: skip
 
     def stream(n: int) -> list[int]:
-        return [r["Y"].as_numpy().item() for r in repo.stream("m", {"X": np.array([[n]], np.int32)})]
+        return [r["Y"].as_numpy().item() for r in repo.stream("m", row(n))]
 
     callers = [Caller(stream, n) for n in (5, 3, 1, 4)]
     assert [c.result() for c in callers] == [[4, 3, 2, 1, 0], [2, 1, 0], [0], [3, 2, 1, 0]]
@@ -247,11 +237,11 @@ def execute(self, requests):
     for request in requests:
         request.set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
         gates.count("runs")
-        request.get_response_sender().send(pb.InferenceResponse([pb.Tensor("Y", np.array([[1]], np.int32))]))
+        request.get_response_sender().send(reply(1))
         while gates.counts["runs"] == 50 and not request.is_cancelled() and not gates.over[0]:
             time.sleep(0.001)
 '''), config("iterative_sequence: true", decoupled=True))  # fmt: skip
-    responses = repo.stream("m", {"X": np.array([[1]], np.int32)})
+    responses = repo.stream("m", row(1))
     assert [next(responses)["Y"].as_numpy().item() for _ in range(50)] == [1] * 50
     responses.close()  # type: ignore[attr-defined]
 
@@ -262,9 +252,9 @@ def execute(self, requests):
     for request in requests:
         if request.flags():
             request.set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
-        request.get_response_sender().send(pb.InferenceResponse([pb.Tensor("Y", np.array([[1]], np.int32))]))
+        request.get_response_sender().send(reply(1))
 '''), config("iterative_sequence: true", decoupled=True))  # fmt: skip
-    *some, last = repo.stream("m", {"X": np.array([[1]], np.int32)})
+    *some, last = repo.stream("m", row(1))
     assert [r["Y"].as_numpy().item() for r in some] == [1, 1]
     assert "final flag" in message(last)
 
@@ -289,8 +279,7 @@ def execute(self, requests):
     if len(requests) > 1:
         return [pb.InferenceResponse(error=pb.TritonError("unexpected batch"))] * len(requests)
     request = requests[0]
-    again = pb.InferenceRequest(model_name="m", correlation_id=request.correlation_id(),
-        inputs=[pb.Tensor("X", np.array([[1]], np.int32))], requested_output_names=["Y"]).exec()
+    again = ask_row("m", 1, correlation_id=request.correlation_id()).exec()
     return [pb.InferenceResponse(error=again.error())]
 '''), config(corrid("UINT64"), 1, count=2))  # fmt: skip
     assert "circular BLS: m -> m" in message(send(repo, 1, 7, START))
@@ -301,10 +290,9 @@ def test_a_second_sequence_from_inside_the_first_takes_another_instance(repo: bl
 def execute(self, requests):
     request = requests[0]
     if request.correlation_id() == 7:
-        again = pb.InferenceRequest(model_name="m", correlation_id=8, flags=3,
-            inputs=[pb.Tensor("X", np.array([[5]], np.int32))], requested_output_names=["Y"]).exec()
+        again = ask_row("m", 5, correlation_id=8, flags=3).exec()
         return [pb.InferenceResponse(again.output_tensors(), again.error())]
-    return [pb.InferenceResponse([pb.Tensor("Y", np.array([[6]], np.int32))])]
+    return [reply(6)]
 '''), config(corrid("UINT64"), 1, count=2))  # fmt: skip
     response = send(repo, 1, 7, START)
     assert response.error is None, message(response)
@@ -339,19 +327,18 @@ def execute(self, requests):
     for r in requests:
         key = r.correlation_id()
         self.seen[key] = self.seen.get(key, 0) + 1
-        if not key or self.seen[key] < int(pb.get_input_tensor_by_name(r, "X").as_numpy().item()):
+        if not key or self.seen[key] < number(r):
             r.set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
             out.append(None)
         else:
-            x = np.array([[self.seen[key]]], np.int32)
-            out.append(pb.InferenceResponse([pb.Tensor("Y", x)]))
+            out.append(reply(self.seen[key]))
     return out
 ''')  # fmt: skip
     repo.define("m", source, config("iterative_sequence: true"))
     # Once the first has gone, the second leaves an empty slot before it.
-    callers = [Caller(repo.infer, "m", {"X": np.array([[n]], np.int32)}) for n in (2,)]
+    callers = [Caller(repo.infer, "m", row(2))]
     gates.pass_gate("first")
-    callers.append(Caller(repo.infer, "m", {"X": np.array([[5]], np.int32)}))
+    callers.append(Caller(repo.infer, "m", row(5)))
     until(lambda: queued(repo, "m") == 1)
     gates.open_gate("go")
     assert [c.result()["Y"].as_numpy().item() for c in callers] == [2, 5]
