@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bls_notebook as bls
-from tests.engine.harness import DOUBLE, model, pbtxt
+from tests.engine.sources import DOUBLE, model, pbtxt
 
 Step = tuple[str, dict[str, str], dict[str, str]]
 

@@ -13,7 +13,8 @@ import numpy as np
 import bls_notebook as bls
 from bls_notebook import pb_utils
 from tests.engine.ensembles import chain
-from tests.engine.harness import DOUBLE, assert_all_idle, ints, model, pbtxt, until, value
+from tests.engine.harness import assert_all_idle, ints, until, value
+from tests.engine.sources import DOUBLE, model, pbtxt
 
 Once = Callable[[bls.ModelRepository, asyncio.AbstractEventLoop], Any]
 

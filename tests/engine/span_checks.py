@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bls_notebook.profiling.records.session import Session, Span
-from tests.engine.harness import model
+from tests.engine.sources import model
 
 SYNC_CALLER = model("""
 def execute(self, requests):

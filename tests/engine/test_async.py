@@ -11,22 +11,8 @@ import pytest
 
 import bls_notebook as bls
 from tests.engine import gates
-from tests.engine.harness import (
-    ASYNC_DOUBLE,
-    DOUBLE,
-    Caller,
-    assert_all_idle,
-    caller_of,
-    idle,
-    infer,
-    ints,
-    message,
-    model,
-    pbtxt,
-    queued,
-    until,
-    value,
-)
+from tests.engine.harness import Caller, assert_all_idle, idle, infer, ints, message, queued, until, value
+from tests.engine.sources import ASYNC_DOUBLE, DOUBLE, caller_of, model, pbtxt
 
 GATED = model("""
 def execute(self, requests):

@@ -14,21 +14,8 @@ from bls_notebook.engine.waiting import deadlock
 from bls_notebook.engine.waiting.threads import start_in_thread
 from tests.engine import gates
 from tests.engine.ensembles import chain
-from tests.engine.harness import (
-    DOUBLE,
-    GATED,
-    Caller,
-    assert_all_idle,
-    caller_of,
-    infer,
-    ints,
-    message,
-    model,
-    pbtxt,
-    queued,
-    until,
-    value,
-)
+from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, queued, until, value
+from tests.engine.sources import DOUBLE, GATED, caller_of, model, pbtxt
 
 BARE = {
     "function of the model": "thread = threading.Thread(target=lambda: got.append(request.exec()))",

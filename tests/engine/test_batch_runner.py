@@ -17,19 +17,8 @@ from bls_notebook.engine.core.model_counters import FOLD_AT
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.interrupts import Interrupted
 from tests.engine import gates
-from tests.engine.harness import (
-    DOUBLE,
-    Caller,
-    assert_all_idle,
-    ctrl_c_once,
-    infer,
-    ints,
-    model,
-    pbtxt,
-    queued,
-    row,
-    until,
-)
+from tests.engine.harness import Caller, assert_all_idle, ctrl_c_once, infer, ints, queued, row, until
+from tests.engine.sources import DOUBLE, model, pbtxt
 
 BATCHING = "dynamic_batching { }"
 

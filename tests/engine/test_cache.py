@@ -12,7 +12,8 @@ import bls_notebook as bls
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
 from tests.engine.ensembles import chain
-from tests.engine.harness import infer, ints, model, pbtxt
+from tests.engine.harness import infer, ints
+from tests.engine.sources import model, pbtxt
 
 COUNTS = model("""
 def initialize(self, args):

@@ -10,7 +10,8 @@ import pytest
 
 import bls_notebook as bls
 from tests.engine import gates
-from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, model, pbtxt, until, value
+from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, until, value
+from tests.engine.sources import model, pbtxt
 
 # Sends one response, waits until it is told to stop (or let go), and says what it was told.
 STREAM = """

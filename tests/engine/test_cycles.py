@@ -11,7 +11,8 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine.waiting import deadlock
 from tests.engine import gates
-from tests.engine.harness import GATED, Caller, assert_all_idle, infer, ints, message, model, pbtxt, value
+from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, value
+from tests.engine.sources import GATED, model, pbtxt
 
 # A model here answers 1, or 1 more than the rest of its route answers: X is a list of digits, each
 # of which picks the next model.

@@ -17,7 +17,8 @@ from bls_notebook.display.html import Html
 from bls_notebook.engine.exception_text import MAX_TEXT, ModelHome, describe, home_of
 from tests.display.page import as_html, as_text
 from tests.engine import odd
-from tests.engine.harness import Caller, assert_all_idle, ints, message, model, pbtxt, value
+from tests.engine.harness import Caller, assert_all_idle, ints, message, value
+from tests.engine.sources import model, pbtxt
 
 STRIKE = "from tests.engine import odd\n"
 

@@ -15,7 +15,8 @@ import bls_notebook as bls
 from bls_notebook.engine.schedulers.dynamic import BatchQueue, BatchRules, Plan, QueuePolicy, Waiting, form
 from tests.engine import gates
 from tests.engine.fake_clock import FakeClock
-from tests.engine.harness import Caller, message, model, queued, row, until
+from tests.engine.harness import Caller, message, queued, row, until
+from tests.engine.sources import model
 
 RULES = st.builds(
     BatchRules,

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from tests.engine.harness import ints, model, pbtxt, value
+from tests.engine.harness import ints, value
 from tests.engine.kinds import REQUESTS, at_rest, fresh_loop, lay_out
+from tests.engine.sources import model, pbtxt
 
 # Those that need no event loop on this stack: asyncio itself loses a task whose step meets the end of it.
 OWN_STACK = (

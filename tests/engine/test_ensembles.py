@@ -12,7 +12,8 @@ import pytest
 import bls_notebook as bls
 from tests.engine import gates
 from tests.engine.ensembles import SUM, chain, ensemble, with_steps
-from tests.engine.harness import GATED, Caller, caller_of, infer, ints, message, model, pbtxt, until, value
+from tests.engine.harness import Caller, infer, ints, message, until, value
+from tests.engine.sources import GATED, caller_of, model, pbtxt
 
 TELL = model("""
 import json

@@ -14,21 +14,8 @@ import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.engine.calling import root_of
 from tests.engine import gates
-from tests.engine.harness import (
-    GATED,
-    Caller,
-    assert_all_idle,
-    caller_of,
-    idle,
-    infer,
-    ints,
-    message,
-    model,
-    pbtxt,
-    queued,
-    until,
-    value,
-)
+from tests.engine.harness import Caller, assert_all_idle, idle, infer, ints, message, queued, until, value
+from tests.engine.sources import GATED, caller_of, model, pbtxt
 
 WORDS = """
 class Unprintable(Exception):

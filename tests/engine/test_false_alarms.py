@@ -12,21 +12,8 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine.schedulers.default import DefaultScheduler
 from tests.engine import gates
-from tests.engine.harness import (
-    ASYNC_DOUBLE,
-    DOUBLE,
-    Caller,
-    assert_all_idle,
-    caller_of,
-    infer,
-    ints,
-    message,
-    model,
-    pbtxt,
-    queued,
-    until,
-    value,
-)
+from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, queued, until, value
+from tests.engine.sources import ASYNC_DOUBLE, DOUBLE, caller_of, model, pbtxt
 
 
 def test_fire_and_forget_to_oneself(repo: bls.ModelRepository) -> None:

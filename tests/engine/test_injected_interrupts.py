@@ -26,8 +26,9 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine.recording import log as recording
 from tests.engine import gates
-from tests.engine.harness import DOUBLE, infer, pbtxt
+from tests.engine.harness import infer
 from tests.engine.kinds import CONTROL, REQUESTS, at_rest, fresh_loop, lay_out
+from tests.engine.sources import DOUBLE, pbtxt
 
 EVERY = bool(os.environ.get("BLS_TEST_EVERY_EVENT"))
 SAMPLES = {**dict.fromkeys(REQUESTS, 24), **dict.fromkeys(CONTROL, 12), "track_memory": 4, "compare": 2}

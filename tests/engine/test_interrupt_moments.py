@@ -27,20 +27,8 @@ from bls_notebook.engine.waiting import interrupts
 from bls_notebook.engine.waiting.interrupts import CtrlC
 from bls_notebook.pb_utils._runtime import caller_var
 from tests.engine import gates
-from tests.engine.harness import (
-    DOUBLE,
-    Caller,
-    assert_usable,
-    ctrl_c_once,
-    idle,
-    infer,
-    ints,
-    model,
-    no_more_ctrl_c,
-    pbtxt,
-    queued,
-    until,
-)
+from tests.engine.harness import Caller, assert_usable, ctrl_c_once, idle, infer, ints, no_more_ctrl_c, queued, until
+from tests.engine.sources import DOUBLE, model, pbtxt
 
 
 @pytest.fixture(autouse=True)

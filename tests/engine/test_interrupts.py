@@ -22,14 +22,13 @@ from tests.engine.harness import (
     idle,
     infer,
     ints,
-    model,
     no_more_ctrl_c,
-    pbtxt,
     press_ctrl_c,
     queued,
     until,
     value,
 )
+from tests.engine.sources import model, pbtxt
 
 SPIN = model("""
 def execute(self, requests):

@@ -20,21 +20,8 @@ from bls_notebook.engine.waiting.event_loops import ModelLoop, mailbox
 from bls_notebook.engine.waiting.threads import Parker
 from tests.engine import gates
 from tests.engine.ensembles import chain
-from tests.engine.harness import (
-    DOUBLE,
-    Caller,
-    assert_all_idle,
-    caller_of,
-    idle,
-    infer,
-    ints,
-    message,
-    model,
-    pbtxt,
-    queued,
-    until,
-    value,
-)
+from tests.engine.harness import Caller, assert_all_idle, idle, infer, ints, message, queued, until, value
+from tests.engine.sources import DOUBLE, caller_of, model, pbtxt
 from tests.engine.test_reshape import ECHO, config
 
 WAITS = model("""

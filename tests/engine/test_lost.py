@@ -10,7 +10,8 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine import logs
 from bls_notebook.records.raw_events import LogLine
-from tests.engine.harness import assert_all_idle, ints, model, pbtxt, until
+from tests.engine.harness import assert_all_idle, ints, until
+from tests.engine.sources import model, pbtxt
 
 CLOSED = "TritonModelException: Unable to send response. Response sender has been closed."
 SECOND = "Unable to send response. Non-decoupled model cannot send more than one response."

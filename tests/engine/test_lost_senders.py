@@ -15,7 +15,8 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine import runner
 from bls_notebook.engine.waiting import lost_senders as left_to_senders
-from tests.engine.harness import Caller, infer, ints, message, model, pbtxt, until, value
+from tests.engine.harness import Caller, infer, ints, message, until, value
+from tests.engine.sources import model, pbtxt
 
 LOSES = """
 {}def execute(self, requests):

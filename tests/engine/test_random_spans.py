@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import bls_notebook as bls
 from bls_notebook.profiling.records.session import Session
 from tests.engine import gates
-from tests.engine.harness import Caller, ints, model, pbtxt
+from tests.engine.harness import Caller, ints
+from tests.engine.sources import model, pbtxt
 from tests.engine.span_checks import check
 
 NAMES = "abcd"

@@ -23,7 +23,8 @@ from bls_notebook.engine.waiting import deadlock
 from bls_notebook.engine.waiting.event_loops import WatchedSelector
 from bls_notebook.engine.waiting.threads import Parker
 from tests.engine import gates
-from tests.engine.harness import DOUBLE, Caller, assert_all_idle, ints, model, pbtxt, value
+from tests.engine.harness import Caller, assert_all_idle, ints, value
+from tests.engine.sources import DOUBLE, model, pbtxt
 
 MODELS = {"p": 1, "q": 1, "r": 2, "s": 3}
 STEPS = 25

@@ -8,7 +8,8 @@ import pytest
 
 import bls_notebook as bls
 from tests.engine import gates
-from tests.engine.harness import Caller, infer, model
+from tests.engine.harness import Caller, infer
+from tests.engine.sources import model
 
 RESOURCE = 'rate_limiter { resources { name: "R" count: 3 } priority: 2 }'
 IO = """

@@ -14,7 +14,7 @@ import bls_notebook as bls
 from bls_notebook.engine.tensors.config_check import Reshape
 from tests.engine import gates
 from tests.engine.ensembles import ensemble
-from tests.engine.harness import model
+from tests.engine.sources import model
 
 ECHO = model("""
 import numpy as np

@@ -15,7 +15,8 @@ import bls_notebook as bls
 from bls_notebook.engine.schedulers.sequence import Sequences, SequenceStep, Slot
 from tests.engine import gates
 from tests.engine.fake_clock import FakeClock
-from tests.engine.harness import Caller, assert_all_idle, message, model, queued, row, until
+from tests.engine.harness import Caller, assert_all_idle, message, queued, row, until
+from tests.engine.sources import model
 
 START, END = 1, 2
 

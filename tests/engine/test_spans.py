@@ -15,7 +15,8 @@ import bls_notebook as bls
 from bls_notebook.engine.runner import BatchRunner
 from tests.engine import gates
 from tests.engine.ensembles import chain
-from tests.engine.harness import DOUBLE, Caller, infer, ints, message, model, pbtxt, queued, until, value
+from tests.engine.harness import Caller, infer, ints, message, queued, until, value
+from tests.engine.sources import DOUBLE, model, pbtxt
 from tests.engine.span_checks import STREAM, SYNC_CALLER, WAITS, check, only, tree
 
 

@@ -9,7 +9,8 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine import ticket
 from tests.engine import gates
-from tests.engine.harness import DOUBLE, assert_all_idle, infer, ints, model, pbtxt, value
+from tests.engine.harness import assert_all_idle, infer, ints, value
+from tests.engine.sources import DOUBLE, model, pbtxt
 
 COUNTER = model("""
 async def execute(self, requests):

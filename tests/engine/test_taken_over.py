@@ -7,7 +7,8 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine.tensors import inbound
 
-from .harness import Caller, ints, message, model, pbtxt
+from .harness import Caller, ints, message
+from .sources import model, pbtxt
 
 KINDS = {"plain": "", "batching": "max_batch_size: 4 ", "dynamic": "max_batch_size: 4 dynamic_batching {} "}
 

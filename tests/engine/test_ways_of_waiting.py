@@ -16,19 +16,8 @@ import bls_notebook as bls
 from bls_notebook.engine.waiting import deadlock
 from bls_notebook.extending import host_of
 from tests.engine import gates
-from tests.engine.harness import (
-    DOUBLE,
-    Caller,
-    assert_all_idle,
-    infer,
-    ints,
-    message,
-    model,
-    pbtxt,
-    queued,
-    until,
-    value,
-)
+from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, queued, until, value
+from tests.engine.sources import DOUBLE, model, pbtxt
 from tests.engine.test_cycles import routed
 
 # Bodies of `async def send(self, request)`.

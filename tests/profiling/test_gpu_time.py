@@ -9,7 +9,8 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.profiling.gpu_time import DeviceTime, device_timer
-from tests.engine.harness import ASYNC_DOUBLE, DOUBLE, infer, pbtxt
+from tests.engine.harness import infer
+from tests.engine.sources import ASYNC_DOUBLE, DOUBLE, pbtxt
 
 
 class Cuda:

@@ -11,7 +11,8 @@ import bls_notebook as bls
 from bls_notebook.engine.recording import log as recording
 from bls_notebook.profiling.stack_sampler import _waiting
 from tests.engine import gates
-from tests.engine.harness import DOUBLE, Caller, idle, infer, ints, model, pbtxt, queued, until
+from tests.engine.harness import Caller, idle, infer, ints, queued, until
+from tests.engine.sources import DOUBLE, model, pbtxt
 from tests.engine.span_checks import STREAM, WAITS, check, tree
 
 

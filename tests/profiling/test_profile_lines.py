@@ -9,7 +9,8 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine.recording import log as recording
 from bls_notebook.profiling.session_builder import Sources
-from tests.engine.harness import DOUBLE, infer, ints, model, pbtxt
+from tests.engine.harness import infer, ints
+from tests.engine.sources import DOUBLE, model, pbtxt
 
 CALLS = "from bls_notebook import mark\n" + model("""
 def execute(self, requests):

@@ -16,7 +16,8 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine import model_code
 from tests.engine import gates
-from tests.engine.harness import DOUBLE, Caller, ctrl_c_once, infer, ints, message, model, pbtxt, queued, until
+from tests.engine.harness import Caller, ctrl_c_once, infer, ints, message, queued, until
+from tests.engine.sources import DOUBLE, model, pbtxt
 
 NEVER = model("""
 def execute(self, requests):
@@ -224,7 +225,8 @@ import atexit, os, sys, threading
 import bls_notebook as bls
 from bls_notebook.repository import shutdown as ending
 from tests.engine import gates
-from tests.engine.harness import DOUBLE, ints, model, pbtxt
+from tests.engine.harness import ints
+from tests.engine.sources import DOUBLE, model, pbtxt
 """
 
 

@@ -15,7 +15,8 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.extending import host_of
 from tests.engine import gates
-from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, model, until, value
+from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, until, value
+from tests.engine.sources import model
 
 COUNTING = model("""
 def initialize(self, args):
