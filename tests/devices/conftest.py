@@ -20,7 +20,7 @@ from bls_notebook.devices.registry import gpus
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.simulation import gpu_memory
 
-CAPACITY = 64 << 20
+CAPACITY = 16 << 20
 
 
 @dataclass

@@ -31,7 +31,7 @@ def test_out_of_memory(gpu: Kit) -> None:
 def test_out_of_memory_says_where(simulated: Kit) -> None:
     with pytest.raises(
         OutOfMemoryError,
-        match=r"allocating 67,108,865 bytes \(allocated so far: 0 bytes, limit set to: 67,108,864 bytes\) on "
+        match=r"allocating 16,777,217 bytes \(allocated so far: 0 bytes, limit set to: 16,777,216 bytes\) on "
         r"gpu:0 \(simulated\)\.",
     ):
         simulated.cupy.zeros(CAPACITY + 1, np.uint8)
@@ -81,7 +81,7 @@ def test_threads_that_take_and_free_leave_nothing(simulated: Kit) -> None:
         chance = random.Random(seed)
         kept: list[Any] = []
         try:
-            for _ in range(300):
+            for _ in range(100):
                 try:
                     kept.append(simulated.cupy.empty(chance.randrange(1, 1 << 20), np.uint8))
                     assert simulated.used() <= CAPACITY

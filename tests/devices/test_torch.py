@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import bls_notebook as bls
@@ -321,7 +321,7 @@ def test_memory_is_counted_and_given_back(inside: Kit) -> None:
     ],
 )
 def test_no_more_than_there_is(inside: Kit, ask: Any) -> None:
-    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate .*64\.00 MiB"):
+    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate .*16\.00 MiB"):
         ask()
     gc.collect()
     assert torch.cuda.memory_allocated() == 0
@@ -391,7 +391,6 @@ _programs = st.lists(st.sampled_from(list(_STEPS)), min_size=1, max_size=8)
 
 
 def test_programs_give_the_cpus_bits(inside: Kit) -> None:
-    @settings(max_examples=60)
     @given(program=_programs, rows=st.integers(1, 4), columns=st.integers(1, 4), seed=st.integers(0, 99))
     def check(program: Any, rows: int, columns: int, seed: int) -> None:
         def run(device: str) -> Any:

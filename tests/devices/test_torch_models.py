@@ -125,10 +125,10 @@ def test_a_gpu_that_is_full_is_an_error(gpu: Kit, repo: bls.ModelRepository) -> 
         pytest.skip("would fill a real GPU")
     load(repo, modules.Identity())
     before = gpu.used()
-    many = np.zeros(20 << 20, np.uint8).view(np.float32)
+    many = np.zeros(5 << 20, np.uint8).view(np.float32)
     assert repo.infer("m", {"x": many}, preferred_memory="cpu").error is None
     assert gpu.used() == before
-    for size, whose in ((40, "outputs"), (100, "inputs")):
+    for size, whose in ((10, "outputs"), (25, "inputs")):
         error = repo.infer("m", {"x": np.zeros(size << 18, np.float32)}).error
         assert f"model 'm', {whose}: Out of memory" in error.message()
     assert gpu.used() == before

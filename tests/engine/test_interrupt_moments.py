@@ -194,7 +194,6 @@ def test_nothing_stays_on(
     def nothing_is_on() -> None:
         assert recording.active is None
         assert allocation_log.recording is None
-        assert allocation_log.recording is None
 
     assert at_every_line(on_and_off, nothing_is_on) > 30
 
@@ -253,6 +252,7 @@ VERBS: dict[str, Callable[[bls.ModelRepository], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_repository_stays_consistent(ctrl_c: None, repo: bls.ModelRepository, verb: str) -> None:
     repo.define("a", DOUBLE, pbtxt())

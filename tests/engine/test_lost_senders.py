@@ -132,6 +132,7 @@ for count in range(70):
 """
 
 
+@pytest.mark.slow
 def test_a_destructor_that_asks_who_is_running() -> None:
     """Python before 3.12 would keep a dangling pointer to the execution that has just ended."""
     root = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""An empty repository, and a Python model that calls the model `m`."""
+"""An empty repository for each test."""
 
 from __future__ import annotations
 

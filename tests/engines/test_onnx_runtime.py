@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import bls_notebook as bls
 from bls_notebook.pb_utils import InferenceRequest, Tensor
+from tests.engines.caller import CALL, GATHERED, define_caller
 from tests.engines.onnx_graphs import FLOAT, ONNX_TYPES, add_sub, graph, identity
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,12 +71,6 @@ def test_a_reshape_of_the_configuration(repo: bls.ModelRepository) -> None:
     load(repo, identity("INT32", ("n", 6)), max_batch_size=4, **tensors)
     array = np.arange(12, dtype=np.int32).reshape(2, 2, 3)
     np.testing.assert_array_equal(repo.infer("m", {"IN": array})["OUT"].as_numpy(), array)
-
-
-def test_bytes_that_are_not_utf8_are_an_error(repo: bls.ModelRepository) -> None:
-    load(repo, identity("BYTES", ("n", 2)))
-    error = repo.infer("m", {"IN": np.array([[b"ok", b"\xff"]], np.object_)}).error
-    assert "input 'IN': element 1 is not UTF-8 text" in error.message()
 
 
 def test_bfloat16_keeps_its_bits(repo: bls.ModelRepository) -> None:
@@ -173,22 +168,20 @@ def test_requests_may_order_their_inputs_and_outputs_as_they_like(repo: bls.Mode
     assert by_name["OUTPUT1"].tolist() == [[-1, -1, -1]]
 
 
-def test_requests_of_other_shapes_are_run_apart(repo: bls.ModelRepository) -> None:
-    backend = load(repo, identity(dims=("n", "m")), max_batch_size=8).backend._inner
-    backend._session = session = Counting(backend._session)
-    arrays = [np.ones(s, np.float32) * i for i, s in enumerate([(1, 2), (1, 3), (2, 2)])]
-    answers = backend.execute([request(("OUT",), IN=a) for a in arrays])
-    assert sorted(s["IN"] for _, s in session.runs) == [(1, 3), (3, 2)]
+@pytest.mark.parametrize(("dims", "batch", "shapes", "runs"), [
+    (("n", "m"), 8, [(1, 2), (1, 3), (2, 2)], [(1, 3), (3, 2)]),
+    ((2,), 0, [(2,), (2,), (2,)], [(2,), (2,), (2,)]),
+], ids=["shapes", "no batches"])  # fmt: skip
+def test_requests_of_other_shapes_or_without_batches_are_run_apart(
+    repo: bls.ModelRepository, dims: Any, batch: int, shapes: Any, runs: Any
+) -> None:
+    instance = load(repo, identity(dims=dims), max_batch_size=batch)
+    session = counted(instance)
+    arrays = [np.full(shape, i, np.float32) for i, shape in enumerate(shapes)]
+    answers = instance.backend._inner.execute([request(("OUT",), IN=a) for a in arrays])
+    assert sorted(s["IN"] for _, s in session.runs) == runs
     for answer, array in zip(answers, arrays, strict=True):
         np.testing.assert_array_equal(answer.output_tensors()[0].as_numpy(), array)
-
-
-def test_without_batches_each_request_is_run_alone(repo: bls.ModelRepository) -> None:
-    backend = load(repo, identity(dims=(2,))).backend._inner
-    backend._session = session = Counting(backend._session)
-    answers = backend.execute([request(("OUT",), IN=np.full(2, i, np.float32)) for i in range(3)])
-    assert len(session.runs) == 3
-    assert [a.output_tensors()[0].as_numpy().tolist() for a in answers] == [[0, 0], [1, 1], [2, 2]]
 
 
 def test_one_bad_request_does_not_fail_the_others_of_its_batch(repo: bls.ModelRepository) -> None:
@@ -196,6 +189,7 @@ def test_one_bad_request_does_not_fail_the_others_of_its_batch(repo: bls.ModelRe
     texts = [b"a", b"\xff", b"c"]
     answers = backend.execute([request(("OUT",), IN=np.array([[t]], np.object_)) for t in texts])
     assert [a.has_error() for a in answers] == [False, True, False]
+    assert "input 'IN': element 0 is not UTF-8 text" in answers[1].error().message()
     assert [a.output_tensors()[0].as_numpy().tolist() for a in answers[::2]] == [[["a"]], [["c"]]]
 
 
@@ -248,45 +242,10 @@ def test_the_samples_file_is_what_its_script_makes() -> None:
         np.testing.assert_allclose(numpy_helper.to_array(ours), numpy_helper.to_array(theirs), atol=1e-4)
 
 
-CALLER = """
-import asyncio
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-def ask(value):
-    ones = np.full((1, 3), value, np.float32)
-    return pb_utils.InferenceRequest(
-        model_name="m", requested_output_names=["OUTPUT0"],
-        inputs=[pb_utils.Tensor("INPUT0", ones), pb_utils.Tensor("INPUT1", ones)])
-
-def total(response):
-    if response.has_error():
-        raise pb_utils.TritonModelException(response.error().message())
-    return float(response.output_tensors()[0].as_numpy().sum())
-
-class TritonPythonModel:
-    {maybe_async}def execute(self, requests):
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("SUM", np.array(
-            [{expression}], np.float32))]) for request in requests]
-"""
-CALLER_CONFIG = """
-input [{ name: "X" data_type: TYPE_FP32 dims: [1] }]
-output [{ name: "SUM" data_type: TYPE_FP32 dims: [1] }]
-"""
-
-
-@pytest.mark.parametrize(
-    ("maybe_async", "expression", "expected"),
-    [
-        ("", "total(ask(2).exec())", 12.0),
-        ("async ", "sum(map(total, await asyncio.gather(*[ask(i).async_exec() for i in range(20)])))", 1140.0),
-    ],
-)
-def test_a_python_model_calls_an_onnx_model(
-    repo: bls.ModelRepository, maybe_async: str, expression: str, expected: float
-) -> None:
+@pytest.mark.parametrize(("expression", "expected"), [(CALL, 12.0), (GATHERED, 1140.0)])
+def test_a_python_model_calls_an_onnx_model(repo: bls.ModelRepository, expression: str, expected: float) -> None:
     load(repo, add_sub())
-    repo.define("caller", CALLER.format(maybe_async=maybe_async, expression=expression), CALLER_CONFIG)
+    define_caller(repo, expression, ("INPUT0", "INPUT1"), (1, 3), "OUTPUT0")
     answer = repo.infer("caller", {"X": [0.0]})
     assert answer.error is None
     assert answer["SUM"].as_numpy().tolist() == [expected]

@@ -18,6 +18,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.pb_utils import InferenceRequest, Tensor
+from tests.engines.caller import CALL, GATHERED, define_caller
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
@@ -192,38 +193,10 @@ def test_parameters_that_are_not_applied_are_reported(repo: bls.ModelRepository)
     assert torch.get_num_threads() == threads
 
 
-CALLER = """
-import asyncio
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-def ask(value):
-    x = pb_utils.Tensor("x", np.full(3, value, np.float32))
-    return pb_utils.InferenceRequest(model_name="m", requested_output_names=["y"], inputs=[x])
-
-def total(response):
-    if response.has_error():
-        raise pb_utils.TritonModelException(response.error().message())
-    return float(pb_utils.get_output_tensor_by_name(response, "y").as_numpy().sum())
-
-class TritonPythonModel:
-    {maybe_async}def execute(self, requests):
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("SUM", np.array(
-            [{expression}], np.float32))]) for request in requests]
-"""
-CALLER_CONFIG = """
-input [{ name: "X" data_type: TYPE_FP32 dims: [1] }]
-output [{ name: "SUM" data_type: TYPE_FP32 dims: [1] }]
-"""
-GATHERED = "sum(map(total, await asyncio.gather(*[ask(i).async_exec() for i in range(20)])))"
-
-
-@pytest.mark.parametrize(
-    ("maybe_async", "expression", "expected"), [("", "total(ask(2).exec())", 6), ("async ", GATHERED, 570)]
-)
-def test_a_python_model_calls_it(repo: bls.ModelRepository, maybe_async: str, expression: str, expected: float) -> None:
+@pytest.mark.parametrize(("expression", "expected"), [(CALL, 6), (GATHERED, 570)])
+def test_a_python_model_calls_it(repo: bls.ModelRepository, expression: str, expected: float) -> None:
     load(repo, scripted(modules.Identity()))
-    repo.define("caller", CALLER.format(maybe_async=maybe_async, expression=expression), CALLER_CONFIG)
+    define_caller(repo, expression, ("x",), (3,), "y")
     answer = repo.infer("caller", {"X": [0.0]})
     assert answer.error is None
     assert answer["SUM"].as_numpy().tolist() == [expected]
@@ -231,8 +204,7 @@ def test_a_python_model_calls_it(repo: bls.ModelRepository, maybe_async: str, ex
 
 def test_an_error_of_forward_reaches_the_callers_caller(repo: bls.ModelRepository) -> None:
     load(repo, scripted(modules.Raises()))
-    source = CALLER.format(maybe_async="", expression="total(ask(2).exec())")
-    repo.define("caller", source, CALLER_CONFIG)
+    define_caller(repo, CALL, ("x",), (3,), "y")
     error = repo.infer("caller", {"X": [0.0]}).error
     assert "PyTorch execute failure: " in error.message()
     assert "no <b>such</b> thing" in error.message()
