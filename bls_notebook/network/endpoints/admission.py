@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from bls_notebook.network.kserve.errors import UNAVAILABLE, ProtocolError, refuse
+from bls_notebook.network.limits import DECODERS, INLINE_BYTES, Limits
 from bls_notebook.records.errors import ErrorRecord
 
+from .served_models import in_thread
+
 UNAUTHORIZED = "Unauthorized: send the header 'authorization: Bearer <token>' with the token that the notebook shows"
+_Result = TypeVar("_Result")
 _LOOPBACK = re.compile(r"(?:https?://)?(?:127\.\d+\.\d+\.\d+|localhost|\[::1\])(?::\d+)?", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits for clients.
-
-    ``body`` and ``headers``: bytes of a request, the body compressed or not. ``requests``: requests in flight.
-    ``connections``: open HTTP connections. ``patience``: seconds for the headers, and again for the body.
-    """
-
-    body: int = 256 << 20
-    requests: int = 1024
-    connections: int = 1024
-    headers: int = 64 << 10
-    patience: float = 60.0
 
 
 class Admission:
@@ -41,6 +31,8 @@ class Admission:
     def __init__(self, token: str, limits: Limits) -> None:
         self.limits = limits
         self.under_way = 0
+        self._body_bytes = 0  # of HTTP bodies in memory
+        self._decoders = asyncio.Semaphore(DECODERS)
         self.last_error: ErrorRecord | None = None
         self._expected = f"Bearer {token}".encode() if token else b""
         self._lock = threading.Lock()
@@ -77,6 +69,37 @@ class Admission:
         if isinstance(error, ProtocolError):
             refused = ErrorRecord(error.message, error.code.name, (model,), stage="refused")
             self.last_error = error.origin or refused
+
+    @contextmanager
+    def body(self) -> Iterator[Callable[[int], None]]:
+        """Count a body's bytes while the ``with`` runs; the yielded function adds some, or raises ProtocolError."""
+        size = 0
+
+        def add(count: int) -> None:
+            nonlocal size
+            size += count
+            with self._lock:
+                self._body_bytes += count
+            if size > self.limits.body:
+                text = (
+                    f"the request is larger than the {self.limits.body:,} bytes that this endpoint accepts (body_limit)"
+                )
+                raise ProtocolError(text, status=413)
+            if self._body_bytes > self.limits.body * self.limits.bodies:
+                refuse("the requests in flight are larger than this endpoint accepts; try again later", UNAVAILABLE)
+
+        try:
+            yield add
+        finally:
+            with self._lock:
+                self._body_bytes -= size
+
+    async def work(self, size: int, function: Callable[..., _Result], *arguments: Any) -> _Result:
+        """Decode or encode `size` bytes: many in a thread, so that the event loop answers others meanwhile."""
+        if size <= INLINE_BYTES:
+            return function(*arguments)
+        async with self._decoders:
+            return await in_thread(function, *arguments)
 
     @contextmanager
     def request(self, model: str) -> Iterator[list[BaseException]]:

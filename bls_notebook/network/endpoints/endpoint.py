@@ -20,11 +20,12 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host, critical
 from bls_notebook.network.kserve.address import HOST, Listening
 from bls_notebook.network.kserve.shared_memory import Regions
+from bls_notebook.network.limits import Limits
 from bls_notebook.network.records import EndpointModel, EndpointRecord
 from bls_notebook.records.base import Printable
 from bls_notebook.repository.repository import ModelRepository, current_repository
 
-from .admission import Admission, Limits
+from .admission import Admission
 from .served_models import ServedModels
 
 _GRACE = 1.0  # seconds that `stop` gives requests in flight
@@ -48,7 +49,7 @@ class Endpoint(Listening, Printable):
         self.repository = repository
         self.token = token
         self._admission = Admission(token, limits)
-        self._regions = Regions()
+        self._regions = Regions(limits.body)
         self._running: _Running | None = None
         self._finalize: Any = None  # stops the servers when the endpoint is collected, or Python ends
 

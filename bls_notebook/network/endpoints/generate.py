@@ -66,13 +66,18 @@ def decode_generate(model: LoadedModel, version: int, body: bytes | bytearray) -
     return call
 
 
-def generated(call: DecodedRequest, response: InferenceResponse) -> dict[str, Any]:
+def generating(call: DecodedRequest, response: InferenceResponse) -> tuple[Any, ...]:
+    """Return the arguments of `Admission.work` for the JSON of a response."""
+    return sum(tensor._array.nbytes for tensor in response._outputs), _generated, call, response
+
+
+def _generated(call: DecodedRequest, response: InferenceResponse) -> bytes:
     """Return the JSON object of a response: an output with one element is a value, others are lists."""
     document: dict[str, Any] = {tensor._name: _output(tensor) for tensor in response._outputs}
     document |= {"model_name": call.model.name, "model_version": str(call.model.version)}
     if call.request_id:
         document["id"] = call.request_id
-    return dict(sorted(document.items()))
+    return written(dict(sorted(document.items())))
 
 
 def _input(spec: TensorSpec, value: Any) -> Tensor:
@@ -116,16 +121,17 @@ class Events(Response):
         async with aclosing(responses(self._call)) as stream:
             async for response in stream:
                 try:
-                    document: Any = generated(self._call, without_error(response))
+                    document = await self._admission.work(*generating(self._call, without_error(response)))
                     status = 200
                 except ProtocolError as error:
-                    document, status = {"error": error.message}, 400
+                    document, status = written({"error": error.message}), 400
                     errors.append(error)
                 if not began:
                     await start(status)
                 began = True
-                text = b"data: " + written(document) + b"\n\n"
+                text = b"data: " + document + b"\n\n"
                 await send({"type": "http.response.body", "body": text, "more_body": True})
+                await asyncio.sleep(0)  # neither `send` nor a response that has arrived releases the loop
         if not began:
             await start(200)
         await send({"type": "http.response.body", "body": b""})
@@ -156,3 +162,4 @@ async def responses(call: DecodedRequest) -> AsyncGenerator[InferenceResponse]:
     finally:
         if not final:
             stream.cancel()
+            stream.discard()

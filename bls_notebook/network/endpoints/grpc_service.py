@@ -17,11 +17,12 @@ from google.protobuf.message_factory import GetMessageClass
 from tritonclient.grpc import service_pb2 as pb
 
 from bls_notebook.network.kserve.errors import GRPC_STATUS, NOT_FOUND, UNSUPPORTED, ProtocolError, refuse
-from bls_notebook.network.kserve.grpc_codec import decode_request, encode_response
+from bls_notebook.network.kserve.grpc_codec import decode_request, effort_of, encode_response
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
+from bls_notebook.network.limits import Limits
 
-from .admission import UNAUTHORIZED, Admission, Limits
+from .admission import UNAUTHORIZED, Admission
 from .grpc_stream import AnswerStream
 from .served_models import ServedModels, in_thread, send, version_of, without_error
 
@@ -107,8 +108,14 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
         if model.decoupled:
             refuse("ModelInfer RPC doesn't support models with decoupled transaction policy", UNSUPPORTED)
         with self._admission.request(model.name):
-            call = decode_request(model, version_of(request.model_version), request, self._regions)
-            return encode_response(call, without_error(await send(call)), self._regions)
+            call = await self._decoded(model, request)
+            response = without_error(await send(call))
+            size = sum(tensor._array.nbytes for tensor in response._outputs if call.is_costly(tensor))
+            return await self._admission.work(size, encode_response, call, response, self._regions)
+
+    async def _decoded(self, model: Any, request: Any) -> DecodedRequest:
+        arguments = model, version_of(request.model_version), request, self._regions
+        return await self._admission.work(effort_of(request), decode_request, *arguments)
 
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
         answers = AnswerStream(context, self._regions, self._admission)
@@ -117,7 +124,7 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
             async for data in requests:
                 request = _parsed(pb.ModelInferRequest, data)
                 try:
-                    answers.sent(*self._sent(request))
+                    answers.sent(*await self._sent(request))
                 except ProtocolError as error:
                     answers.refused(request.id, error)
                 await answers.room()
@@ -127,12 +134,12 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
             writing.cancel()
             answers.close()
 
-    def _sent(self, request: Any) -> tuple[DecodedRequest, Any]:
+    async def _sent(self, request: Any) -> tuple[DecodedRequest, Any]:
         """Send a request of a stream before the next one is read, so that requests keep their order."""
         model = self._models.find(request.model_name, request.model_version)
         self._admission.enter()
         try:
-            call = decode_request(model, version_of(request.model_version), request, self._regions)
+            call = await self._decoded(model, request)
             return call, send(call, stream=True)
         except BaseException as error:
             self._admission.leave(model.name, error)
@@ -208,6 +215,9 @@ def grpc_server(front: GrpcService, limits: Limits) -> Any:
             ("grpc.max_send_message_length", -1),
             ("grpc.max_metadata_size", min(limits.headers, _METADATA)),
             ("grpc.max_concurrent_streams", limits.requests),
+            ("grpc.max_allowed_incoming_connections", limits.connections),
+            ("grpc.max_connection_idle_ms", int(limits.patience * 1000)),  # clients connect again by themselves
+            ("grpc.server_handshake_timeout_ms", int(limits.patience * 1000)),
         ],
         maximum_concurrent_rpcs=limits.requests,
     )

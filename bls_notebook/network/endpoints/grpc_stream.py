@@ -19,12 +19,11 @@ from bls_notebook.network.kserve.errors import ProtocolError, of_model
 from bls_notebook.network.kserve.grpc_codec import encode_response, final_response
 from bls_notebook.network.kserve.request import FINAL, DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
+from bls_notebook.network.limits import UNREAD_ANSWERS
 from bls_notebook.pb_utils import InferenceResponse
 
 from .admission import Admission
 from .served_models import is_empty
-
-_UNREAD = 64  # responses queued for a client that does not read
 
 
 class _StreamRequest:
@@ -47,6 +46,7 @@ class AnswerStream:
         self._queue: asyncio.Queue[tuple[_StreamRequest, InferenceResponse | ProtocolError, bool] | None]
         self._queue = asyncio.Queue()
         self._turns: deque[_StreamRequest] = deque()  # requests to models that are not decoupled, in order
+        self._waiting = 0  # answered requests in `_turns`
         self._open: set[_StreamRequest] = set()
         self._paused: list[_StreamRequest] = []  # with responses that wait in the engine
         self._room = asyncio.Event()
@@ -55,9 +55,13 @@ class AnswerStream:
 
     async def room(self) -> None:
         """Wait until the client has read enough responses."""
-        if self._queue.qsize() > _UNREAD and not self._ended:
+        if self._is_full() and not self._ended:
             self._room.clear()
             await self._room.wait()
+
+    def _is_full(self) -> bool:
+        """Whether enough responses wait for the client, or behind the response to an earlier request."""
+        return self._queue.qsize() + self._waiting > UNREAD_ANSWERS
 
     def refused(self, request_id: str, error: ProtocolError) -> None:
         """Add a request that was refused before any model received it."""
@@ -88,6 +92,7 @@ class AnswerStream:
         for request in list(self._open):
             request.ticket.on_response = None
             request.ticket.abandon()
+            request.ticket.discard()
             request.failed = asyncio.CancelledError()
             self._end_request(request)
 
@@ -99,7 +104,7 @@ class AnswerStream:
                 message = None if item is None else self._encoded(*item)
                 if message is not None:
                     await self._context.write(message)
-                if self._queue.qsize() <= _UNREAD:
+                if not self._is_full():
                     self._room.set()
                     paused, self._paused = self._paused, []
                     for request in dict.fromkeys(paused):
@@ -110,7 +115,7 @@ class AnswerStream:
 
     def _take_all(self, request: _StreamRequest) -> None:
         while request in self._open:
-            if self._queue.qsize() > _UNREAD and request.call is not None and request.call.model.decoupled:
+            if self._is_full() and request.call is not None and request.call.model.decoupled:
                 self._paused.append(request)
                 return
             taken = request.ticket.take()
@@ -126,7 +131,9 @@ class AnswerStream:
             self._queue.put_nowait((request, answer, final))
             return
         request.answer = answer
+        self._waiting += 1
         while self._turns and self._turns[0].answer is not None:
+            self._waiting -= 1
             first = self._turns.popleft()
             assert first.answer is not None
             self._queue.put_nowait((first, first.answer, True))

@@ -19,13 +19,21 @@ from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from bls_notebook.network.kserve.errors import NOT_FOUND, UNSUPPORTED, ProtocolError, refuse
-from bls_notebook.network.kserve.json_codec import JSON_LENGTH, decode_request, encode_response, member, parsed, written
+from bls_notebook.network.kserve.json_codec import (
+    JSON_LENGTH,
+    decode_request,
+    effort_of,
+    encode_response,
+    member,
+    parsed,
+    written,
+)
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
 
 from .admission import UNAUTHORIZED, Admission
-from .generate import Events, decode_generate, generated, only_response
-from .http_server import UNKNOWN_ENCODING, GoneError, packed, read_body, until_disconnect
+from .generate import Events, decode_generate, generating, only_response
+from .http_server import UNKNOWN_ENCODING, GoneError, coding_of, packed, read_body, until_disconnect
 from .served_models import ServedModels, in_thread, send, version_of, without_error
 
 _JSON, _BINARY = "application/json", "application/octet-stream"
@@ -65,7 +73,10 @@ class HttpApplication:
                     scope, receive, sent
                 )
             else:
-                await self._router(scope, receive, sent)
+                scope.setdefault("state", {})["trusted"] = True
+                with self._admission.body() as add_sent, self._admission.body() as add_unpacked:
+                    scope["bodies"] = add_sent, add_unpacked
+                    await self._router(scope, receive, sent)
         except ProtocolError as error:
             answer = _failed(error.message, error.status)
             if error.message == UNKNOWN_ENCODING:
@@ -119,19 +130,26 @@ class HttpApplication:
         if not body and length is None:
             length = "0"
         with self._admission.request(model.name):
-            call = decode_request(model, _version(request), body, length, self._regions)
+            arguments = model, _version(request), body, length, self._regions
+            call = await self._admission.work(effort_of(body, length), decode_request, *arguments)
             response = without_error(await until_disconnect(request, send(call)))
-            content, json_length = encode_response(call, response, self._regions)
+            coding = coding_of(request)
+            size = sum(tensor._array.nbytes for tensor in response._outputs if coding or call.is_costly(tensor))
+            content, json_length = await self._admission.work(size, encode_response, call, response, self._regions)
+            if coding:
+                content = await self._admission.work(len(content), packed, content, coding)
+        headers = {"content-encoding": coding} if coding else {}
         if json_length is None:
-            return packed(request, Response(content, 200, media_type=_JSON))
-        return packed(request, Response(content, 200, {JSON_LENGTH: str(json_length)}, _BINARY))
+            return Response(content, 200, headers, _JSON)
+        return Response(content, 200, {JSON_LENGTH: str(json_length), **headers}, _BINARY)
 
     async def _generate(self, request: Request) -> Any:
         call = await self._decode_generate(request)
         with self._admission.request(call.model.name):
             work = asyncio.ensure_future(only_response(call))
             try:
-                return generated(call, without_error(await until_disconnect(request, work)))
+                response = without_error(await until_disconnect(request, work))
+                return await self._admission.work(*generating(call, response))
             except ProtocolError as error:  # generate answers every error of a model with status 400
                 raise ProtocolError(error.message, origin=error.origin) from None
 
@@ -140,7 +158,8 @@ class HttpApplication:
 
     async def _decode_generate(self, request: Request) -> DecodedRequest:
         model = self._model(request)
-        return decode_generate(model, _version(request), await self._body(request))
+        body = await self._body(request)
+        return await self._admission.work(len(body), decode_generate, model, _version(request), body)
 
     async def _model_ready(self, request: Request) -> Response:
         ready = await in_thread(self._models.model_ready, *_named(request))  # a model's is_model_ready may be slow
@@ -209,10 +228,10 @@ class HttpApplication:
         body = await self._body(request)
         if not body and not empty:
             refuse("failed to parse the request JSON buffer: The document is empty. at 0")
-        return parsed(body) if body else {}
+        return await self._admission.work(len(body), parsed, body) if body else {}
 
     async def _body(self, request: Request) -> bytes | bytearray:
-        return await read_body(request, self._admission.limits)
+        return await read_body(request, self._admission)
 
 
 class _RouteHandler:
@@ -228,8 +247,9 @@ class _RouteHandler:
         answer = self._answer(Request(scope, receive, send))
         if asyncio.iscoroutine(answer):
             answer = await answer
+        answer = b"" if answer is None else answer
         if not isinstance(answer, Response):
-            answer = Response(b"" if answer is None else written(answer), media_type=_JSON)
+            answer = Response(answer if isinstance(answer, bytes) else written(answer), media_type=_JSON)
         await answer(scope, receive, send)
 
 

@@ -6,21 +6,31 @@ import asyncio
 import logging
 import socket
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import Receive
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bls_notebook.network.kserve.errors import UNSUPPORTED, ProtocolError, refuse
+from bls_notebook.network.limits import Limits
 
-from .admission import Limits
+from .admission import Admission
 
 _IDLE = 3600  # seconds that an idle connection stays open; clients pool connections
+_ACCEPTED = 16  # connections that the loop accepts in one turn, between which it closes others
 _quiet = logging.getLogger(__name__)
 _quiet.setLevel(logging.CRITICAL)  # clients get the errors, not the notebook
+
+
+class _Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, with a queue of waiting connections that is longer than what the loop accepts in one turn."""
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(2048)
 
 
 class HttpServer:
@@ -28,11 +38,13 @@ class HttpServer:
 
     def __init__(self, application: Any, limits: Limits) -> None:
         patience = limits.patience
+        opened: dict[Any, None] = {}  # connections, the oldest first
 
         class Protocol(H11Protocol):
-            """Closes a connection if a request does not arrive in time.
+            """Closes a connection if a request does not arrive in time, or to make room for another.
 
-            uvicorn's httptools protocol would be faster, but does not limit the size of headers.
+            First go those that have not sent the token, then idle ones. uvicorn's httptools protocol would be
+            faster, but does not limit the size of headers.
             """
 
             _timeout: asyncio.TimerHandle | None = None
@@ -41,6 +53,28 @@ class HttpServer:
                 self.logger = self.access_logger = _quiet
                 super().connection_made(transport)
                 self._timeout = self.loop.call_later(patience, transport.close)
+                opened[self] = None
+                if len(opened) > limits.connections:
+                    oldest = next((c for c in opened if not c.trusted), self)
+                    victim = oldest if oldest is not self else next((c for c in opened if c.idle), self)
+                    del opened[victim]
+                    victim.transport.abort()
+
+            @property
+            def trusted(self) -> bool:
+                """Whether the latest request had the token."""
+                return self.scope is not None and "trusted" in self.scope["state"]
+
+            @property
+            def idle(self) -> bool:
+                """Whether every request has been answered."""
+                return self.cycle is not None and self.cycle.response_complete
+
+            def on_response_complete(self) -> None:
+                super().on_response_complete()
+                if not self.trusted and self.timeout_keep_alive_task is not None:
+                    self.timeout_keep_alive_task.cancel()
+                    self.timeout_keep_alive_task = self.loop.call_later(patience, self.timeout_keep_alive_handler)
 
             def data_received(self, data: bytes) -> None:
                 previous = self.cycle
@@ -51,6 +85,7 @@ class HttpServer:
                     self._timeout = self.loop.call_later(patience, self.transport.close)
 
             def connection_lost(self, exc: Exception | None) -> None:
+                opened.pop(self, None)
                 self._cancel_timeout()
                 super().connection_lost(exc)
 
@@ -62,11 +97,11 @@ class HttpServer:
         config = uvicorn.Config(
             application, http=Protocol, ws="none", loop="none", lifespan="off", log_config=None,
             access_log=False, proxy_headers=False, server_header=False, date_header=False,
-            limit_concurrency=limits.connections, timeout_keep_alive=_IDLE, backlog=2048,
+            timeout_keep_alive=_IDLE, backlog=_ACCEPTED,
             h11_max_incomplete_event_size=limits.headers,
         )  # fmt: skip
         self._config = config
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
 
     async def serve(self, listening: socket.socket) -> None:
         """Serve until `stop`, without uvicorn's log lines about start and end."""
@@ -92,11 +127,6 @@ _PIECE = 1 << 16  # bytes
 
 class GoneError(Exception):
     """The client disconnected."""
-
-
-def _too_large(limit: int) -> ProtocolError:
-    message = f"the request is larger than the {limit:,} bytes that this endpoint accepts (body_limit)"
-    return ProtocolError(message, status=413)
 
 
 async def until_disconnect(request: Request, work: Any) -> Any:
@@ -130,42 +160,39 @@ async def until_disconnect(request: Request, work: Any) -> Any:
             watching.cancel()
 
 
-async def _read(receive: Receive, limit: int) -> bytes | bytearray:
+async def _read(receive: Receive, add: Callable[[int], None]) -> bytes | bytearray:
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body"):
         body: bytes = message.get("body", b"")
-        if len(body) > limit:
-            raise _too_large(limit)
+        add(len(body))
         return body
     whole = bytearray()
     while True:
         if message["type"] == "http.disconnect":
             raise GoneError
+        add(len(message.get("body", b"")))
         whole += message.get("body", b"")
-        if len(whole) > limit:
-            raise _too_large(limit)
         if not message.get("more_body"):
             return whole
         message = await receive()
 
 
-def _unpacked(body: bytes | bytearray, encoding: str, limit: int) -> bytes | bytearray:
-    """Decompress a body up to the limit."""
-    encoding = encoding.strip().lower()
-    if encoding in ("", "identity"):
-        return body
+def _unpacked(body: bytes | bytearray, encoding: str, add: Callable[[int], None]) -> bytearray:
+    """Decompress a body; `add` counts its bytes and raises above the limit."""
     if encoding not in ("gzip", "deflate"):
         raise ProtocolError(UNKNOWN_ENCODING, UNSUPPORTED)
     if not body:
         refuse("the body is empty, so it cannot be decompressed")
     unpacking = zlib.decompressobj(31 if encoding == "gzip" else 15)
-    out, rest = bytearray(), bytes(body)
+    out = bytearray()
     try:
-        while rest and not unpacking.eof:
-            out += unpacking.decompress(rest, _PIECE)
-            rest = unpacking.unconsumed_tail
-            if len(out) > limit:
-                raise _too_large(limit)
+        for start in range(0, len(body), _PIECE):
+            rest = bytes(body[start : start + _PIECE])
+            while rest and not unpacking.eof:
+                piece = unpacking.decompress(rest, _PIECE)
+                rest = unpacking.unconsumed_tail
+                add(len(piece))
+                out += piece
         out += unpacking.flush()
     except zlib.error as error:
         refuse(f"the body is not valid {encoding} data: {error}")
@@ -174,28 +201,34 @@ def _unpacked(body: bytes | bytearray, encoding: str, limit: int) -> bytes | byt
     return out
 
 
-async def read_body(request: Request, limits: Limits) -> bytes | bytearray:
-    """Read the body of a request and decompress it, within the limits."""
+async def read_body(request: Request, admission: Admission) -> bytes | bytearray:
+    """Read the body of a request and decompress it, within the limits; ``request.scope["bodies"]`` count its bytes."""
+    limits = admission.limits
+    add_sent, add_unpacked = request.scope["bodies"]
     length = request.headers.get("content-length", "")
-    if length.isdigit() and (len(length) > 18 or int(length) > limits.body):
-        raise _too_large(limits.body)
+    if length.isdigit():
+        with admission.body() as add:
+            add(int(length[:19]))
     try:
-        body = await asyncio.wait_for(_read(request.receive, limits.body), limits.patience)
+        body = await asyncio.wait_for(_read(request.receive, add_sent), limits.patience)
     except asyncio.TimeoutError:
         raise ProtocolError(f"the body did not arrive within {limits.patience:g} s") from None
-    return _unpacked(body, request.headers.get("content-encoding", "identity"), limits.body)
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding in ("", "identity"):
+        return body
+    return await admission.work(limits.body, _unpacked, body, encoding, add_unpacked)
 
 
-def packed(request: Request, response: Response) -> Response:
-    """Return a response, compressed if the client accepts that."""
-    accepted = request.headers.get("accept-encoding", "")
-    if not accepted:
-        return response
-    for coding in accepted.lower().split(","):
+def coding_of(request: Request) -> str:
+    """Return the compression that the client accepts: gzip, deflate, or empty for none."""
+    for coding in request.headers.get("accept-encoding", "").lower().split(","):
         name, _, weight = coding.strip().partition(";")
         if name.strip() in ("gzip", "deflate") and weight.replace(" ", "") not in ("q=0", "q=0.0"):
-            packing = zlib.compressobj(wbits=31 if name.strip() == "gzip" else 15)
-            content = packing.compress(response.body) + packing.flush()
-            headers = {key: value for key, value in response.headers.items() if key != "content-length"}
-            return Response(content, 200, {**headers, "content-encoding": name.strip()})
-    return response
+            return name.strip()
+    return ""
+
+
+def packed(content: bytes, coding: str) -> bytes:
+    """Return a compressed response body."""
+    packing = zlib.compressobj(wbits=31 if coding == "gzip" else 15)
+    return packing.compress(content) + packing.flush()

@@ -14,13 +14,14 @@ import numpy as np
 from tritonclient.grpc import service_pb2
 
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.network.limits import INLINE_BYTES, TENSORS
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .errors import refuse
-from .request import FINAL, DecodedRequest, RequestedOutput, flags_of, parameters_of, parameters_of_model
-from .shared_memory import Regions
+from .request import FINAL, DecodedRequest, RequestedOutput, few, flags_of, parameters_of, parameters_of_model
+from .shared_memory import Part, Regions
 from .tensors import AnswerError, bytes_of, dtype_of, elements_of, input_tensor, output_tensor, output_tensor_of_list
 
 _RAW_INPUT = b"\x3a"  # field 7 of ModelInferRequest, with its length
@@ -195,14 +196,17 @@ def decode_request(model: LoadedModel, version: int, message: Any, regions: Regi
     call = DecodedRequest(model, version, message.id, binary=True)
     _take_parameters(call, message.parameters)
     raw: Sequence[bytes] = message.raw_input_contents
+    few("inputs", message.inputs)
+    few("outputs", message.outputs)
     plain = [item.name for item in message.inputs if "shared_memory_region" not in item.parameters]
     if raw and len(raw) < len(plain):
         refuse(f"unable to find data for input tensor '{plain[len(raw)]}' for model '{model.name}' in request.")
     contents = iter(raw)
     for tensor in message.inputs:
         region = _region(tensor.parameters)
+        data: bytes | Part
         if region is not None:
-            data = regions.read(*region)
+            data = regions.part(*region, call.inputs)
         elif raw:
             if tensor.HasField("contents") and tensor.contents.ListFields():
                 refuse(
@@ -218,6 +222,15 @@ def decode_request(model: LoadedModel, version: int, message: Any, regions: Regi
     for output in message.outputs:
         call.outputs[output.name] = _requested_output(output, regions)
     return call
+
+
+def effort_of(message: Any) -> int:
+    """Return the number of bytes that decoding a request reads one by one, not in blocks; for `Admission.work`."""
+    tensors = message.inputs[:TENSORS]
+    if any("shared_memory_region" in tensor.parameters for tensor in tensors):
+        return INLINE_BYTES + 1
+    by_element = any(tensor.datatype == "BYTES" or tensor.HasField("contents") for tensor in tensors)
+    return int(message.ByteSize()) if by_element else 0
 
 
 def encode_response(call: DecodedRequest, response: InferenceResponse, regions: Regions) -> Any:
@@ -265,7 +278,7 @@ def _set(parameter: Any, value: Any) -> None:
 
 def _take_parameters(call: DecodedRequest, parameters: Mapping[str, Any]) -> None:
     options: dict[str, Any] = {}
-    for name, parameter in parameters.items():
+    for name, parameter in few("parameters", parameters).items():
         kind = parameter.WhichOneof("parameter_choice")
         kinds = _KINDS.get(name)
         if kinds is None and name.startswith("triton_"):

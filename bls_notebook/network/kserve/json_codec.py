@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.network.limits import INLINE_BYTES, check_json
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .errors import refuse
-from .request import DecodedRequest, RequestedOutput, flags_of, parameters_of, parameters_of_model
-from .shared_memory import Regions
+from .request import DecodedRequest, RequestedOutput, few, flags_of, parameters_of, parameters_of_model
+from .shared_memory import Part, Regions
 from .tensors import (
     AnswerError,
     Buffer,
@@ -96,6 +97,7 @@ def decode_outputs(body: bytes, length: str | None) -> tuple[dict[str, Any], lis
     view = memoryview(body)
     try:
         at = len(body) if length is None else int(length)
+        check_json(view[:at])
         document = json.loads(bytes(view[:at]))
         tensors = []
         for output in document.get("outputs") or []:
@@ -122,6 +124,10 @@ _BINARY_ONLY = ("FP16", "BF16")
 
 def parsed(body: bytes | bytearray | memoryview) -> Any:
     """Parse a request's JSON; ProtocolError if it is invalid."""
+    try:
+        check_json(body)
+    except ValueError as error:
+        refuse(f"failed to parse the request JSON buffer: {error}")
     try:
         return json.loads(bytes(body))
     except (ValueError, RecursionError) as error:  # ValueError also for invalid UTF-8 and huge numbers
@@ -239,13 +245,13 @@ def decode_request(
     call = DecodedRequest(model, version, member(document, "id", str, ""))
     take_parameters(call, member(document, "parameters", object, None) if isinstance(document, dict) else None)
     rest = view[length:]
-    for tensor_json in member(document, "inputs", list):
+    for tensor_json in few("inputs", member(document, "inputs", list)):
         tensor, used = _input(call, tensor_json, rest, regions)
         rest = rest[used:]
         call.add_input(tensor)
     if len(rest):
         refuse(f"unexpected additional input data for model '{model.name}'")
-    for output in member(document, "outputs", list, []):
+    for output in few("outputs", member(document, "outputs", list, [])):
         requested = _requested_output(output, call.binary, regions)
         call.outputs[requested.name] = requested
     return call
@@ -278,6 +284,15 @@ def encode_response(call: DecodedRequest, response: InferenceResponse, regions: 
     return (b"".join([text, *chunks]), len(text)) if chunks else (text, None)
 
 
+def effort_of(body: bytes | bytearray, json_length: str | None) -> int:
+    """Return the number of bytes that decoding a body reads one by one, not in blocks, for `Admission.work`."""
+    length = _json_length(json_length, len(body))
+    head = body[: min(length, INLINE_BYTES)]
+    if b"shared_memory_region" in head or b"\\" in head:  # a backslash may hide words
+        return len(body) + INLINE_BYTES
+    return len(body) if b"BYTES" in head else length
+
+
 def _json_length(text: str | None, size: int) -> int:
     if text is None:
         return size
@@ -306,7 +321,7 @@ def take_parameters(call: DecodedRequest, parameters: Any) -> None:
     call.priority = member(parameters, "priority", int, 0)
     call.timeout = member(parameters, "timeout", int, 0)
     call.binary = member(parameters, "binary_data_output", bool, call.binary)
-    for name, value in parameters.items():
+    for name, value in few("parameters", parameters).items():
         if name in _OPTIONS:
             continue
         if name.startswith("triton_"):
@@ -336,11 +351,11 @@ def _input(call: DecodedRequest, document: Any, rest: memoryview, regions: Regio
                 f"unexpected size for input '{name}', expecting {used - len(rest)} additional bytes for "
                 f"model '{call.model.name}'"
             )
-        data: bytes | memoryview = rest[:used]
+        data: bytes | memoryview | Part = rest[:used]
     else:
         size = member(parameters, "shared_memory_byte_size", int, 1 << 64)
         offset = member(parameters, "shared_memory_offset", int, 0)
-        data = regions.read(member(parameters, "shared_memory_region", str), offset, size)
+        data = regions.part(member(parameters, "shared_memory_region", str), offset, size, call.inputs)
     return input_tensor(call.model.name, call.request_id, name, datatype, shape, data), used
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from bls_notebook.devices.registry import gpus_were_seen
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.network.limits import TENSORS
 from bls_notebook.pb_utils import InferenceRequest, Tensor, TritonModelException
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.repository.requests.inputs import client_parameters, preferred_memory_of
@@ -62,6 +63,12 @@ class DecodedRequest:
             refuse(f"[request id: {request_id}] input '{tensor._name}' already exists in request")
         self.inputs.append(tensor)
 
+    def is_costly(self, tensor: Tensor) -> bool:
+        """Whether encoding an output is more than a copy: as JSON, text or classes, or into shared memory."""
+        requested = self.outputs.get(tensor._name)
+        plain = self.binary if requested is None else requested.binary and not (requested.region or requested.classes)
+        return not plain or tensor._datatype == "BYTES" or not isinstance(tensor._array, np.ndarray)
+
     def output(self, tensor: Tensor) -> tuple[Tensor, RequestedOutput | None]:
         """Return an output in its requested form, and that form; None if it was not requested by name."""
         requested = self.outputs.get(tensor._name)
@@ -86,6 +93,16 @@ class DecodedRequest:
                 request._options, parameters=parameters, priority=self.priority, preferred_memory=memory
             )
         return request
+
+
+_Items = TypeVar("_Items", bound=Sized)
+
+
+def few(kind: str, items: _Items) -> _Items:
+    """Return the inputs, outputs or parameters of a request; ProtocolError if there are too many to be checked."""
+    if len(items) > TENSORS:
+        refuse(f"the request has {len(items):,} {kind}; the limit is {TENSORS:,}")
+    return items
 
 
 def flags_of(parameters: Mapping[str, Any]) -> int:

@@ -12,10 +12,13 @@ import re
 import stat
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import INTERNAL, NOT_FOUND, UNSUPPORTED, refuse
+from bls_notebook.pb_utils import Tensor
+
+from .errors import INTERNAL, NOT_FOUND, UNSUPPORTED, ProtocolError, refuse
 
 _KEY = re.compile(r"/?[^/\0]{1,255}")
 _DOTS = ("", ".", "..")
@@ -33,10 +36,32 @@ class Region:
     handle: int  # a file descriptor; if the memory were mapped, a client that shrinks it would kill this process
 
 
-class Regions:
-    """The regions that clients have registered; thread-safe."""
+@dataclass(frozen=True)
+class Part:
+    """A part of a region that is not read yet: its size is checked first."""
 
-    def __init__(self) -> None:
+    regions: Regions
+    name: str
+    offset: int
+    byte_size: int
+    room: int  # bytes that the request may still read
+
+    def __len__(self) -> int:
+        return self.byte_size
+
+    def read(self) -> bytes:
+        """Return a copy of the bytes; ProtocolError if the inputs of the request are too large."""
+        if self.byte_size > self.room:
+            most = f"{self.regions.limit:,} bytes that this endpoint accepts (body_limit)"
+            raise ProtocolError(f"the inputs are larger than the {most}", status=413)
+        return self.regions.read(self.name, self.offset, self.byte_size)
+
+
+class Regions:
+    """The regions that clients have registered; thread-safe. `limit`: bytes of all inputs of a request."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
         self._lock = threading.Lock()
         self._regions: dict[str, Region] = {}
 
@@ -70,6 +95,11 @@ class Regions:
                 for key, region in sorted(self._regions.items())
                 if name in ("", key)
             ]
+
+    def part(self, name: str, offset: int, byte_size: int, taken: Sequence[Tensor]) -> Part:
+        """Return a part of a region for one more input of a request, in addition to those `taken`."""
+        self.check(name, offset, byte_size)
+        return Part(self, name, offset, byte_size, self.limit - sum(tensor._array.nbytes for tensor in taken))
 
     def read(self, name: str, offset: int, byte_size: int) -> bytes:
         """Return a copy of a part of a region."""

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.transfers import to_cpu
+from bls_notebook.network.limits import DIMENSIONS, ELEMENTS
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, serialize_byte_tensor
 from bls_notebook.pb_utils.tensor import Tensor
 
 from .errors import INVALID, refuse
+from .shared_memory import Part
 
 Buffer = bytes | memoryview
 
 DTYPES = {name: dtype for name, dtype in DTYPE_OF_DATATYPE.items() if name != "BYTES"}
 DTYPES["BF16"] = np.dtype(np.uint16)  # the raw bits
-_MOST_DIMENSIONS = 32  # NumPy 1's limit
-_MOST_ELEMENTS = 1 << 62  # far beyond any memory
 
 
 class AnswerError(ValueError):
@@ -57,12 +57,12 @@ def values_of(tensor: Tensor) -> list[Any]:
 
 def count_of(shape: Sequence[int]) -> int:
     """Return the number of elements of a shape; ValueError if the shape is invalid or too large."""
-    if len(shape) > _MOST_DIMENSIONS:  # first: multiplying very many sizes is slow
-        raise ValueError(f"has {len(shape)} dimensions; the limit is {_MOST_DIMENSIONS}")
+    if len(shape) > DIMENSIONS:  # first: multiplying very many sizes is slow
+        raise ValueError(f"has {len(shape)} dimensions; the limit is {DIMENSIONS}")
     if any(size < 0 for size in shape):
         raise ValueError(f"has the shape {list(shape)}; sizes must not be negative")
     count = prod(shape)
-    if count > _MOST_ELEMENTS or any(size > _MOST_ELEMENTS for size in shape):
+    if count > ELEMENTS or any(size > ELEMENTS for size in shape):
         raise ValueError(f"has the shape {list(shape)}, which has too many elements")
     return count
 
@@ -109,9 +109,19 @@ def output_tensor_of_list(name: str, datatype: str, shape: Sequence[int], elemen
 
 def flat(elements: Sequence[Any]) -> list[Any]:
     """Return the elements of nested lists, in order."""
-    while any(isinstance(e, list) for e in elements):
-        elements = [inner for e in elements for inner in (e if isinstance(e, list) else (e,))]
-    return list(elements)
+    if list not in set(map(type, elements)):
+        return list(elements)
+    out: list[Any] = []
+    levels = [iter(elements)]
+    while levels:
+        for element in levels[-1]:
+            if isinstance(element, list):
+                levels.append(iter(element))
+                break
+            out.append(element)
+        else:
+            levels.pop()
+    return out
 
 
 def _reshaped(name: str, array: np.ndarray[Any, Any], sizes: list[int], datatype: str) -> Tensor:
@@ -138,7 +148,7 @@ def _output_dtype(datatype: str) -> np.dtype[Any]:
 
 
 def input_tensor(
-    model: str, request_id: str, name: str, datatype: str, shape: Sequence[int], data: bytes | memoryview
+    model: str, request_id: str, name: str, datatype: str, shape: Sequence[int], data: bytes | memoryview | Part
 ) -> Tensor:
     """Return an input from its bytes; ProtocolError for a wrong shape, data type or number of bytes.
 
@@ -146,7 +156,7 @@ def input_tensor(
     """
     count = elements_of(name, shape)
     if datatype == "BYTES":
-        elements = _elements(model, request_id, name, count, data)
+        elements = _elements(model, request_id, name, count, data.read() if isinstance(data, Part) else data)
         array: np.ndarray[Any, Any] = np.empty(len(elements), np.object_)
         array[:] = elements
     else:
@@ -157,6 +167,8 @@ def input_tensor(
                 f"{_request(request_id)} input byte size mismatch for input '{name}' for model '{model}'. "
                 f"Expected {expected}, got {len(data)}"
             )
+        if isinstance(data, Part):  # only now, because its size is the client's
+            data = data.read()
         array = np.frombuffer(data, dtype) if expected else np.empty(0, dtype)
     return Tensor._of(name, array.reshape(tuple(shape)), datatype)
 

@@ -48,6 +48,7 @@ class _WhenDropped(ReferenceType):  # type: ignore[type-arg]
 
     def __call__(self) -> None:
         self.stream.cancel()
+        self.stream.discard()
 
 
 class _ClientStream:
@@ -85,6 +86,7 @@ class _ClientStream:
             self._end()
             if self._stream is not None:
                 self._stream.cancel()
+                self._stream.discard()
 
     def _end(self) -> None:
         self._over = True

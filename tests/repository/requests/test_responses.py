@@ -191,14 +191,19 @@ class TritonPythonModel:
         sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(1, np.float32))]))
         while not sender.is_cancelled():
             pass
-        gates.open_gate("cancelled")
+        gates.pass_gate("closed")
+        for _ in range(9):
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(1, np.float32))]))
         sender.send(flags=1)
+        gates.open_gate("sent")
 """
     repo.define("m", source, DECOUPLED)
-    stream = repo.stream("m", {"IN": [1]})
+    stream: Any = repo.stream("m", {"IN": [1]})
     assert next(iter(stream))["OUT"].as_numpy().tolist() == [0]
-    stream.close()  # type: ignore[attr-defined]
-    gates.pass_gate("cancelled")
+    stream.close()
+    gates.open_gate("closed")
+    gates.pass_gate("sent")
+    assert stream._stream.next_response()[1]  # the final flag: what came before it is not kept
 
 
 def test_run(repo: bls.ModelRepository) -> None:

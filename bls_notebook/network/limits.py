@@ -1,0 +1,66 @@
+"""Limits of everything that another program sends: to an endpoint, or as the answer of a remote server.
+
+HTTP, gRPC, shared memory and the remote clients check them before they read, unpack, parse or allocate.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+
+DIMENSIONS = 32  # of a tensor: NumPy 1's limit
+ELEMENTS = 1 << 62  # of a tensor: far beyond any memory
+TENSORS = 4096  # inputs, requested outputs, or parameters of a request
+JSON_VALUES = 16 << 20  # values of a JSON document: about 600 MB as Python objects
+JSON_CONTAINERS = 2 << 20  # its lists and objects
+ANSWER_BYTES = 64 << 20  # of a remote server's metadata, configurations and statistics
+INFER_BYTES = (1 << 31) - 1  # of an inference response, as over gRPC
+REMOTE_MODELS = 1000  # models that one `connect` adds without their names
+CONNECT_SECONDS = 60.0  # of a whole `connect`; it adds a second for each model
+UNREAD_ANSWERS = 64  # of a gRPC stream whose client does not read
+INLINE_BYTES = 1 << 14  # of JSON, texts or compressed data that an event loop decodes itself: well below 1 ms
+DECODERS = 4  # larger bodies that are decoded or encoded at a time
+_PIECE = 1 << 20  # bytes that are counted without releasing the GIL
+
+
+def _connections() -> int:
+    """Return how many connections a server may have open: at most a quarter of the files of this process."""
+    if sys.platform == "win32":
+        return 1024
+    import resource
+
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1024 if files < 0 else max(16, min(1024, files // 4))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of an endpoint.
+
+    ``body`` and ``headers``: bytes of a request, the body compressed or not, or its inputs in shared memory.
+    ``bodies``: bytes of all HTTP requests in flight, in bodies. ``requests``: requests in flight. ``connections``:
+    open connections of each protocol. ``patience``: seconds for the headers, again for the body, and until an idle
+    connection without the token is closed.
+    """
+
+    body: int = 256 << 20
+    bodies: int = 4
+    requests: int = 1024
+    connections: int = field(default_factory=_connections)
+    headers: int = 64 << 10
+    patience: float = 60.0
+
+
+def check_json(document: bytes | bytearray | memoryview) -> None:
+    """Raise ValueError if a JSON document has more values than the limits allow; commas in texts count too."""
+    size = len(document)
+    if size <= JSON_CONTAINERS:
+        return
+    values = containers = 0
+    for start in range(0, size, _PIECE):
+        piece = bytes(document[start : start + _PIECE])
+        values += piece.count(b",")
+        containers += piece.count(b"[") + piece.count(b"{")
+        if values > JSON_VALUES or containers > JSON_CONTAINERS:
+            most, kind = (JSON_VALUES, "values") if values > JSON_VALUES else (JSON_CONTAINERS, "lists and objects")
+            raise ValueError(f"the JSON has more than {most:,} {kind}; send large tensors in the binary format")

@@ -1,0 +1,153 @@
+"""Limits are checked before any work: nothing is read, parsed or kept for a request that is refused."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from tritonclient.grpc import service_pb2 as pb
+
+import bls_notebook as bls
+from bls_notebook.network import limits
+from bls_notebook.network.kserve.shared_memory import Regions
+from bls_notebook.network.kserve.tensors import flat
+from tests.engine import gates
+from tests.repository.models import ECHOES
+from tests.shipping.fake_tritonserver import linux
+
+TENSORS = "\n".join(f'{way} {{ name: "{name}" data_type: TYPE_FP32 dims: [-1] }}' for way, name in
+                    (("input", "IN"), ("output", "OUT")))  # fmt: skip
+CONFIG = f'backend: "python"\n{TENSORS}'
+
+
+def post(connection: http.client.HTTPConnection, path: str, body: Any) -> tuple[int, str]:
+    connection.request("POST", f"/v2/{path}", body if isinstance(body, bytes) else json.dumps(body))
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+@pytest.fixture
+def connection() -> Iterator[http.client.HTTPConnection]:
+    with bls.ModelRepository() as repo:
+        repo.define("m", ECHOES, CONFIG)
+        with bls.endpoint(repo, token="") as endpoint:
+            connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=60)
+            yield connection
+            connection.close()
+
+
+def test_documents_of_too_many_values_are_refused_unparsed(
+    connection: http.client.HTTPConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "JSON_CONTAINERS", 100)
+    for path in ("models/m/infer", "models/m/generate", "repository/index"):
+        status, text = post(connection, path, b'{"inputs":[' + b"{}," * 200)  # not even complete
+        assert (status, "more than 100 lists and objects" in text) == (400, True)
+
+
+def test_requests_of_too_many_tensors_are_refused_undecoded(connection: http.client.HTTPConnection) -> None:
+    for kind in ("inputs", "outputs"):
+        status, text = post(connection, "models/m/infer", {"inputs": [], kind: [1] * 5000})
+        assert (status, f"5,000 {kind}; the limit is 4,096" in text) == (400, True)
+    parameters = {str(number): 1 for number in range(5000)}
+    assert "5,000 parameters" in post(connection, "models/m/infer", {"inputs": [], "parameters": parameters})[1]
+
+
+def test_nested_lists_are_read_once() -> None:
+    deep: Any = [0]
+    for _ in range(900):
+        deep = [deep, 1]
+    counted = [sys.maxsize] * 1000
+    lines = 0
+
+    def count(frame: Any, event: str, _: Any) -> Any:
+        nonlocal lines
+        lines += frame.f_code.co_name in ("flat", "<genexpr>", "<listcomp>")
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        found = flat([deep, *counted])
+    finally:
+        sys.settrace(before)
+    assert found == [0, *[1] * 900, *counted]
+    assert lines < 50_000
+
+
+@linux
+def test_shared_memory_of_the_wrong_size_is_not_read(
+    connection: http.client.HTTPConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Path(f"/dev/shm/bls_notebook_limits_{os.getpid()}")
+    with memory.open("wb") as file:
+        file.truncate(limits.Limits.body + 1)  # sparse
+    read: list[str] = []
+    monkeypatch.setattr(Regions, "read", lambda self, name, *_: read.append(name) or bytes(4))
+    try:
+        size = limits.Limits.body + 1
+        assert (
+            post(connection, "systemsharedmemory/region/r/register", {"key": memory.name, "byte_size": size})[0] == 200
+        )
+        for datatype, status in (("FP32", 400), ("BYTES", 413)):
+            where = {"shared_memory_region": "r", "shared_memory_byte_size": size}
+            tensor = {"name": "IN", "datatype": datatype, "shape": [1], "parameters": where}
+            assert (post(connection, "models/m/infer", {"inputs": [tensor]})[0], read) == (status, [])
+    finally:
+        memory.unlink()
+
+
+def test_refused_requests_of_a_stream_wait_with_their_client() -> None:
+    total, sent, done = 3000, 0, threading.Event()
+    gates.reset()
+    gate = "        from tests.engine import gates\n        gates.open_gate('runs'); gates.pass_gate('answer')"
+    waits = ECHOES.replace("execute(self, requests):", f"execute(self, requests):\n{gate}")
+    first = pb.ModelInferRequest(model_name="waits", raw_input_contents=[bytes(4)])
+    first.inputs.add(name="IN", datatype="FP32", shape=[1])
+
+    def requests() -> Iterator[bytes]:
+        nonlocal sent
+        yield first.SerializeToString()
+        gates.pass_gate("runs")
+        while sent < total:
+            sent += 1
+            if sent == total:
+                done.set()
+            yield pb.ModelInferRequest(model_name="nowhere", id="x" * 9000).SerializeToString()
+
+    with bls.ModelRepository() as repo:
+        repo.define("waits", waits, CONFIG)
+        with bls.endpoint(repo, token="") as endpoint, grpc.insecure_channel(endpoint.grpc_url) as channel:
+            answers = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")(requests(), timeout=120)
+            assert not done.wait(1)
+            gates.open_gate("answer")
+            assert sum(1 for _ in answers) == total + 1
+
+
+def test_connections_without_a_request_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
+    with bls.ModelRepository() as repo, bls.endpoint(repo) as endpoint:
+        address = ("127.0.0.1", endpoint.http_port)
+        honest = http.client.HTTPConnection(*address, timeout=60)
+        opened = []
+        for number in range(40):
+            opened.append(socket.create_connection(address, 60))
+            if number % 2:  # refused, and kept
+                opened[-1].sendall(b"GET /v2 HTTP/1.1\r\nhost: x\r\n\r\n")
+            if number % 10 == 9:
+                honest.request("GET", "/v2/health/live", headers=endpoint.headers)
+                assert honest.getresponse().read() == b""
+                assert honest.sock is not None
+        assert opened[0].recv(1) == b""  # closed to make room
+        for each in (honest, *opened):
+            each.close()
