@@ -28,6 +28,7 @@ from .repository.repository import set_current_repository as set_current_reposit
 from .repository.requests.response import Response as Response
 from .shipping.exports.exporter import export as export
 from .shipping.proof.prover import prove as prove
+from .shipping.proof.prover import verify as verify
 from .shipping.servers.serving import serve as serve
 from .testing.claim_checks import judge as judge
 from .testing.drills.driller import drill as drill
@@ -72,6 +73,7 @@ __all__ = [
     "track_memory",
     "try_repository",
     "tune",
+    "verify",
     "watch",
 ]
 

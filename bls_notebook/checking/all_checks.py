@@ -17,7 +17,7 @@ from bls_notebook.repository.statistics import statistics_record_of
 from .await_checks import await_findings
 from .callee_checks import callee_findings, cycle_findings, sequence_findings
 from .checked_model import CheckedModel, read_model
-from .config_checks import batching_findings, field_findings, file_findings, is_model, tensor_findings
+from .config_checks import batching_findings, field_findings, file_findings, gpu_findings, is_model, tensor_findings
 from .records import SEVERITIES, Finding, Findings, finding
 from .response_checks import response_findings
 from .shared_memory import memory_findings, shared_memory
@@ -65,6 +65,7 @@ def check(*names: str, repo: ModelRepository | None = None) -> Findings:
     checked_names = {model.name for model in checked}
     build_texts: dict[Path, str] = {}
     findings = [finding for model in checked for finding in _model_findings(model, models, remote, build_texts)]
+    findings += gpu_findings(model for model in checked if model.name in models)
     needs = [need for need in shared_memory(models) if need.model in checked_names]
     findings += memory_findings(models, needs)
     findings += (finding for finding in cycle_findings(models) if finding.model in checked_names)

@@ -138,12 +138,19 @@ def field_findings(model: CheckedModel) -> Iterator[Finding]:
         yield model.in_config(rule, field, path.partition(".")[2] if parameter else None, name=path, why=why)
     if groups and all(group.passive for group in groups):
         yield model.in_config("instances-passive", "instance_group")
-    needed = gpus_in(model.given)
-    if needed > (existing := cuda_gpu_count()) and model.serving is None:
-        have = f"has {existing}" if existing else "has none"
-        yield model.in_config("device-missing", "instance_group", gpus=count(needed, "GPU"), have=have)
     if model.is_python:
         yield from _python_backend_findings(model)
+
+
+def gpu_findings(models: Iterable[CheckedModel]) -> Iterator[Finding]:
+    """Yield one finding about all models that need more GPUs than this machine has."""
+    existing = cuda_gpu_count()
+    first, *others = [m for m in models if m.serving is None and gpus_in(m.given) > existing] or (None,)
+    if first is not None:
+        gpus = count(max(gpus_in(model.given) for model in (first, *others)), "GPU")
+        have = f"has {existing}" if existing else "has none"
+        also = f", and those of {listed([model.name for model in others], 6)}" if others else ""
+        yield first.in_config("device-missing", "instance_group", gpus=gpus, have=have, also=also)
 
 
 def _python_backend_findings(model: CheckedModel) -> Iterator[Finding]:

@@ -5,17 +5,24 @@ from bls_notebook.extending import Capability, Drawing
 CAPABILITY = Capability(
     "shipping",
     needs=("network", "checking"),
-    names={"export": ".exports.exporter:export", "prove": ".proof.prover:prove", "serve": ".servers.serving:serve"},
+    names={
+        "export": ".exports.exporter:export",
+        "prove": ".proof.prover:prove",
+        "serve": ".servers.serving:serve",
+        "verify": ".proof.prover:verify",
+    },
     types={
         "Certificate": ".records:Certificate",
         "Exported": ".records:Exported",
         "LocalServer": ".servers.serving:LocalServer",
+        "Verified": ".records:Verified",
     },
     commands={"export": ".commands:EXPORT", "prove": ".commands:PROVE", "serve": ".commands:SERVE"},
     verbs={"export": ".verbs:EXPORT", "serve": ".verbs:SERVE", "prove": ".verbs:PROVE"},
     displays={
         ".records:Exported": Drawing(".display:exported_document"),
         ".records:Certificate": Drawing(".display:certificate_document"),
+        ".records:Verified": Drawing(".display:verified_document"),
         ".records:ServerRecord": Drawing(".display:served_document"),
         ".servers.serving:LocalServer": Drawing(),
     },

@@ -8,11 +8,11 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, prose, tag
 from bls_notebook.display.records.differences import differences_table, in_last_place, inputs_table, lines_beside_table
-from bls_notebook.records.units import count, duration, ns, size
+from bls_notebook.records.units import count, duration, listed, ns, size
 from bls_notebook.records.visible_text import visible
 
 from .exports.proof_script import DROPPED
-from .records import Certificate, Exported, ExportedModel, ModelCounts, ServedModel, ServerRecord, Unequal
+from .records import Certificate, Exported, ExportedModel, ModelCounts, ServedModel, ServerRecord, Unequal, Verified
 
 _EXPORT_COLUMNS = doc.columns("model | backend | from | files:r | calls")
 
@@ -62,6 +62,15 @@ def certificate_document(record: Certificate) -> Iterator[doc.Block]:
         title = f"{count(len(rows), 'file')} served on both sides, by SHA-256"
         table = doc.Table(title, doc.columns("file | SHA-256"), rows)
         yield doc.Forms([], [doc.Fold(title, [table])])
+
+
+def verified_document(record: Verified) -> doc.Document:
+    """Return the display of files that were compared with a certificate."""
+    differs = ("changed", record.changed), ("missing", record.missing), ("not in the certificate", record.added)
+    words = "are those of the certificate" if record.equal else "are not those of the certificate"
+    facts = f"{count(record.files, 'file')} of {record.model} in {record.folder} {words}"
+    lines = tuple(f"{kind}: {listed(paths, 12)}" for kind, paths in differs if paths)
+    return doc.Document([doc.Line([facts], mark="✓" if record.equal else "✗"), doc.Warnings(lines, "differs")])
 
 
 def _verdict(record: Certificate) -> doc.Piece:

@@ -226,6 +226,22 @@ class Certificate(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class Verified(Record):
+    """The files of a folder, compared with the ``files`` hashes of a model's certificate."""
+
+    model: str
+    folder: str
+    files: int
+    changed: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        return not (self.changed or self.missing or self.added)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class ServedModel(Record):
     """A model on the server: its callees, and its versions, state and reason from the server's index."""
 

@@ -113,6 +113,7 @@ def test_a_failed_request_shows_how_to_fix_it(cells, magic: str) -> None:
         "request(4).exec().has_error()",
         "request(4).exec().output_tensors()[0]",
         "await request(4).async_exec()",
+        "__import__('bls_notebook').current_repository().infer('times', {'in': [4]}).stubs",
     ):
         shown = cells(wrong + end)
         assert "a request to 'times' failed" in shown.text

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import platform
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import distributions
 from math import isfinite
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -25,9 +27,12 @@ from bls_notebook.pb_utils import Tensor
 from bls_notebook.progress import Progress, progress
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.repository import TensorsCompared
+from bls_notebook.records.units import listed
+from bls_notebook.repository.call_order import sources_in
 from bls_notebook.repository.repository import ModelRepository, current_repository
+from bls_notebook.repository.source.layout import folder_path, shown_path
 from bls_notebook.shipping.exports.folder_writer import is_cache
-from bls_notebook.shipping.records import Certificate, Package, Unequal
+from bls_notebook.shipping.records import Certificate, Package, Unequal, Verified
 from bls_notebook.shipping.servers.environment import ServerEnvironment, distribution_name
 from bls_notebook.shipping.servers.serving import LocalServer, serve
 
@@ -40,6 +45,7 @@ from .targets import reached as reached_models
 _CORRELATIONS = itertools.count(1)
 _KEPT = 64  # equal cases that are kept, to be sent again as single rows and with other instance counts
 _SELF_COMPARED = 4  # given and generated cases that the model here answers three times
+_EXPLICIT = "pb_utils.load_model or unload_model, which a server allows only with --model-control-mode=explicit"
 _BATCHES = 16  # batches whose rows are sent again one by one
 
 
@@ -117,11 +123,25 @@ def prove(
             ModelRepository() as remote_repository,
             connect(server, model, repo=remote_repository, timeout=timeout) as connection,
         ):
-            draft = Certificate(model, server=f"{connection.server}, {connection.address}")
+            draft = Certificate(model, server=f"{connection.server}, {connection.address}, model control mode unknown")
             remote = RemoteTarget(remote_repository, spec)
-            return _certified(repository, remote, draft, requests, timeout=timeout, **options)
+            certificate = _certified(repository, remote, draft, requests, timeout=timeout, **options)
+            return replace(certificate, notes=(*certificate.notes, *_control_notes(repository, model)))
     with proving(repository, [model], environment) as prover:
         return prover.prove(model, *requests, timeout=timeout, **options)
+
+
+def _control_notes(repository: ModelRepository, model: str) -> Iterator[str]:
+    """Yield what a proof on a user's own server does not know about its model control mode."""
+    host = Host(repository)
+    names = sorted({model, *reached_models(host, [model])})
+    yield (
+        "prove loaded nothing on this server, and clients cannot ask for its model control mode: in the explicit mode, "
+        f"{listed(names, 8)} must be loaded by `--load-model` or by a client"
+    )
+    texts = {name: "\n".join(sources_in(host.source(name).folder)) for name in names}
+    if controls := [name for name in names if re.search(r"\bpb_utils\.(un)?load_model\b", texts[name])]:
+        yield f"{listed(controls, 8)} uses {_EXPLICIT}"
 
 
 @contextmanager
@@ -135,13 +155,47 @@ def proving(
         raise BLSError(f"prove: {', '.join(on_gpu)}: runs on a GPU, but prove compares models on the CPU only")
     with serve(*names, repo=repository, environment=environment, start_timeout=240) as server:
         folder = server.repositories[0]
-        files = {
-            path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in sorted(folder.rglob("*"))
-            if path.is_file() and not is_cache(path)
-        }
         loaded = filter(None, map(host.find, server.exported.names))
-        yield Prover(repository, server, {model.name: model.spec for model in loaded}, files)
+        yield Prover(repository, server, {model.name: model.spec for model in loaded}, _hashes(folder))
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 hashes of the files below a folder, by path."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not is_cache(path))
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def verify(certificate: Certificate, folder: str | Path) -> Verified:
+    """Compare the files of an export, or of a server's model repository, with the hashes in a certificate.
+
+    Parameters
+    ----------
+    certificate : Certificate
+        What `prove` returned, or ``Certificate.from_dict`` of its JSON.
+    folder : str or Path
+        The folder of the models, or a folder directly above it, as `export` writes.
+
+    Returns
+    -------
+    Verified
+        ``equal`` is true if the folder has the same files of the compared models, and no others.
+
+    Raises
+    ------
+    BLSError
+        The folder does not exist, or the certificate has no hashes: with ``server=`` no files were compared.
+    """
+    if not certificate.files:
+        raise BLSError(f"verify: the certificate of {certificate.model!r} has no hashes of files")
+    root = folder_path(folder, "verify", "give the folder of an export")
+    root = next((model.parent for model in (root / certificate.model, *root.glob(f"*/{certificate.model}"))
+                 if model.is_dir()), root)  # fmt: skip
+    proven = dict(certificate.files)
+    names = {path.partition("/")[0] for path in proven}
+    found = {f"{name}/{path}": digest for name in names for path, digest in _hashes(root / name).items()}
+    changed = tuple(sorted(path for path in proven.keys() & found.keys() if proven[path] != found[path]))
+    missing, added = sorted(proven.keys() - found.keys()), sorted(found.keys() - proven.keys())
+    return Verified(certificate.model, shown_path(root), len(proven), changed, tuple(missing), tuple(added))
 
 
 @dataclass(frozen=True)
@@ -181,11 +235,7 @@ class Prover:
             for name in sorted(missing)
         )
         if controls := ", ".join(each.name for each in exported.models if each.controls and each.name in reached):
-            notes = (
-                f"{controls} uses pb_utils.load_model or unload_model, which a server allows only with "
-                "--model-control-mode=explicit, as this one had",
-                *notes,
-            )
+            notes = (f"{controls} uses {_EXPLICIT}, as this one had", *notes)
         return replace(certificate, notes=(*certificate.notes, *notes))
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import bls_notebook as bls
 from bls_notebook.shipping.proof.comparison import Allowed, Output, ProofAnswer, differences
-from bls_notebook.shipping.records import ModelCounts
+from bls_notebook.shipping.records import Certificate, ModelCounts
 
 NAN, ZERO = np.float32("nan"), np.float32(0)
 OTHER_NAN = np.array([0x7FC12345], np.uint32).view(np.float32)
@@ -89,3 +92,23 @@ def test_failed_requests_of_ensembles_may_count_twice() -> None:
     assert ModelCounts("a", here, there, ensemble=True).equal
     assert not ModelCounts("a", here, there).equal
     assert not ModelCounts("a", here, (1, 5, 1, 1), ensemble=True).equal
+
+
+def test_a_certificate_knows_the_files_of_its_export(samples: bls.ModelRepository, tmp_path: Path) -> None:
+    bls.export(tmp_path / "e", "add_sub", repo=samples)
+    (config,) = (tmp_path / "e").rglob("add_sub/config.pbtxt")
+    folder = config.parents[1]
+    files = [path for path in sorted(config.parent.rglob("*")) if path.is_file()]
+    hashes = tuple((path.relative_to(folder).as_posix(), sha256(path.read_bytes()).hexdigest()) for path in files)
+    certificate = Certificate("add_sub", files=hashes)
+    assert bls.verify(certificate, tmp_path / "e").equal
+    assert bls.verify(certificate, folder).equal
+    files[0].write_text("changed")
+    files[1].rename(files[1].with_name("other"))
+    verified = bls.verify(certificate, tmp_path / "e")
+    names = [path.relative_to(folder).as_posix() for path in files]
+    other = files[1].with_name("other").relative_to(folder).as_posix()
+    assert (verified.changed, verified.missing, verified.added) == ((names[0],), (names[1],), (other,))
+    assert f"missing: {names[1]}" in str(verified)
+    with pytest.raises(bls.BLSError, match="no hashes"):
+        bls.verify(Certificate("m"), tmp_path)
