@@ -113,11 +113,6 @@ class Exported(Record):
         return any(model.on_gpu for model in self.models)
 
     @property
-    def sequences(self) -> bool:
-        """Whether any model batches sequences."""
-        return any(model.sequences for model in self.models)
-
-    @property
     def names(self) -> tuple[str, ...]:
         """The names of all models."""
         return tuple(model.name for model in self.models)

@@ -77,13 +77,16 @@ class Calls:
             self._calls.append(StubCall.of(call))
 
 
+def _note(calls: weakref.ref[Calls], *arguments: Any) -> None:
+    if (listener := calls()) is not None:
+        listener.note(*arguments)
+
+
 def _heard(
     execute: Callable[[list[Any]], Any], calls: weakref.ref[Calls], where: tuple[str, int, str]
 ) -> Callable[[list[Any]], Any]:
     def heard(requests: list[Any]) -> Any:
-        listener = calls()
-        if listener is not None:
-            listener.note(where, requests)
+        _note(calls, where, requests)
         return execute(requests)
 
     may_be_interrupted(heard.__code__)  # it runs the code of a model
@@ -97,15 +100,12 @@ def _hear(scheduler: Any, calls: weakref.ref[Calls], where: tuple[str, int, str]
     def heard_call(parent: Any, request: Any) -> Any:
         passed = [request]
         del request  # a reference in this frame would keep the tensors alive during the call
-        listener = calls()
-        if listener is not None:
-            listener.note(where, passed, parent)
+        _note(calls, where, passed, parent)
         return call(parent, passed.pop())
 
     def heard_submit(ticket: Any) -> None:
-        listener = calls()
-        if listener is not None and ticket.request is not None:
-            listener.note(where, [ticket.request], ticket.parent)
+        if ticket.request is not None:
+            _note(calls, where, [ticket.request], ticket.parent)
         submit(ticket)
 
     may_be_interrupted(heard_call.__code__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 import weakref
@@ -38,16 +39,12 @@ else:
 _MOST_ERRORS = 20
 
 
-def _mirror(folder: Path, place: Path) -> None:
-    """Link all files of `folder` from `place`: with links, coverage counts the original files."""
-    for file in sorted(folder.rglob("*")):
-        if file.is_file() and "__pycache__" not in file.parts:
-            link = place / file.relative_to(folder)
-            link.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                link.symlink_to(file)
-            except OSError:  # Windows lets only some users create links
-                shutil.copy2(file, link)
+def _link(file: str, place: str) -> None:
+    """Link a file: with a link, coverage counts the original file."""
+    try:
+        os.symlink(file, place)
+    except OSError:  # Windows lets only some users create links
+        shutil.copy2(file, place)
 
 
 class RepositoryUnderTest(Assertions, _Repository):
@@ -158,9 +155,9 @@ class RepositoryUnderTest(Assertions, _Repository):
             self._files = self._host.add_folder(self._host.add_folder())
         place = self._files / name
         if not place.exists():
-            place.mkdir()
             version = place / (file.parent.name if in_version else "1")
-            _mirror(file.parent, version)
+            ignore = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(file.parent, version, ignore=ignore, copy_function=_link, ignore_dangling_symlinks=True)
         text = "" if config is None else to_pbtxt(parse_config(config, model=name))
         for config_file in (folder / "config.pbtxt", file.parent / "config.pbtxt"):
             if not text and config_file.is_file():

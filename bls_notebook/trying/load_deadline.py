@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from types import TracebackType
+from typing import Any
 
 from bls_notebook.engine.waiting.interrupts import Interrupted, clear_interrupt, interrupt_thread, press
 from bls_notebook.extending import critical
@@ -41,9 +41,7 @@ class Deadline:
         threading.Thread(target=self._watch, name="bls-deadline", daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
         try:
             with self._lock:
                 self._over.set()

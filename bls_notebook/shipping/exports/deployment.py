@@ -148,7 +148,7 @@ def files_for(target: str, record: Exported, replicas: int = 1) -> dict[str, str
         else f"runtimeVersion: {RELEASE}-py3",
         "shm": str(mib),
         "memory": f"{4 + -(-mib // 1024)}Gi",
-        "replicas": str(1 if record.sequences else _REPLICAS),
+        "replicas": str(1 if any(model.sequences for model in record.models) else _REPLICAS),
         "docker_gpus": "--gpus all " if gpu else "",
         "kubernetes_gpus": ", nvidia.com/gpu: 1" if gpu else "",
         "compose_gpus": _COMPOSE_GPUS if gpu else "",

@@ -261,12 +261,8 @@ def _record(model: Model, models: Mapping[str, Model], asked: bool, late: bool) 
 def _requirements_file(record: Exported) -> dict[str, str]:
     if not record.requirements:
         return {}
-    lines = [
-        f"# Packages that the models import, pinned to the versions installed where they were exported (Python "
-        f"{record.python})."
-        if any("==" in each for each in record.requirements)
-        else "# Packages that the models import.",
-        *(f"# {remark}." for remark in record.remarks),
-        *record.requirements,
-    ]
+    pinned = f", pinned to the versions installed where they were exported (Python {record.python})"
+    pins = any("==" in each for each in record.requirements)
+    remarks = [f"Packages that the models import{pinned * pins}", *record.remarks]
+    lines = [*(f"# {remark}." for remark in remarks), *record.requirements]
     return {"requirements.txt": "\n".join(lines) + "\n"}

@@ -28,6 +28,7 @@ from bls_notebook.progress import Progress, progress
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.repository import TensorsCompared
 from bls_notebook.records.units import listed
+from bls_notebook.repository.call_order import reached as callees_of
 from bls_notebook.repository.call_order import sources_in
 from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.repository.source.layout import folder_path, shown_path
@@ -210,20 +211,16 @@ class Prover:
     def prove(self, model: str, *requests: Any, timeout: float = 30.0, **options: Any) -> Certificate:
         """Compare one of the models with its copy; see `prove`."""
         exported = self.server.exported
-        reached = _reached(model, {exported_model.name: exported_model.calls for exported_model in exported.models})
+        reached = {model} | callees_of(model, {each.name: each.calls for each in exported.models})
         site = self.server.site_packages
-        here, remote_repository = _packages(), _packages([str(site)]) if site is not None else {}
-        names = sorted({distribution_name(exported_model) for exported_model in exported.requirements} | {"numpy"})
+        here, there = _packages(), _packages([str(site)]) if site is not None else {}
+        names = sorted({*map(distribution_name, exported.requirements), "numpy"})
         python = f", Python {self.server.python}" if self.server.python else ""
         version = self.server.metadata()["version"]
         draft = Certificate(
             model,
             server=f"tritonserver {version}{python}, model control mode explicit",
-            packages=tuple(
-                Package(name, here.get(name, ""), remote_repository.get(name, ""))
-                for name in names
-                if remote_repository
-            ),
+            packages=tuple(Package(name, here.get(name, ""), there.get(name, "")) for name in names if there),
             files=tuple(file for file in self.files.items() if file[0].partition("/")[0] in reached),
         )
         with ServerTarget(self.server, self.specs[model], sorted(reached & self.specs.keys()), timeout) as target:
@@ -242,16 +239,6 @@ class Prover:
 def _packages(path: list[str] | None = None) -> dict[str, str]:
     installed = distributions() if path is None else distributions(path=path)
     return {distribution_name(distribution.metadata["Name"]): distribution.version for distribution in installed}
-
-
-def _reached(model: str, calls: Mapping[str, Sequence[str]]) -> set[str]:
-    reached, pending = set(), [model]
-    while pending:
-        name = pending.pop()
-        if name not in reached:
-            reached.add(name)
-            pending += calls.get(name, ())
-    return reached
 
 
 def _certified(

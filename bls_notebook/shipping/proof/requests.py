@@ -6,7 +6,7 @@ import random
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -135,6 +135,8 @@ def generate(
     case differed. NotSteadyError: a case differed once, but not when it was sent again.
     """
     hypothesis = generator()
+    from hypothesis import configuration
+
     states = random.getstate(), np.random.get_state()
 
     def checked(case: Case) -> None:  # hypothesis reseeds both generators before each case
@@ -153,7 +155,11 @@ def generate(
         report_multiple_bugs=False, suppress_health_check=list(hypothesis.HealthCheck),
     )(hypothesis.seed(seed)(run))  # fmt: skip
     try:
-        with tempfile.TemporaryDirectory(prefix="bls-notebook-hypothesis-") as folder, _home(folder):
+        with ExitStack() as stack:  # hypothesis writes into a folder of its own, not into the notebook's
+            home = vars(configuration).get("__hypothesis_home_directory")
+            stack.callback(configuration.set_hypothesis_home_dir, home)
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bls-notebook-hypothesis-"))
+            configuration.set_hypothesis_home_dir(folder)
             run()
     except DifferentError:
         return False
@@ -163,19 +169,6 @@ def generate(
         random.setstate(states[0])
         np.random.set_state(states[1])
     return True
-
-
-@contextmanager
-def _home(folder: str) -> Iterator[None]:
-    """Make hypothesis write into a folder other than the notebook's."""
-    from hypothesis import configuration
-
-    before = vars(configuration).get("__hypothesis_home_directory")
-    configuration.set_hypothesis_home_dir(folder)
-    try:
-        yield
-    finally:
-        configuration.set_hypothesis_home_dir(before)
 
 
 def _requests(spec: ModelSpec, examples: Sequence[ProofRequest], words: Sequence[str]) -> st.SearchStrategy[Case]:

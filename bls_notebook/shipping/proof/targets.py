@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from operator import sub
 from typing import Any
 
 from bls_notebook.engine.core.spec import ModelSpec
@@ -243,8 +244,8 @@ def compare_counts(
         growth = tuple(
             ModelCounts(
                 name,
-                _grown(name, before[0], after[0]),
-                _grown(name, before[1], after[1]),
+                tuple(map(sub, after[0][name], before[0][name])),
+                tuple(map(sub, after[1][name], before[1][name])),
                 batches,
                 Host(here.repository).ready(name).spec.scheduler == "ensemble",
             )
@@ -254,7 +255,3 @@ def compare_counts(
         if all(model.equal for model in growth) or time.monotonic() > deadline:
             return growth
         time.sleep(_PAUSE)
-
-
-def _grown(name: str, before: Counts, after: Counts) -> tuple[int, ...]:
-    return tuple(now - then for now, then in zip(after[name], before[name], strict=True))

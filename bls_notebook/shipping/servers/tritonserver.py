@@ -27,7 +27,6 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -315,9 +314,7 @@ class TritonServer(Listening):
         """Start the server."""
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         """Stop the server; kill it if the body raised."""
         self.stop(graceful=kind is None)
 

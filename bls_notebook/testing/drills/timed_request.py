@@ -178,6 +178,7 @@ class TimedRequest:
         root = root_of(self.server)  # of this thread, which can interrupt work in another one
         results: list[Any] = []
         done = threading.Event()
+        news = done if delay is None else delay.entered  # the response, or a delayed request
 
         def work() -> None:
             caller_var.set(root)
@@ -187,15 +188,15 @@ class TimedRequest:
                 results.append(error)
             finally:
                 done.set()
+                news.set()
 
         began = perf_counter()
         thread = threading.Thread(target=work, name="bls-drill", daemon=True)
         thread.start()
         state, line, limitless = "answered", None, False
         try:
-            entered = None if delay is None else delay.entered
             # A busy machine gets a second chance before the model counts as hanging.
-            if not (_either(done, entered, self.limit) or _either(done, entered, _PATIENCE * self.limit)):
+            if not (news.wait(self.limit) or news.wait(_PATIENCE * self.limit)):
                 state, line = "stuck", self._line(root)
             elif delay is not None and not done.is_set():
                 limitless = self._waits_without_limit(delay, done)
@@ -273,15 +274,3 @@ class TimedRequest:
 
 def _listed(result: Any) -> list[Any]:
     return result if isinstance(result, list) else [result]
-
-
-def _either(done: threading.Event, entered: threading.Event | None, seconds: float) -> bool:
-    """Wait until one of two events is set, at most `seconds`; return whether one is."""
-    if entered is None:
-        return done.wait(seconds)
-    until = monotonic() + seconds
-    while not (done.is_set() or entered.is_set()):
-        if monotonic() > until:
-            return False
-        done.wait(_SLICE)
-    return True

@@ -68,18 +68,6 @@ class Recorder(Printable):
         """The recording; while it runs, the requests so far."""
         if self._made is not None:
             return self._made
-        made = self._recording()
-        if not self._profile.running:
-            self._made = made
-            self._tape.clear()
-        return made
-
-    @property
-    def record(self) -> Recorded:
-        """The record of the recording, without values."""
-        return self.recording.record
-
-    def _recording(self) -> Recording:
         if not (self._profile.running or self._profile._end):
             raise BLSError("record: the recording has not begun; use bls.record(...) in a `with` statement")
         session = self._profile.record
@@ -90,7 +78,16 @@ class Recorder(Printable):
             name, session.began, "all" if tape.every else "outside", tape.limit, session.dropped,
             tuple(requests), session,
         )  # fmt: skip
-        return Recording(record, store.arrays)
+        made = Recording(record, store.arrays)
+        if not self._profile.running:
+            self._made = made
+            tape.clear()
+        return made
+
+    @property
+    def record(self) -> Recorded:
+        """The record of the recording, without values."""
+        return self.recording.record
 
 
 def record(
