@@ -15,7 +15,7 @@ import numpy as np
 from bls_notebook.display import parts
 from bls_notebook.display.document import Block, Document, Fold, Forms, Words
 from bls_notebook.display.records.messages import message_document
-from bls_notebook.lifetimes.records import Life, Lifetimes
+from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.comparison import CAUSES, Comparison
 from bls_notebook.profiling.records.session import Session
@@ -98,7 +98,7 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
         if name == "took" and words["op"] in (">", ">="):
             hint = f"The shortest execution took {duration(value / 1e9)}: it does not wait or work as long as expected."
         of = f" of {model}" if model else ""
-        return number(name, value, *_limit(words), of=of, hint=hint)
+        return _number(name, value, *_limit(words), of=of, hint=hint)
 
     return judged
 
@@ -110,7 +110,7 @@ def _of_responses(name: str) -> Callable[[tuple[Answer, ...], _Words], Judgement
         first = (responses[0].seconds or 0.0) * 1e9 if responses else 0.0
         value = {"errors": len(errors), "responses": len(responses), "first": first}[name]
         hint = errors[0].partition("\n")[0] if errors and name == "errors" else ""
-        return number(name, value, *_limit(words), hint=hint)
+        return _number(name, value, *_limit(words), hint=hint)
 
     return judged
 
@@ -123,10 +123,8 @@ _JUDGES: Mapping[str, Callable[[Any, _Words], Judgement]] = {
     "called": lambda session, words: called(
         session, words["model"], [int(n) for n in re.findall(r"\d+", words["counts"])], words["caller"]
     ),
-    "verdict": lambda comparison, words: verdict(comparison, words["op"], words["cause"]),
-    "speedup": lambda comparison, words: number(
-        "speedup", comparison.speedup, *_limit(words), hint=comparison.verdict.sentence, steps=_advised(comparison)
-    ),
+    "verdict": lambda comparison, words: _verdict(comparison, words),
+    "speedup": lambda comparison, words: _speedup(comparison, words),
     "nothing_left": lambda lifetimes, words: left_nothing(lifetimes, words["device"]),
     "peak": lambda lifetimes, words: peak(lifetimes, *_limit(words)[:2], words["device"]),
     "output": lambda answers, words: _output(answers, words, None),
@@ -273,11 +271,8 @@ def overlapped(session: Session, least: int, model: str = "", caller: str = "") 
     if not model:
         # The larger of two counts: requests of one model, or of all models without callers that wait.
         tree = SpanTree(session)
-        own = [
-            interval
-            for execution, members in tree.members.items()
-            for interval in tree.self_time(execution) * len(members)
-        ]
+        members = tree.members.items()
+        own = [interval for execution, spans in members for interval in tree.self_time(execution) * len(spans)]
         names = {span.model for span in spans}
         most = max([_most(own), *(_most(_at_work(s) for s in spans if s.model == name) for name in names)])
     of = f" of {model}" * bool(model)
@@ -431,34 +426,29 @@ def peak(lifetimes: Lifetimes, compare: str, limit: float, device: str = "") -> 
     top, name = max(tops, key=lambda pair: pair[0].bytes, default=(lifetimes.peak(device), device))
     seen = f"a peak of {size(top.bytes)}" + (f" on {name}" if name else "")
     claim = f"peak {compare} {size(int(limit))}" + (f" on {device}" if device else "")
-    largest = ", ".join(_largest(top.lives))
+    sums: Counter[str] = Counter()
+    for life in top.lives:
+        sums[f"{life.maker.model or 'notebook'}/{life.tensor or life.kind}"] += life.bytes
+    largest = ", ".join(f"{name} {size(total)}" for name, total in sums.most_common(3))
     hint = f"Alive at that moment: {largest}." if largest else ""
     return Judgement(claim, OPERATORS[compare](top.bytes, limit), seen, hint)
 
 
-def _largest(lives: Sequence[Life]) -> list[str]:
-    sums: Counter[str] = Counter()
-    for life in lives:
-        sums[f"{life.maker.model or 'notebook'}/{life.tensor or life.kind}"] += life.bytes
-    return [f"{name} {size(total)}" for name, total in sums.most_common(3)]
-
-
-def verdict(comparison: Comparison, compare: str, cause: str) -> Judgement:
+def _verdict(comparison: Comparison, words: _Words) -> Judgement:
     """Judge the cause in a comparison's verdict: a key of `CAUSES`."""
-    given = comparison.verdict
+    given, compare, cause = comparison.verdict, words["op"], words["cause"]
     holds = (given.cause == cause) == (compare == "==")
-    seen = f"{given.cause}: {given.sentence}"
-    return Judgement(f"verdict {compare} {cause}", holds, seen, given.sentence, _advised(comparison))
+    seen, steps = f"{given.cause}: {given.sentence}", (("what to do", given.advice),)
+    return Judgement(f"verdict {compare} {cause}", holds, seen, given.sentence, steps)
 
 
-def _advised(comparison: Comparison) -> _Steps:
-    return (("what to do", comparison.verdict.advice),)
+def _speedup(comparison: Comparison, words: _Words) -> Judgement:
+    given = comparison.verdict
+    judgement = _number("speedup", comparison.speedup, *_limit(words), hint=given.sentence)
+    return replace(judgement, steps=(("what to do", given.advice),))
 
 
-def number(
-    name: str, value: float, compare: str, limit: float, unit: str = "", of: str = "", hint: str = "",
-    steps: _Steps = (),
-) -> Judgement:  # fmt: skip
+def _number(name: str, value: float, compare: str, limit: float, unit: str, of: str = "", hint: str = "") -> Judgement:
     """Judge one figure against a limit; times are in ns."""
 
     def spelled(value: float) -> str:
@@ -467,7 +457,7 @@ def number(
         return size(int(value)) if unit == "bytes" else f"{value:,.3g}" if value % 1 else f"{value:,.0f}"
 
     claim = f"{name} {compare} {spelled(limit)}{of}"
-    return Judgement(claim, OPERATORS[compare](value, limit), f"{name}{of}: {spelled(value)}", hint, steps)
+    return Judgement(claim, OPERATORS[compare](value, limit), f"{name}{of}: {spelled(value)}", hint)
 
 
 def where(answers: Sequence[Answer], compare: str, device: str) -> Judgement:

@@ -66,25 +66,15 @@ def _empty(array: Array, batching: bool) -> Array:
     return np.ascontiguousarray(array[(slice(None),) * place + (slice(0, 0),)])
 
 
-def _another_shape(array: Array, batching: bool) -> Array:
-    """Return the same values with one more dimension, after the batch."""
-    return np.ascontiguousarray(np.expand_dims(array, 1 if batching and array.ndim else 0))
-
-
 def _another_type(array: Array, batching: bool) -> Array:
-    kind = array.dtype.kind
-    if kind == "O":
+    if array.dtype.kind == "O":
         return np.zeros(array.shape, np.int32)
-    if kind == "f":
-        return array.astype(np.float32 if array.dtype.itemsize == 8 else np.float64)
-    return array.astype(np.uint8 if kind == "b" else np.float32)
+    others = {"e": np.float64, "f": np.float64, "?": np.uint8}
+    return array.astype(others.get(array.dtype.char, np.float32))
 
 
-def _filled(value: float) -> Callable[[Array, bool], Array | None]:
-    def fill(array: Array, batching: bool) -> Array | None:
-        return np.full_like(array, value) if array.dtype.kind == "f" and array.size else None
-
-    return fill
+def _filled(array: Array, value: float) -> Array | None:
+    return np.full_like(array, value) if array.dtype.kind == "f" and array.size else None
 
 
 def _huge(array: Array, batching: bool) -> Array | None:
@@ -100,10 +90,11 @@ def _huge(array: Array, batching: bool) -> Array | None:
 
 _CHANGES: Mapping[str, Callable[[Array, bool], Array | None]] = {
     "empty": _empty,
-    "shape": _another_shape,
+    # The same values with one more dimension, after the batch.
+    "shape": lambda array, batching: np.ascontiguousarray(np.expand_dims(array, 1 if batching and array.ndim else 0)),
     "data-type": _another_type,
-    "nan": _filled(float("nan")),
-    "inf": _filled(float("inf")),
+    "nan": lambda array, batching: _filled(array, np.nan),
+    "inf": lambda array, batching: _filled(array, np.inf),
     "huge": _huge,
 }
 
