@@ -17,7 +17,7 @@ from bls_notebook.magics.result_lists import responses_in
 from bls_notebook.profiling.records.comparison import CAUSES
 from bls_notebook.records.repository import ModelRecord
 from bls_notebook.records.units import count
-from bls_notebook.testing.claim_checks import FORMS, Judgement, recorded_by, records_of
+from bls_notebook.testing.claim_checks import FORMS, Judgement, form_of, records_of
 from bls_notebook.testing.claim_values import Answer, answer_of
 
 
@@ -82,7 +82,7 @@ def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variable
     __tracebackhide__ = True
     claims = _claims(CELL_PARSER, CELL_PARSER.parse([w.text for w in CELL_PARSER.words_of(line)]).claim)
     with reported(notebook):
-        magics = {recorded_by(claim) for claim in claims}
+        magics = {form_of(claim).recorded_by for claim in claims}
     body = cell_body(notebook, "%%blscheck", cell)
     name = f"In [{notebook.cell_number}]"
     before = dict(notebook.recorded)

@@ -183,10 +183,8 @@ class Assertions:
         """
         __tracebackhide__ = True
         self._skip_on_server("what happened to requests")
-        about, word = claim_checks.recorded_by(claim), claim.split()[0]
-        if about != "%%blsprofile":
-            use = _INSTEAD.get(word) or _INSTEAD.get(about, "assert EXPRESSION == VALUE")
-            raise BLSError(f"assert_that: {claim!r} is not about the requests so far; use {use}")
+        if instead := claim_checks.form_of(claim).assertion:
+            raise BLSError(f"assert_that: {claim!r} is not about the requests so far; use {instead}")
         self._judge(judge(self.session, claim))
 
     def assert_no_errors(self) -> None:
@@ -323,16 +321,6 @@ class Assertions:
         self._skip_on_server("what happened to requests")
         if not judgement:
             raise _failed(f"{judgement.claim}: {judgement.seen}", judgement.hint, calls_text(self.session))
-
-
-_INSTEAD = {  # by the first word of a claim, or by the magic whose record it judges
-    "nothing_left": "with triton_repository.assert_nothing_left(): ...",
-    "peak": "with triton_repository.assert_peak(SIZE): ...",
-    "output": "triton_repository.assert_answer(response, {NAME: VALUE})",
-    "errors": "triton_repository.assert_no_errors()",
-    "%bls": "assert bls.judge(response, CLAIM)",
-    "%blsprofile": "assert bls.judge(bls.compare(MODEL, INPUTS), CLAIM)",
-}
 
 
 class _Tracked(AbstractContextManager[None]):

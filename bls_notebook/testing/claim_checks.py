@@ -53,11 +53,12 @@ _Words = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A kind of claim: its syntax, an example, the magic whose record it judges, and its judge."""
+    """A kind of claim: its syntax, an example, the magic whose record it judges, the assertion for tests, its judge."""
 
     usage: str
     example: str
     recorded_by: str
+    assertion: str
     judge: Callable[[Any, _Words], Judgement]
 
     def read(self, claim: str) -> dict[str, str] | None:
@@ -133,8 +134,8 @@ _JUDGES: Mapping[str, Callable[[Any, _Words], Judgement]] = {
 }
 _LINES = Path(__file__).with_name("claims.txt").read_text("utf-8").splitlines()
 FORMS = {
-    usage.split()[0]: Form(usage, example, magic, _JUDGES[usage.split()[0]])
-    for usage, example, magic in (line.split("|") for line in _LINES)
+    usage.split()[0]: Form(usage, example, magic, assertion, _JUDGES[usage.split()[0]])
+    for usage, example, magic, assertion in (line.split("|") for line in _LINES)
 }
 """All kinds of claims by their first word. In `usage`, OP is a comparison operator, IS is == or !=."""
 
@@ -181,9 +182,9 @@ def judge(recorded: Any, claim: str, variables: Mapping[str, Any] | None = None)
     return _placed(_output(record, read, variables), record, read["name"], records.get(_PROFILE))
 
 
-def recorded_by(claim: str) -> str:
-    """Return the magic whose records a claim judges; raises a BLSError for unknown syntax."""
-    return _read(claim)[0].recorded_by
+def form_of(claim: str) -> Form:
+    """Return the form of a claim; raises a BLSError for unknown syntax."""
+    return _read(claim)[0]
 
 
 def _read(claim: str) -> tuple[Form, _Words]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 from math import prod
+from pathlib import Path
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
@@ -25,31 +27,15 @@ from bls_notebook.repository.repository import ModelRepository
 from .load_or_stub import ModelPlan
 from .records import TriedModel
 
-# Values of BYTES inputs, by patterns in their names.
-_TEXTS = (
-    (r"lang|locale", "en"),
-    (r"json|schema|config|param", "{}"),
-    (r"url|uri", "https://example.com/"),
-    (r"voice|speaker", "default"),
-    (r"format|codec", "wav"),
-    (r"prompt|question|query", "What is a model repository?"),
-    (r"id$|uuid", "1"),
-)
-_TEXT = "It was a bright cold day in April."
-_NUMBERS = (
-    (r"top_k|beam|num_", "1"),
-    (r"max|len|size|width|height|limit", "64"),
-    (r"temperature|top_p|threshold|score|scale|speed", "0.5"),
-    (r"sample_rate|sampling_rate|rate$", "16000"),
-)
+# Values of inputs by patterns in their names: texts and numbers; the text of other inputs; a PNG of 8 by 8 gray pixels.
+_VALUES = json.loads(Path(__file__).with_name("example_values.json").read_text("utf-8"))
+_TEXT, _PICTURE = _VALUES["text"], _VALUES["picture"]
 _IMAGE = re.compile(r"image|img|picture|photo|frame|pixel|jpe?g|png", re.IGNORECASE)
 _AUDIO = re.compile(r"audio|wav(?!.*len)|pcm|sound|speech", re.IGNORECASE)
 _DATA = re.compile(r"raw|bytes|data|file|content|input_?\d*$", re.IGNORECASE)
 _SAMPLES = 8000
 _DECODES_TEXT = re.compile(r"b64decode|base64|data:image")
 _DECODES_FILE = re.compile(r"Image\.open|imdecode|decode_(?:image|jpeg|png|gif)|imageio|io\.read_image")
-# A PNG of 8 by 8 gray pixels in base64.
-_PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAD0lEQVR42mNowAEYhpYEAILzYAEllbNjAAAAAElFTkSuQmCC"
 
 
 def takes_files(sources: Sequence[str]) -> bool:
@@ -88,12 +74,12 @@ def _value(spec: TensorSpecRecord, batching: bool, sounds: bool, other: str, fil
         file = str(list(base64.b64decode(_PICTURE)))
         return f"[{file}]" if batching else file
     if spec.datatype == "BYTES":
-        text = next((value for pattern, value in _TEXTS if re.search(pattern, name)), _TEXT)
+        text = next((value for pattern, value in _VALUES["texts"].items() if re.search(pattern, name)), _TEXT)
         text = other if other and "model" in name else text
         if text == _TEXT and (_IMAGE.search(name) or (files and _DATA.search(name))):
             return _nested(repr(base64.b64decode(_PICTURE) if files else _PICTURE), shape)
         return _nested(repr(text), shape)
-    number = next((value for pattern, value in _NUMBERS if re.search(pattern, name)), "1")
+    number = next((value for pattern, value in _VALUES["numbers"].items() if re.search(pattern, name)), "1")
     if sounds and re.search(r"len|num_samples", name):
         number = str(_SAMPLES)
     if spec.datatype == "BOOL":
