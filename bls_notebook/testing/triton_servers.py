@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.extending import Host
-from bls_notebook.network.kserve.errors import GRPC_STATUS
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from bls_notebook.pb_utils.dtypes import to_bits
 from bls_notebook.repository.repository import ModelRepository
@@ -30,7 +29,11 @@ from bls_notebook.testing.recording.recorder import Recorder
 
 _MOST = 2
 _SENT = frozenset({"outputs", "version", "timeout", "request_id", "correlation_id", "flags", "parameters"})
-_CODES = {status: code for code, status in GRPC_STATUS.items()}
+_CODES = {
+    "ALREADY_EXISTS": TritonError.ALREADY_EXISTS, "CANCELLED": TritonError.CANCELLED,
+    "INVALID_ARGUMENT": TritonError.INVALID_ARG, "NOT_FOUND": TritonError.NOT_FOUND,
+    "UNAVAILABLE": TritonError.UNAVAILABLE, "UNIMPLEMENTED": TritonError.UNSUPPORTED, "UNKNOWN": TritonError.UNKNOWN,
+}  # fmt: skip
 
 
 def skipping(reason: str) -> NoReturn:
