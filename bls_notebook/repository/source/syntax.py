@@ -219,8 +219,8 @@ def _catches_imports(handler: ast.ExceptHandler) -> bool:
 def stray_import_warnings(source: str, model: str) -> tuple[str, ...]:
     """Return a warning for each module that the source imports from the notebook's folder."""
     return tuple(
-        f"model '{model}', line {line}: module '{name}' exists only in the notebook's folder, so it will be missing "
-        f"on Triton; install it, or keep the model in a folder with {name} beside its model.py"
+        f"model '{model}', line {line}: module '{name}' exists only in the notebook's folder, which a server lacks; "
+        "export, serve and prove copy it beside the model"
         for name, line in stray_imports(source).items()
     )
 

@@ -200,7 +200,8 @@ def _content(source: ModelSource, checked: CheckedModel, completed: bool, secret
 def _obstacles(model: Model) -> Iterator[str]:
     """Yield each reason why a model would not run on a server as it runs here."""
     if model.source.origin == "cell":
-        yield from model.source.warnings
+        copied = [f"module '{name}' exists only" for name in model.content.copied]  # `stray_import_warnings`
+        yield from (line for line in model.source.warnings if not any(words in line for words in copied))
     if model.loaded is not None and model.loaded.seen.stub:
         yield f"model '{model.source.name}' is a stub, which cannot run on a server; unload it, or load a real model"
     for path, text in python_files(model.content.files):

@@ -169,6 +169,18 @@ def test_modules_of_the_user_are_copied(models: Path, search_path: None) -> None
     with bls.ModelRepository(models.parent / "out") as again:
         sys.path.remove(next(path for path in sys.path if path.endswith("common")))
         again.load("user")
+    with bls.ModelRepository() as cells, pytest.MonkeyPatch.context() as patch:  # beside the notebook
+        patch.chdir(common)
+        patch.syspath_prepend("")
+        source = (models / "user/1/model.py").read_text().replace(added, "import useful\n")
+        assert (
+            "only in the notebook's folder"
+            in cells.define(
+                "cell", source, (models / "user/config.pbtxt").read_text().replace("user", "cell")
+            ).warnings[0]
+        )
+        bls.export(models.parent / "of_cell", "cell", repo=cells)
+    assert {p.name for p in (models.parent / "of_cell/cell").iterdir()} >= {"useful", "lesser.py"}
     write(models, "lacks", code("import no_such_module"))
     (line,) = exported(models, "lacks").unknown
     assert "1/model.py, line 12: `no_such_module` is not installed here: copy it into the model's folder, or" in line
