@@ -105,7 +105,8 @@ def add_options(parser: argparse.ArgumentParser, module: str, *names: str, **kin
 
     A line is such as ``--timeout TIME | seconds = 1s | how long to wait``: the option, or the name of a positional
     argument, with the placeholder of its value; the kind of the value and its default; the help. A ``flag`` has no
-    value; an argument whose kind ends with ``*`` takes any number of values. `kinds` has converters besides `_KINDS`.
+    value; ``*``, ``+`` and ``?`` after the kind
+    say how many values an argument takes, as in a pattern. `kinds` has converters besides `_KINDS`.
     """
     converters = {**_KINDS, **kinds}
     for line in (line for name in names for line in help_section(module, f"options of {name}").splitlines()):
@@ -116,6 +117,6 @@ def add_options(parser: argparse.ArgumentParser, module: str, *names: str, **kin
         *flags, metavar = words.split()
         kind, equals, default = (part.strip() for part in kind.partition("="))
         keywords: dict[str, Any] = {"default": default} if equals else {}
-        if kind.endswith("*"):
-            keywords = {"action": "append", "default": []} if flags[0][0] == "-" else {"nargs": "*"}
-        parser.add_argument(*flags, metavar=metavar, type=converters[kind.removesuffix("*")], help=text, **keywords)
+        if many := kind[-1:] if kind[-1:] in ("*", "+", "?") else "":
+            keywords |= {"action": "append", "default": []} if flags[0][0] == "-" else {"nargs": many}
+        parser.add_argument(*flags, metavar=metavar, type=converters[kind.rstrip("*+?")], help=text, **keywords)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import add_options, help_text
 from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
@@ -20,7 +19,6 @@ def _check(notebook: Notebook, arguments: argparse.Namespace) -> Findings:
 
 CHECK = Verb(
     "check", "find problems that models will have on a server", _check,
-    *help_text(__file__, "check"),
+    __file__,
     suggests=lambda record: True,
 )  # fmt: skip
-add_options(CHECK.parser, __file__, "check")

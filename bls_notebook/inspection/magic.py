@@ -65,10 +65,7 @@ def _watch(notebook: Notebook, arguments: argparse.Namespace) -> Watch:
 
 
 WATCH = Verb(
-    "watch",
-    "a live panel: the state of each model, its queue, rate and latency, and the memory",
-    _watch,
-    *help_text(__file__, "watch"),
+    "watch", "a live panel: the state of each model, its queue, rate and latency, and the memory", _watch, __file__
 )
 WATCH.parser.add_argument(
     "--interval", type=seconds, default=0.5, metavar="TIME", help="time between samples (default: 500ms)"

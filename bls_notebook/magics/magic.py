@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from bls_notebook.capabilities import registry
 from bls_notebook.magics.notebook import Notebook
 
-from .arguments import Parser, Variables
+from .arguments import Parser, Variables, add_options, help_text
 
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord
@@ -33,25 +33,28 @@ class Magic:
 class Verb:
     """A verb of ``%tritonrepo``: its name, a line for the list of verbs, and the function that returns its value.
 
-    `details` is the rest of its help. Tab offers the models for which `suggests` is true, and the words of `offers`.
-    If `takes_inputs` is true, its line may have INPUT=EXPRESSION pairs, as in ``%bls``; `run` gets their values as
-    ``arguments.inputs``.
+    The help.txt beside the file `module` has the rest of its help, and its arguments. Tab offers the models for which
+    `suggests` is true, and the words of `offers`. If `takes_inputs` is true, its line may have INPUT=EXPRESSION pairs,
+    as in ``%bls``; `run` gets their values as ``arguments.inputs``.
     """
 
     name: str
     summary: str
     run: Callable[[Notebook, argparse.Namespace], object]
-    details: str = ""
-    examples: str = ""
+    module: str = ""
     suggests: Callable[[ModelRecord], bool] = lambda record: False
     offers: Callable[[], Iterable[str]] = tuple
     takes_inputs: bool = False
 
     @cached_property
     def parser(self) -> Parser:
-        """The parser; the verb's module adds its arguments."""
-        summary = f"{self.summary[:1].upper()}{self.summary[1:]}."
-        return Parser(f"%tritonrepo {self.name}", f"{summary} {self.details}".rstrip(), self.examples)
+        """The parser; the verb's module may add arguments."""
+        details, examples = help_text(self.module, self.name) if self.module else ("", "")
+        summary = f"{self.summary[:1].upper()}{self.summary[1:]}. {details}".rstrip()
+        parser = Parser(f"%tritonrepo {self.name}", summary, examples)
+        if self.module:
+            add_options(parser, self.module, self.name)
+        return parser
 
 
 def serves(record: ModelRecord) -> bool:

@@ -19,7 +19,7 @@ from bls_notebook.progress import stepped
 from bls_notebook.records.units import count
 from bls_notebook.repository.source.layout import shown_path
 
-from .arguments import HelpWanted, Parser, Variables, add_options, expanded, help_text, read_line
+from .arguments import HelpWanted, Parser, Variables, expanded, read_line
 from .cell_errors import CellInterrupted, display_of, reported
 from .magic import Magic, Verb, serves, verb_named
 from .notebook import Notebook
@@ -142,25 +142,20 @@ def _clear(notebook: Notebook, arguments: argparse.Namespace) -> None:
 
 LOAD = Verb(
     "load", "load models; loaded models without changes stay", _load,
-    examples="  %tritonrepo load add_sub bls_sync\n  %tritonrepo load --all\n",
+    __file__,
     suggests=lambda record: record.state != "READY",
 )  # fmt: skip
-LOAD.parser.add_argument("names", nargs="*", metavar="MODEL", help="model names")
-LOAD.parser.add_argument("--all", action="store_true", help="load every model of the repository")
 
 RELOAD = Verb(
     "reload", "load models again, even if their files are unchanged",
     lambda notebook, arguments: _each_model(notebook, arguments.names, bls.current_repository().reload),
+    __file__,
     suggests=serves,
 )  # fmt: skip
-RELOAD.parser.add_argument("names", nargs="+", metavar="MODEL", help="model names")
 
-UNLOAD = Verb("unload", "take models out of service after their running requests", _unload, suggests=serves)
-UNLOAD.parser.add_argument("names", nargs="+", metavar="MODEL", help="model names")
-UNLOAD.parser.add_argument("--dependents", action="store_true", help="unload the models that depend on them too")
+UNLOAD = Verb("unload", "take models out of service after their running requests", _unload, __file__, suggests=serves)
 
-USE = Verb("use", "make these folders the current model repository", _use, *help_text(__file__, "use"))
-add_options(USE.parser, __file__, "use")
+USE = Verb("use", "make these folders the current model repository", _use, __file__)
 
 CLEAR = Verb("clear", "unload all models and remove those that cells defined", _clear)
 
@@ -202,25 +197,16 @@ LIST = Verb(
     "list", "show all models, their states and the reasons",
     lambda notebook, arguments: Records(bls.current_repository().index()),
 )  # fmt: skip
-CONFIG = Verb("config", "show a model's completed configuration as config.pbtxt", _config, suggests=serves)
-CONFIG.parser.add_argument("name", metavar="MODEL", help="name of a loaded model")
+CONFIG = Verb("config", "show a model's completed configuration as config.pbtxt", _config, __file__, suggests=serves)
 
 STATS = Verb(
     "stats", "show statistics of models: requests, executions, batches, times, cache", _stats,
-    *help_text(__file__, "stats"),
+    __file__,
     suggests=serves,
 )  # fmt: skip
-STATS.parser.add_argument("names", nargs="*", metavar="MODEL", help="names of loaded models (default: all)")
 METRICS = Verb(
     "metrics", "show custom metrics of models, and Triton's own (nv_*)", _metrics,
-    "The value is a list of records. With --raw the text is printed that Prometheus would read.",
-    '  %tritonrepo metrics\n  %tritonrepo metrics latency\n  %tritonrepo metrics model="add_sub" --raw\n',
+    __file__,
     offers=_metric_names,
 )  # fmt: skip
-METRICS.parser.add_argument(
-    "filter", nargs="?", default="", metavar="FILTER",
-    help='part of a name, a help text or a label (model="add_sub")',
-)  # fmt: skip
-METRICS.parser.add_argument("--raw", action="store_true", help="print them in Prometheus's text format")
-
 DEVICES = Verb("devices", "show the devices and their memory use", lambda notebook, arguments: bls.list_devices())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import help_text, key_and_value, seconds
+from bls_notebook.magics.arguments import key_and_value, seconds
 from bls_notebook.magics.cell_errors import debug_later, reported
 from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
@@ -58,12 +58,7 @@ def _disconnect(notebook: Notebook, connections: list[Connection], arguments: ar
     notebook.say(f"disconnected from {', '.join(str(each.address) for each in closing)}")
 
 
-CONNECT = Verb(
-    "connect",
-    "add models of a running server, to call them like local models",
-    _connect,
-    *help_text(__file__, "connect"),
-)
+CONNECT = Verb("connect", "add models of a running server, to call them like local models", _connect, __file__)
 _add_to_connect = CONNECT.parser.add_argument
 _add_to_connect("url", nargs="?", metavar="URL", help="address of the server")
 _add_to_connect("names", nargs="*", metavar="MODEL", help="models on the server (default: all that are ready)")
@@ -110,8 +105,6 @@ def _endpoint(notebook: Notebook, arguments: argparse.Namespace) -> Endpoint:
         return endpoint
 
 
-ENDPOINT = Verb(
-    "endpoint", "serve the models of this notebook to Triton clients", _endpoint, *help_text(__file__, "endpoint")
-)
+ENDPOINT = Verb("endpoint", "serve the models of this notebook to Triton clients", _endpoint, __file__)
 ENDPOINT.parser.add_argument("--stop", action="store_true", help="stop the endpoint")
 add_endpoint_options(ENDPOINT.parser)

@@ -19,12 +19,11 @@ from .records import Certificate
 
 
 def add_target_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of an export: the deployment target, the number of servers, and files to leave out."""
+    """Add the option for the deployment target."""
     parser.add_argument(
         "--for", dest="target", default="", choices=TARGETS, metavar="PLACE",
         help=f"also write the files to deploy the models: {', '.join(TARGETS)}",
     )  # fmt: skip
-    add_options(parser, __file__, "export")
 
 
 def target_options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -42,7 +41,7 @@ def add_container_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, __file__, "a command", "a place", "models")
+    add_options(parser, __file__, "a command", "a place", "models", "export")
     add_target_options(parser)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import add_options, help_text
+from bls_notebook.magics.arguments import add_options
 from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb, serves
 from bls_notebook.magics.notebook import Notebook
@@ -32,7 +32,7 @@ def _export(notebook: Notebook, arguments: argparse.Namespace) -> Exported:
 
 EXPORT = Verb(
     "export", "write models and their callees as a model repository for a server", _export,
-    *help_text(__file__, "export"),
+    __file__,
     suggests=serves,
     takes_inputs=True,
 )  # fmt: skip
@@ -61,10 +61,10 @@ def _serve(notebook: Notebook, arguments: argparse.Namespace) -> object:
 
 SERVE = Verb(
     "serve", "serve a copy of the models with the real tritonserver", _serve,
-    *help_text(__file__, "serve"),
+    __file__,
     suggests=serves,
 )  # fmt: skip
-add_options(SERVE.parser, __file__, "loaded models", "serve")
+add_options(SERVE.parser, __file__, "loaded models")
 add_container_option(SERVE.parser)
 
 _GENERATED = 100  # generated requests, if the user gives none, as help.txt says
@@ -82,9 +82,9 @@ def _prove(notebook: Notebook, arguments: argparse.Namespace) -> Certificate:
 
 PROVE = Verb(
     "prove", "compare a model's answers with those of the real tritonserver", _prove,
-    *help_text(__file__, "prove"),
+    __file__,
     suggests=serves,
     takes_inputs=True,
 )  # fmt: skip
 PROVE.parser.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
-add_options(PROVE.parser, __file__, "a model", "prove", "requests")
+add_options(PROVE.parser, __file__, "a model", "requests")

@@ -8,7 +8,7 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import Response
-from bls_notebook.magics.arguments import add_options, help_text, names, seconds
+from bls_notebook.magics.arguments import add_options, names, seconds
 from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
@@ -56,8 +56,7 @@ def _recorded(notebook: Notebook) -> Iterator[tuple[str, Any]]:
             yield value.model, value
 
 
-TRY = Verb("try", "run any model repository, with stubs for models that cannot load", _try, *help_text(__file__, "try"))
-add_options(TRY.parser, __file__, "try")
+TRY = Verb("try", "run any model repository, with stubs for models that cannot load", _try, __file__)
 TRY.parser.add_argument(
     "--values", choices=("zeros", "random", "recorded"), default="zeros",
     help="outputs of stubs (default: zeros); recorded: the outputs of responses in the notebook's variables",
