@@ -26,7 +26,7 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.exception_text import ModelHome
 from bls_notebook.extending import Host
-from bls_notebook.lifetimes.owners import ATOMS, SearchRoot, roots_of
+from bls_notebook.lifetimes.owners import ATOMS, SearchRoot, dict_of, roots_of
 from bls_notebook.repository.config.message import ModelConfigMessage, to_dict
 from bls_notebook.repository.loading.ensembles import members_of
 from bls_notebook.repository.loading.loader import read_config
@@ -233,10 +233,6 @@ def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         few = list(kind.__iter__(value))[:ITEMS] if kind in (list, tuple, set, frozenset, deque) else []
         for i, item in enumerate(few):
             yield f"{name}[{i}]", item
-    try:
-        attributes = object.__getattribute__(value, "__dict__")
-    except (AttributeError, TypeError):
-        return
-    if type(attributes) is dict:
+    if type(attributes := dict_of(value)) is dict:
         for key, item in list(attributes.items())[:ITEMS]:
             yield f"{name}.{key}", item

@@ -228,7 +228,7 @@ def text_of_path(way: tuple[Any, ...]) -> tuple[str, bool]:
     while index + 1 < len(way):
         parent, child = way[index], way[index + 1]
         after = way[index + 2] if index + 2 < len(way) else None
-        if isinstance(child, dict) and after is not None and _dict_of(parent) is child and not _is_of_a_library(parent):
+        if isinstance(child, dict) and after is not None and dict_of(parent) is child and not _is_of_a_library(parent):
             step, last = _attribute(child, after), True
             index += 1
         elif isinstance(child, CellType) and isinstance(parent, FunctionType):
@@ -251,7 +251,8 @@ def _is_of_a_library(value: Any) -> bool:
     return str(type(value).__module__).startswith(("bls_notebook.", "numpy"))
 
 
-def _dict_of(value: Any) -> Any:
+def dict_of(value: Any) -> Any:
+    """Return the attributes of an object without calling its code; None if it has no dict."""
     try:
         return object.__getattribute__(value, "__dict__")
     except (AttributeError, TypeError):
@@ -277,7 +278,7 @@ def _step(parent: Any, child: Any) -> tuple[str, bool]:
         return " (in a set)", False
     if _is_of_a_library(parent):
         return "", True
-    attributes = _dict_of(parent)
+    attributes = dict_of(parent)
     if isinstance(attributes, dict):
         step = _attribute(attributes, child)
         if step:

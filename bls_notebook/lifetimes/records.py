@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,19 +109,23 @@ def is_left_behind(life: Life) -> bool:
     return life.died < 0 and life.bytes > 0 and bool(life.maker.model or life.how != "new")
 
 
-def bytes_over_time(lives: Iterable[Life]) -> list[tuple[int, int, int]]:
-    """Return steps (ns, bytes alive, bytes left behind) of some blocks, the first at 0; each holds until the next."""
-    changes = {0: (0, 0)}
+def bytes_over_time(lives: Iterable[Life], models: Sequence[str] = ()) -> list[tuple[int, ...]]:
+    """Return steps (ns, bytes alive, tops...) of some blocks, the first at 0; each holds until the next.
+
+    The tops are heights from the bottom: blocks left behind by any model, then the others of each of the `models`.
+    """
+    place = {model: number for number, model in enumerate(models, 1)}
+    heights = [0] * (len(models) + 2)  # the last one is of other models
+    changes = {0: list(heights)}
     for life in lives:
+        part = 0 if is_left_behind(life) else place.get(life.maker.model, -1)
         for ns, change in ((life.born, life.bytes), (life.died, -life.bytes)):
             if ns >= 0:
-                alive, left = changes.get(ns, (0, 0))
-                changes[ns] = alive + change, left + change * is_left_behind(life)
-    steps = []
-    alive = left = 0
+                changes.setdefault(ns, [0] * len(heights))[part] += change
+    steps: list[tuple[int, ...]] = []
     for ns in sorted(changes):
-        alive, left = alive + changes[ns][0], left + changes[ns][1]
-        steps.append((ns, alive, left))
+        heights = [height + change for height, change in zip(heights, changes[ns], strict=True)]
+        steps.append((ns, sum(heights), *accumulate(heights[:-1])))
     return steps
 
 

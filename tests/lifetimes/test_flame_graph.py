@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.lifetimes.display.block_facts import device_facts, stacked
+from bls_notebook.lifetimes.display.block_facts import device_facts
 from bls_notebook.lifetimes.display.flame_graph import flame_lines, flame_svg, flames
 from bls_notebook.lifetimes.display.lifetime_chart import tall
-from bls_notebook.lifetimes.records import Lifetimes
+from bls_notebook.lifetimes.records import Lifetimes, bytes_over_time
 from bls_notebook.records.raw_events import CodeLine
 from tests.display.page import svg_words
 from tests.lifetimes import samples
@@ -50,7 +50,7 @@ def test_what_is_stacked_adds_up(record: Lifetimes) -> None:
     models = sorted({life.maker.model for life in record.lives})
     for device in {life.device for life in record.lives}:
         lives = [life for life in record.lives if life.device == device]
-        for ns, whole, left, *tops in stacked(lives, models):
+        for ns, whole, left, *tops in bytes_over_time(lives, models):
             assert whole == bytes_at(record, device, ns) == tops[-1]
             assert [left, *tops] == sorted([left, *tops])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from bls_notebook.lifetimes.records import DeviceSeen, Life, Lifetimes, is_left_behind
 from bls_notebook.records.raw_events import CodeLine, Holder, Maker
@@ -150,26 +149,6 @@ def holder_text(holder: Holder) -> str:
         return holder.name
     words = _WORDS.get(holder.kind, "" if holder.kind == "unknown" else holder.kind)
     return " ".join(part for part in (words, holder.name) if part) or UNKNOWN
-
-
-def stacked(lives: Iterable[Life], models: Sequence[str]) -> list[tuple[int, ...]]:
-    """Return steps (ns, bytes, tops...) of blocks; a step holds until the next.
-
-    The tops are heights from the bottom: blocks left behind by any model, then the others of each model.
-    """
-    place = {model: number for number, model in enumerate(models, 1)}
-    changes: dict[int, list[int]] = {0: [0] * (len(models) + 1)}
-    for life in lives:
-        part = 0 if is_left_behind(life) else place[life.maker.model]
-        for ns, change in ((life.born, life.bytes), (life.died, -life.bytes)):
-            if ns >= 0:
-                changes.setdefault(ns, [0] * (len(models) + 1))[part] += change
-    heights = [0] * (len(models) + 1)
-    steps: list[tuple[int, ...]] = []
-    for ns in sorted(changes):
-        heights = [height + change for height, change in zip(heights, changes[ns], strict=True)]
-        steps.append((ns, sum(heights), *accumulate(heights)))
-    return steps
 
 
 def held(lives: Iterable[Life]) -> list[BlockGroup]:

@@ -34,7 +34,6 @@ from .block_facts import (
     name_of,
     owner,
     sizes_text,
-    stacked,
     sums_text,
 )
 
@@ -354,7 +353,7 @@ def _draw_bytes(pen: Pen, facts: DeviceFacts, lives: Sequence[Life], inks: Mappi
     base = top + _PANEL
     unit = -_PANEL / max(facts.peak * 1.45, room * 1.1 if near else 1)
     models = list(dict.fromkeys(life.maker.model for life in lives))
-    steps = highest(stacked(lives, models), int(pen.end), _STEPS)
+    steps = highest(bytes_over_time(lives, models), int(pen.end), _STEPS)
     for place, model in reversed([*enumerate(models, 3)]):  # each covers those below it
         area = steps_area(((step[0], base + step[place] * unit) for step in steps), base, pen.end)
         pen.area(area, Look("#ffffff"))
