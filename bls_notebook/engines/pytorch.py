@@ -135,22 +135,16 @@ def _positions(config: dict[str, Any], kind: str, arguments: list[str]) -> dict[
             + (f", for the arguments {', '.join(arguments)}" if arguments else "")
         )
     for tensor in tensors:
-        _check_tensor(config, kind, tensor)
+        name, datatype, of_model = tensor["name"], tensor["data_type"], f"for model '{config['name']}'"
+        if datatype not in _CONFIG_TYPES:
+            raise BackendError(f"unsupported datatype {datatype} for {kind} '{name}' {of_model}")
+        if datatype == "TYPE_STRING" and len(dims_of(tensor)) + (config["max_batch_size"] > 0) > 1:
+            raise BackendError(f"Triton only supports 1 dimensional List of String as {kind} for '{name}' {of_model}")
     names = [tensor["name"] for tensor in tensors]
     if arguments and all(name in arguments for name in names):
         return {name: arguments.index(name) for name in names}
     indexes = {name: index for name in names if (index := _index(name)) is not None}
     return indexes if len(indexes) == len(names) else {name: i for i, name in enumerate(names)}
-
-
-def _check_tensor(config: dict[str, Any], kind: str, tensor: dict[str, Any]) -> None:
-    model, name, datatype = config["name"], tensor["name"], tensor["data_type"]
-    if datatype not in _CONFIG_TYPES:
-        raise BackendError(f"unsupported datatype {datatype} for {kind} '{name}' for model '{model}'")
-    if datatype == "TYPE_STRING" and len(dims_of(tensor)) + (config["max_batch_size"] > 0) > 1:
-        raise BackendError(
-            f"Triton only supports 1 dimensional List of String as {kind} for '{name}' for model '{model}'"
-        )
 
 
 def _index(name: str) -> int | None:

@@ -27,7 +27,7 @@ from .records.spans import Mark, ModelSeen, NamedMark, Span
 
 _LONGEST = 1 << 14  # characters of a row that names a model
 _NEXT = re.compile(r",\s*(?=\{\s*\"id\"\s*:)")
-_BETWEEN = re.compile(r"[\s,]*")
+_MARK = re.compile(r"[^\s,]")  # where a row, or an array, begins or ends
 _DECODER = json.JSONDecoder(strict=False)  # control characters in texts, as the server writes them
 _HEAD = re.compile(
     r'\{"id":(\d{1,20}),"model_name":"(.*?)","model_version":(-?\d{1,20})'
@@ -82,9 +82,8 @@ def _by_pieces(text: str, trace: TraceText) -> None:
     starts = (match.end() for match in _NEXT.finditer(text))
     ahead = next(starts, len(text))
     at = 0
-    while at < len(text):
-        at = _end(_BETWEEN, text, at)
-        mark = text[at : at + 1]
+    while (match := _MARK.search(text, at)) is not None:
+        at, mark = match.start(), match[0]
         if mark == "[":
             trace.arrays.append([])
             trace.is_cut = True
@@ -92,7 +91,7 @@ def _by_pieces(text: str, trace: TraceText) -> None:
         elif mark == "]":
             trace.is_cut = False
             at += 1
-        elif mark:
+        else:
             while ahead <= at:
                 ahead = next(starts, len(text))
             row, at = _row(text, at, ahead)
@@ -100,11 +99,6 @@ def _by_pieces(text: str, trace: TraceText) -> None:
                 trace.arrays[-1].append(row)
             elif at < len(text) or not trace.is_cut:
                 trace.damaged += 1
-
-
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    match = pattern.match(text, at)
-    return at if match is None else match.end()
 
 
 def _row(text: str, at: int, ahead: int) -> tuple[Row | None, int]:

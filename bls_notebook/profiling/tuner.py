@@ -18,6 +18,8 @@ from statistics import median
 from time import monotonic
 from typing import Any, NamedTuple, cast
 
+import numpy as np
+
 from bls_notebook.devices.registry import device_records
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.errors import BLSError
@@ -183,15 +185,9 @@ def _batch_run(repository: ModelRepository, name: str, batch: Sequence[Mapping[s
 
 def batch_time(times: Sequence[tuple[int, int]], rows: int) -> int:
     """Return the time of a batch, ns: interpolated between measured sizes, proportional beyond them."""
-    before = (0, 0)
-    for size, took in times:
-        if rows <= size:
-            if not before[0]:
-                return took
-            part = (rows - before[0]) / (size - before[0])
-            return round(before[1] + part * (took - before[1]))
-        before = (size, took)
-    return round(before[1] * rows / max(1, before[0]))
+    sizes, took = zip(*times, strict=True)
+    between: float = np.interp(rows, sizes, took)
+    return round(between * max(1.0, rows / times[-1][0]))
 
 
 def setting_of(repository: ModelRepository, name: str) -> ModelSetting:
@@ -365,7 +361,7 @@ class _Tuner:
 
     def _search(self, busy: bool = False, on_server: bool = False) -> Found:
         case = self._case
-        self._space = space = Space(
+        space = Space(
             requests=case.requests,
             capacity=case.capacity,
             now=self.now,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from bls_notebook.profiling.records.spans import NOTEBOOK, ModelSeen, SessionData, Span
 from bls_notebook.records.base import Record
-from bls_notebook.records.intervals import gaps, overlapping, total
+from bls_notebook.records.intervals import overlapping, total
 
 from .span_tree import SpanTree, serving
 
@@ -135,9 +136,12 @@ def _node(name: str, spans: list[Span], tree: SpanTree, cycle: bool, seen: Model
 
 def _edge(caller: str, callee: str, calls: list[Span], parallel: set[int], tree: SpanTree, cycle: bool) -> Edge:
     kinds = Counter(c.kind for c in calls)
-    duration = sum(c.duration for c in calls)
-    queued = sum(c.queue for c in calls)
-    waiting = sum(_waiting(c, tree) for c in calls)
+    sums: dict[str, Any] = {
+        name: sum(getattr(call, name) for call in calls)
+        for name in ("duration", "queue", "bytes_in", "bytes_out", "crossings", "cached")
+    }
+    queued = sums.pop("queue")
+    waiting = sum(total([serving(c)]) - tree.own_time(c) for c in calls)
     return Edge(
         caller,
         callee,
@@ -147,23 +151,13 @@ def _edge(caller: str, callee: str, calls: list[Span], parallel: set[int], tree:
         kinds["async"],
         kinds["stream"],
         kinds["ensemble"],
-        duration,
-        queued,
-        duration - queued - waiting,
-        waiting,
-        sum(c.bytes_in for c in calls),
-        sum(c.bytes_out for c in calls),
-        sum(c.crossings for c in calls),
-        sum(c.state == "error" for c in calls),
-        sum(c.cached for c in calls),
-        cycle,
+        queued=queued,
+        self_time=sums["duration"] - queued - waiting,
+        waiting=waiting,
+        errors=sum(c.state == "error" for c in calls),
+        cycle=cycle,
+        **sums,
     )
-
-
-def _waiting(span: Span, tree: SpanTree) -> int:
-    """Return the time that a request waited for its model's callees, ns."""
-    when = serving(span)
-    return total([when]) - total(gaps(*when, tree.in_flight(tree.execution(span.id))))
 
 
 def _on_cycles(edges: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:

@@ -33,15 +33,6 @@ from .verdict import LITTLE, SimulatedWorkload, failed
 _MUCH = 0.15  # fraction of a request's time that gathering its calls could save: less is not mentioned
 
 
-def own_code(session: SessionData, busy: int) -> str:
-    """Return the sentence for a cell whose requests took little of its time."""
-    whose = "the cell's own code" if session.sender == NOTEBOOK else "without a request"
-    return (
-        f"Most of the time was {whose}: requests were under way for {busy / session.wall:.0%} of "
-        f"{time_of(session.wall)}."
-    )
-
-
 def worded(f: Facts, session: SessionData, at_once: bool) -> Verdict:
     """Return the verdict with its sentence and advice."""
     calls = "" if f.verdict.cause == "sync_exec" else _one_after_the_other(session)
@@ -179,7 +170,9 @@ def cell_verdict(session: SessionData) -> Verdict:
         return replace(failed(session), note=note)
     busy = total(union((span.sent, span.ended) for span in roots))
     if session.wall - busy > _OWN * session.wall and session.wall > _SHORT:
-        verdict = Verdict("notebook", own_code(session, busy))
+        whose = "the cell's own code" if session.sender == NOTEBOOK else "without a request"
+        under_way = f"{busy / session.wall:.0%} of {time_of(session.wall)}"
+        verdict = Verdict("notebook", f"Most of the time was {whose}: requests were under way for {under_way}.")
     else:
         at_once = sum(span.duration for span in roots) > 1.05 * busy
         facts = (_AtOnce if at_once else _InTurn)(session, roots, busy).facts()

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from bls_notebook.profiling.records.spans import NOTEBOOK, SessionData, Span
 from bls_notebook.records.base import Record
-from bls_notebook.records.intervals import gaps, total
 from bls_notebook.records.measurements import NONE, Quartiles, quartiles
 
 from .call_graph import label, of_several_versions
-from .span_tree import SpanTree, serving
+from .span_tree import SpanTree
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -83,15 +82,11 @@ def direction(before: Quartiles, after: Quartiles) -> str:
 
 class _Side:
     def __init__(self, session: SessionData) -> None:
-        tree = SpanTree.of(session)
+        self.tree = SpanTree.of(session)
         several = of_several_versions(session.spans)
         self.models: defaultdict[str, list[Span]] = defaultdict(list)
-        self.self_time: dict[int, int] = {}
         for span in session.spans:
-            name = label(span, several)
-            self.models[name].append(span)
-            under_way = tree.in_flight(tree.execution(span.id))
-            self.self_time[span.id] = total(gaps(*serving(span), under_way))
+            self.models[label(span, several)].append(span)
         self.seen = {m.name if m.name not in several else f"{m.name}/{m.version}": m for m in session.models}
         self.guessed = session.sender != NOTEBOOK  # a server's trace does not record instances
         self.length = max((s.ended for s in session.spans), default=0) - min((s.sent for s in session.spans), default=0)
@@ -130,7 +125,7 @@ def _model(name: str, old: _Side, new: _Side) -> ModelChange:
         name,
         _change((s.duration for s in before), (s.duration for s in after)),
         _change((s.queue for s in before), (s.queue for s in after)),
-        _change((old.self_time[s.id] for s in before), (new.self_time[s.id] for s in after)),
+        _change(map(old.tree.own_time, before), map(new.tree.own_time, after)),
         _same(was.code if was else "", is_now.code if is_now else ""),
         _same(was.config if was else "", is_now.config if is_now else ""),
         moved,

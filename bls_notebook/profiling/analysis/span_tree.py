@@ -85,6 +85,10 @@ class SpanTree:
             times = self._self_times[execution] = gaps(begin, end, self.in_flight(execution))
         return times
 
+    def own_time(self, span: Span) -> int:
+        """Return the time in which the model of a request ran and none of its callees did, ns."""
+        return total(gaps(*serving(span), self.in_flight(self.execution(span.id))))
+
     def working_events(self) -> list[int]:
         """Return the intervals of work, which may overlap, as `events` encodes them: fast for many spans."""
         out: list[int] = []

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from bls_notebook.profiling.records.tuning import ModelSetting, TunedModel, Tuning
 from bls_notebook.profiling.records.verdicts import time_of, times
+from bls_notebook.records.units import size
 from bls_notebook.records.visible_text import visible
 
 from .setting_search import ENOUGH, MOST
@@ -76,9 +77,9 @@ def _advice(found: Tuning) -> Iterator[str]:
             f"{time_of(there.found)}."
         )
     for model in found.models:
-        if model.most < _wanted(model, found) and model.most < MOST:
+        if model.most < min(MOST, sum(s.model == model.name and s.ran for s in found.gathered.spans)):
             takes = model.device_bytes if model.device_bytes > 0 else model.host_bytes
-            yield f"An instance of `{model.name}` takes {_size(takes)}: there is memory for {model.most}."
+            yield f"An instance of `{model.name}` takes {size(takes)}: there is memory for {model.most}."
     blind = [
         f"`{m.name}`"
         for m in found.models
@@ -91,11 +92,6 @@ def _advice(found: Tuning) -> Iterator[str]:
 
 _WORTH = 1.15
 _ROUGH = 1.3  # ratio of measured and predicted time above which the figures are rough
-
-
-def _wanted(model: TunedModel, found: Tuning) -> int:
-    """Return the number of instances that the requests could use."""
-    return min(MOST, sum(s.model == model.name and s.ran for s in found.gathered.spans))
 
 
 def in_words(settings: Iterable[tuple[str, ModelSetting, ModelSetting]]) -> str:
@@ -146,7 +142,3 @@ def config_lines(model: TunedModel) -> str:
 
 def _and(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
-
-
-def _size(number: int) -> str:
-    return f"{number / (1 << 30):.1f} GiB" if number >= 1 << 30 else f"{number / (1 << 20):.0f} MiB"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any
 
 from bls_notebook.profiling.analysis.call_graph import of_several_versions
@@ -198,15 +198,11 @@ def _which(instances: Sequence[str], model: str) -> str:
     names = [_short(instance, model) for instance in instances]
     if not all(name.isdecimal() for name in names):
         return f"{len(names)} others" if len(names) > 1 else names[0]
-    runs: list[list[int]] = []
-    for number in sorted(map(int, names)):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
+    numbers = sorted(map(int, names))
+    runs = [[number for _, number in run] for _, run in groupby(enumerate(numbers), lambda item: item[1] - item[0])]
     if len(runs) > _RUNS:
         return f"{len(names)} others"
-    return ", ".join(f"{first}" if first == last else f"{first}–{last}" for first, last in runs)
+    return ", ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
 
 
 def _numbers(name: str) -> tuple[tuple[int, str], ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 from math import ceil
 from typing import Any
 
@@ -267,11 +268,11 @@ def _runs(levels: Sequence[int], step: float, top: float, height: float) -> dict
     """Return boxes of adjacent columns of the same level, by level; none for level 0."""
     by_level: dict[int, list[Box]] = {}
     begin = 0
-    for k in range(1, len(levels) + 1):
-        if k == len(levels) or levels[k] != levels[begin]:
-            if levels[begin]:
-                by_level.setdefault(levels[begin], []).append((begin * step, top, (k - begin) * step, height))
-            begin = k
+    for level, columns in groupby(levels):
+        count = len(list(columns))
+        if level:
+            by_level.setdefault(level, []).append((begin * step, top, count * step, height))
+        begin += count
     return by_level
 
 
