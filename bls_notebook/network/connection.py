@@ -7,6 +7,8 @@ again as soon as it answers. Disconnecting, or closing the repository, removes t
 from __future__ import annotations
 
 import logging
+import math
+import time
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +25,7 @@ from bls_notebook.repository.source.names import check_model_name
 
 from .kserve.address import TLS, Address, AddressError, address_of
 from .kserve.client import Client, ServerError
+from .limits import CONNECT_SECONDS, REMOTE_MODELS
 from .remote_models import RemoteServer, ServerModel
 
 if TYPE_CHECKING:
@@ -175,13 +178,16 @@ def connect(
         except BackendError as error:
             raise BLSError(f"connect: {error}") from error
         try:
+            link.deadline = time.monotonic() + CONNECT_SECONDS
             _name_models(connection, link, models, dict(names or {}), prefix)
+            link.deadline += len(connection.models)
             host = Host(repository)
             _refuse_taken(connection, host)
             local = {name: ServerModel(connection._link, remote) for name, remote in connection.models.items()}
             connection._registration = host.register(local)
             connecting.undo(connection.disconnect)
         finally:
+            link.deadline = math.inf
             link.release()
     return connection
 
@@ -226,6 +232,8 @@ def _ready_models(link: Client, address: Address) -> tuple[str, ...]:
             raise
         raise BLSError(f"connect: {address}: {_NO_INDEX.format(url=str(address))}") from error
     ready = tuple(dict.fromkeys(name for name, _, state in index if state == "READY"))
+    if len(ready) > REMOTE_MODELS:
+        raise BLSError(f"connect: {address}: {len(ready):,} models are ready; name the ones to connect")
     if not ready:
         known = ", ".join(dict.fromkeys(name for name, _, _ in index))
         words = f"no model is ready ({known}); load one on the server" if known else "the server has no models"

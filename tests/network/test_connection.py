@@ -19,6 +19,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine.schedulers import forwarding
 from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.network import connection as connecting
 from bls_notebook.network.kserve import client as link
 from bls_notebook.network.kserve import grpc_client as grpc_link
 from bls_notebook.network.kserve import grpc_codec, json_codec
@@ -327,6 +328,22 @@ def test_malformed_metadata_is_refused(repo: bls.ModelRepository, where: str) ->
         for said in wrong:  # noqa: B007 - what the server says
             with pytest.raises(bls.BLSError, match="check that it is a KServe v2 server"):
                 bls.connect(f"http://127.0.0.1:{port}", "m", repo=repo)
+
+
+def test_connect_limits_models_and_seconds(
+    url: str, repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(connecting, "REMOTE_MODELS", 0)
+        patched.setattr(link.Client, "index", lambda _: [("echo", "1", "READY")])
+        with pytest.raises(bls.BLSError, match="models are ready; name the ones"):
+            bls.connect(url, repo=repo)
+    with monkeypatch.context() as patched:
+        patched.setattr(connecting, "CONNECT_SECONDS", -2.0)  # the time is over, also with a second for the model
+        with pytest.raises(bls.BLSError, match="took too long altogether"):
+            bls.connect(url, "echo", repo=repo)
+    bls.connect(url, "echo", repo=repo)
+    asked(repo)
 
 
 def test_unknown_fields_of_a_newer_servers_config_are_ignored(repo: bls.ModelRepository) -> None:

@@ -22,6 +22,31 @@ _Result = TypeVar("_Result")
 _LOOPBACK = re.compile(r"(?:https?://)?(?:127\.\d+\.\d+\.\d+|localhost|\[::1\])(?::\d+)?", re.IGNORECASE)
 
 
+class Body:
+    """Counts the bytes of a request's body, as it was sent or unpacked; small ones are not counted."""
+
+    __slots__ = ("_admission", "_counted", "_size")
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission, self._size, self._counted = admission, 0, 0
+
+    def add(self, count: int) -> None:
+        """Add bytes before they are kept; ProtocolError if that exceeds the limits."""
+        self._size += count
+        if self._size > INLINE_BYTES:
+            most = self._admission.limits.body
+            if self._size > most:
+                text = f"the request is larger than the {most:,} bytes that this endpoint accepts (body_limit)"
+                raise ProtocolError(text, status=413)
+            count, self._counted = self._size - self._counted, self._size
+            self._admission.count_body(count)
+
+    def release(self) -> None:
+        """The body is no longer in memory."""
+        self._admission.count_body(-self._counted)
+        self._size = self._counted = 0
+
+
 class Admission:
     """Admits the requests of one endpoint and counts them.
 
@@ -70,29 +95,14 @@ class Admission:
             refused = ErrorRecord(error.message, error.code.name, (model,), stage="refused")
             self.last_error = error.origin or refused
 
-    @contextmanager
-    def body(self) -> Iterator[Callable[[int], None]]:
-        """Count a body's bytes while the ``with`` runs; the yielded function adds some, or raises ProtocolError."""
-        size = 0
-
-        def add(count: int) -> None:
-            nonlocal size
-            size += count
-            with self._lock:
-                self._body_bytes += count
-            if size > self.limits.body:
-                text = (
-                    f"the request is larger than the {self.limits.body:,} bytes that this endpoint accepts (body_limit)"
-                )
-                raise ProtocolError(text, status=413)
-            if self._body_bytes > self.limits.body * self.limits.bodies:
-                refuse("the requests in flight are larger than this endpoint accepts; try again later", UNAVAILABLE)
-
-        try:
-            yield add
-        finally:
-            with self._lock:
-                self._body_bytes -= size
+    def count_body(self, count: int) -> None:
+        """Add bytes to those of all large bodies in memory, or remove a negative number."""
+        if not count:
+            return
+        with self._lock:
+            self._body_bytes += count
+        if count > 0 and self._body_bytes > self.limits.body * self.limits.bodies:
+            refuse("the requests in flight are larger than this endpoint accepts; try again later", UNAVAILABLE)
 
     async def work(self, size: int, function: Callable[..., _Result], *arguments: Any) -> _Result:
         """Decode or encode `size` bytes: many in a thread, so that the event loop answers others meanwhile."""

@@ -31,7 +31,7 @@ from bls_notebook.network.kserve.json_codec import (
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
 
-from .admission import UNAUTHORIZED, Admission
+from .admission import UNAUTHORIZED, Admission, Body
 from .generate import Events, decode_generate, generating, only_response
 from .http_server import UNKNOWN_ENCODING, GoneError, coding_of, packed, read_body, until_disconnect
 from .served_models import ServedModels, in_thread, send, version_of, without_error
@@ -74,9 +74,12 @@ class HttpApplication:
                 )
             else:
                 scope.setdefault("state", {})["trusted"] = True
-                with self._admission.body() as add_sent, self._admission.body() as add_unpacked:
-                    scope["bodies"] = add_sent, add_unpacked
+                bodies = scope["bodies"] = Body(self._admission), Body(self._admission)  # as sent, and unpacked
+                try:
                     await self._router(scope, receive, sent)
+                finally:
+                    for body in bodies:
+                        body.release()
         except ProtocolError as error:
             answer = _failed(error.message, error.status)
             if error.message == UNKNOWN_ENCODING:

@@ -204,19 +204,20 @@ def _unpacked(body: bytes | bytearray, encoding: str, add: Callable[[int], None]
 async def read_body(request: Request, admission: Admission) -> bytes | bytearray:
     """Read the body of a request and decompress it, within the limits; ``request.scope["bodies"]`` count its bytes."""
     limits = admission.limits
-    add_sent, add_unpacked = request.scope["bodies"]
+    sent, unpacked = request.scope["bodies"]
     length = request.headers.get("content-length", "")
     if length.isdigit():
-        with admission.body() as add:
-            add(int(length[:19]))
+        size = int(length[:19])
+        sent.add(size)  # before it is received
+        sent.release()
     try:
-        body = await asyncio.wait_for(_read(request.receive, add_sent), limits.patience)
+        body = await asyncio.wait_for(_read(request.receive, sent.add), limits.patience)
     except asyncio.TimeoutError:
         raise ProtocolError(f"the body did not arrive within {limits.patience:g} s") from None
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding in ("", "identity"):
         return body
-    return await admission.work(limits.body, _unpacked, body, encoding, add_unpacked)
+    return await admission.work(limits.body, _unpacked, body, encoding, unpacked.add)
 
 
 def coding_of(request: Request) -> str:

@@ -8,6 +8,7 @@ is never sent again. A closed client leaves no thread and no connection.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
@@ -51,6 +52,7 @@ class Client:
         self.extensions: frozenset[str] = frozenset()
         self.lost = ""  # why the server does not answer; empty while it does
         self.closed = False
+        self.deadline = math.inf  # of all queries of a `connect`, by `time.monotonic`
         self.when_changed: Callable[[], None] | None = None  # called when the server is lost or back
         self.report_waits: list[Callable[[], None]] = []  # called by the watcher, with no lock held
         self._users = 0
@@ -73,6 +75,13 @@ class Client:
         `what` is one of ``live``, ``ready``, ``server``, ``index``, ``model``, ``config`` and ``statistics``.
         """
         raise NotImplementedError
+
+    def remaining(self, seconds: float) -> float:
+        """Return the timeout of a query, which ends at the deadline; ServerError if that has passed."""
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise self.unanswered("its answers took too long altogether", True)
+        return min(seconds, left)
 
     def _reconnect(self) -> None:
         """Replace a connection that no longer delivers answers."""

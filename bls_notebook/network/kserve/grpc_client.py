@@ -6,6 +6,7 @@ lose the lock of the channel. A decoupled request reads its stream on a worker t
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -19,6 +20,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from bls_notebook.backends.protocol import Deliver, InThread
 from bls_notebook.engine.waiting.interrupts import CtrlC
 from bls_notebook.engine.waiting.threads import Parker, start_in_thread
+from bls_notebook.network.limits import ANSWER_BYTES, INFER_BYTES
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -30,13 +32,17 @@ from .grpc_codec import decode_response, decode_streamed, encode_request
 from .request import headers_of
 from .tensors import AnswerError
 
-_MOST = (1 << 31) - 1
 _LINGER = 0.05  # seconds
 _SERVICE = "/inference.GRPCInferenceService/"
+_MOST_BYTES = json.dumps({"methodConfig": [
+    {"name": [{"service": _SERVICE.strip("/")}], "maxResponseMessageBytes": ANSWER_BYTES},
+    {"name": [{"service": _SERVICE.strip("/"), "method": f"Model{kind}Infer"} for kind in ("", "Stream")]},
+]})  # fmt: skip
 _OPTIONS = (
-    ("grpc.max_send_message_length", _MOST),
-    ("grpc.max_receive_message_length", _MOST),
+    ("grpc.max_send_message_length", INFER_BYTES),
+    ("grpc.max_receive_message_length", INFER_BYTES),
     (ChannelOptions.SingleThreadedUnaryStream, 1),
+    ("grpc.service_config", _MOST_BYTES),
     ("grpc.use_local_subchannel_pool", 1),  # else a closed channel could leave its connection open
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -131,7 +137,7 @@ class GrpcClient(Client):
         method, request = _QUERIES[what]
         message = request(name=name, version=version) if name else request()
         with CtrlC():
-            answer = self._ask(getattr(self._stub, method), message, seconds)
+            answer = self._ask(getattr(self._stub, method), message, self.remaining(seconds))
         document = MessageToDict(answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
         if what == "statistics":
             return _with_numbers(document)

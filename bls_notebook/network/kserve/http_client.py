@@ -4,7 +4,7 @@ Each request in flight uses one connection and one thread: its waiting caller's,
 concurrent awaited requests gRPC is better, because it needs no thread for each.
 
 Guarantees: any thread can cancel a request, and Ctrl-C ends a wait. A connection is reused only after its answer
-was read completely. An answer is never larger than `INFER_BYTES` or `_ANSWER_BYTES`, and never takes longer than
+was read completely. An answer is never larger than `INFER_BYTES` or `ANSWER_BYTES`, and never takes longer than
 its timeout, however slowly the server sends it.
 """
 
@@ -27,6 +27,7 @@ from urllib.parse import quote
 
 from bls_notebook.backends.protocol import Deliver, InThread
 from bls_notebook.engine.waiting.interrupts import may_be_interrupted
+from bls_notebook.network.limits import ANSWER_BYTES, INFER_BYTES, check_json
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -110,8 +111,6 @@ def _is_quiet(connection: socket.socket) -> bool:
 _RESET_ON_CLOSE = struct.pack("ii" if os.name == "posix" else "hh", 1, 0)
 _JOINED_BYTES = 1 << 16  # a request body up to this size is sent in one piece
 _READ_BYTES = 1 << 22
-_ANSWER_BYTES = 64 << 20  # of metadata, configurations and statistics
-INFER_BYTES = (1 << 31) - 1  # of an inference response, as over gRPC
 _BINARY = "binary_tensor_data"
 _CODES = {
     400: ErrorCode.INVALID_ARG, 404: ErrorCode.NOT_FOUND, 409: ErrorCode.ALREADY_EXISTS,
@@ -140,7 +139,7 @@ class HttpExchange:
 
     def __init__(
         self, link: HttpClient, method: str, path: str, body: Sequence[Any], headers: Mapping[str, str],
-        most: int = _ANSWER_BYTES,
+        most: int = ANSWER_BYTES,
     ) -> None:  # fmt: skip
         self._link = link
         self._method = method
@@ -329,12 +328,13 @@ class HttpClient(Client):
         path = _PATHS[what].format(model=self.model_path(name, version) if name else "/v2/models")
         headers = {**self.address.headers, "Content-Type": "application/json"}
         method, body = ("POST", [b"{}"]) if what == "index" else ("GET", [])
-        answer = HttpExchange(self, method, path, body, headers).answer(seconds)
+        answer = HttpExchange(self, method, path, body, headers).answer(self.remaining(seconds))
         if answer.status != 200:
             raise error_of(self, answer)
         if what in ("live", "ready"):
             return {}
         try:
+            check_json(answer.body)
             document = json.loads(answer.body)
         except (ValueError, RecursionError) as error:
             raise no_kserve(path, str(error)) from error

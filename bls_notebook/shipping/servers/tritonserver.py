@@ -36,8 +36,9 @@ from bls_notebook.engine.waiting.interrupts import may_be_interrupted
 from bls_notebook.extending import critical
 from bls_notebook.network.kserve.address import HOST, Address, Listening
 from bls_notebook.network.kserve.client import ServerError
-from bls_notebook.network.kserve.http_client import INFER_BYTES, HttpAnswer, HttpClient, HttpExchange, error_text
+from bls_notebook.network.kserve.http_client import HttpAnswer, HttpClient, HttpExchange, error_text
 from bls_notebook.network.kserve.json_codec import JSON_LENGTH, decode_outputs, encode_request
+from bls_notebook.network.limits import INFER_BYTES
 from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor

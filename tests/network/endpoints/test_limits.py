@@ -18,6 +18,8 @@ from tritonclient.grpc import service_pb2 as pb
 
 import bls_notebook as bls
 from bls_notebook.network import limits
+from bls_notebook.network.endpoints.admission import Admission, Body
+from bls_notebook.network.kserve.errors import ProtocolError
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.network.kserve.tensors import flat
 from tests.engine import gates
@@ -151,3 +153,21 @@ def test_connections_without_a_request_make_room_for_others(monkeypatch: pytest.
         assert opened[0].recv(1) == b""  # closed to make room
         for each in (honest, *opened):
             each.close()
+
+
+def test_bodies_in_flight_have_a_common_limit() -> None:
+    admission = Admission("", limits.Limits(body=1 << 20, bodies=2))
+    bodies = [Body(admission) for _ in range(4)]
+    for each in bodies[:2]:
+        for _ in range(1 << 10):  # in small pieces, as chunked
+            each.add(1 << 10)
+    with pytest.raises(ProtocolError, match="the request is larger") as refused:
+        bodies[0].add(1)
+    assert refused.value.status == 413
+    bodies[2].add(1 << 10)  # a small one
+    with pytest.raises(ProtocolError, match="try again later") as refused:
+        bodies[3].add(1 << 19)
+    assert refused.value.status == 503
+    for each in bodies:
+        each.release()
+    Body(admission).add(1 << 20)
