@@ -90,8 +90,9 @@ class Connection(Printable):
 
     def disconnect(self) -> None:
         """Unload the server's models; requests in flight finish first."""
-        with critical():
-            if self._registration is not None:
+        if self._registration is not None:
+            with critical() as ending:
+                ending.undo(self._registration.remove)  # what Ctrl-C interrupts is completed
                 self._registration.remove()
 
     def __enter__(self) -> Connection:

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.extending import Host
+from bls_notebook.extending import Host, critical
 from bls_notebook.records.units import count
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.discovery import repository_folder
@@ -103,10 +103,11 @@ def try_repository(
     fill = fill or {}
     path = repository_folder(folder)
     project = next((p for p in (path, *path.parents) if (p / ".git").exists()), Path(folder).expanduser().resolve())
-    models, names, notes = model_folders(path, fill)
-    make_stub = _stub_factory(names, values, seed, latency, recorded, real, load_timeout)
-    repository = ModelRepository(models, fill=fill)
-    try:
+    with critical() as starting:
+        models, names, notes = model_folders(path, fill)
+        make_stub = _stub_factory(names, values, seed, latency, recorded, real, load_timeout)
+        repository = ModelRepository(models, fill=fill)
+        starting.undo(repository.close)
         loader = ModelLoader(
             Host(repository), names, make_stub, fill=fill, config_name=model_config_name, real=real,
             seconds=load_timeout, project=project if project.is_dir() else path,
@@ -119,9 +120,6 @@ def try_repository(
             shown_path(path), loader.reports, entries, requests, (*notes, *loader.notes), left,
             perf_counter() - began,
         )  # fmt: skip
-    except BaseException:
-        repository.close()
-        raise
     return Trial(repository, report)
 
 

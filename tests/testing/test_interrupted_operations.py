@@ -1,0 +1,203 @@
+"""SIGINT at points of each operation that starts something: it starts completely or not at all.
+
+Nothing stays behind (models, threads, processes, sockets, files, recordings), and the operation works afterwards.
+A sample of points, evenly spread; more under the mark `extra`; every event with BLS_TEST_EVERY_EVENT=1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.devices import allocation_log
+from bls_notebook.engine.recording import log as recording
+from bls_notebook.engine.waiting import interrupts
+from tests.engine.harness import infer, ints, pbtxt, until
+from tests.engine.test_injected_interrupts import Striking, handler, injector  # noqa: F401 - a fixture
+from tests.shipping.fake_tritonserver import linux, private, stand_in
+
+EVERY = bool(os.environ.get("BLS_TEST_EVERY_EVENT"))
+FEW, MANY = 6, 160
+MODEL = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(pb_utils.get_input_tensor_by_name(request, "X").as_numpy()) for request in requests]
+
+    def answer(self, x):
+"""
+DOUBLE = MODEL + '        return pb_utils.InferenceResponse([pb_utils.Tensor("Y", 2 * x)])'
+NESTED = (
+    MODEL
+    + """        tensor = pb_utils.Tensor("X", x)
+        request = pb_utils.InferenceRequest(model_name="double", inputs=[tensor], requested_output_names=["Y"])
+        response = request.exec()
+        if response.has_error():
+            raise pb_utils.TritonModelException(response.error().message())
+        return response
+"""
+)
+Operation = Callable[["Place"], Any]
+
+
+class Place:
+    """What the operations work on: a repository with two models, a server elsewhere, and folders."""
+
+    def __init__(self, folder: Path, temporary: Path) -> None:
+        self.out, self.temporary = folder / "out", temporary
+        self.out.mkdir()
+        self.repo, self.elsewhere = bls.ModelRepository(), bls.ModelRepository()
+        self.repo.define("double", DOUBLE, pbtxt())
+        self.repo.define("nested", NESTED, pbtxt())
+        self.elsewhere.define("remote", DOUBLE, pbtxt())
+        self.server = bls.endpoint(self.elsewhere, token="")
+        self.program = stand_in(folder)
+        self.theirs, self.recording = folder / "theirs", folder / "run.blsrec"
+        bls.export(self.theirs, "nested", repo=self.repo)
+        with bls.record(self.recording, tensors="all"):
+            infer(self.repo, "nested", 4)
+        self.folders = set(temporary.iterdir())
+
+    def close(self) -> None:
+        self.server.stop()
+        self.repo.close(1)
+        self.elsewhere.close(1)
+
+    def left(self) -> dict[str, Any]:
+        """Return what an operation has left behind, by kind; empty if nothing."""
+        interrupts._later.clear()
+        gc.collect()
+        found = {
+            "models": set(self.repo._server.names()) ^ {"double", "nested"},
+            "substitutes": [name for name in ("double", "nested") if infer(self.repo, name, 4) != 8],
+            "threads": [t.name for t in threading.enumerate() if t.name in ("bls-drill", "bls-deadline", "bls-gil")]
+            + ["bls-endpoint"] * ([t.name for t in threading.enumerate()].count("bls-endpoint") - 1),
+            "recording": [each for each in (recording.active, allocation_log.recording) if each is not None],
+            "temporary": [path.name for path in self.temporary.iterdir() if path not in self.folders],
+            "beside": [path.name for path in self.out.iterdir() if path.name.startswith(".")],
+            "half": [path.name for path in self.out.iterdir() if not _is_whole(path)],
+            "critical": list(interrupts.critical_files),
+        }
+        return {kind: value for kind, value in found.items() if value}
+
+
+def _is_whole(path: Path) -> bool:
+    if path.suffix == ".blsrec":
+        return bls.load(path) is not None
+    return path.name.startswith(".") or (path / "nested" / "1" / "model.py").is_file()
+
+
+def stub(place: Place) -> None:
+    with place.repo.stub("double", {"Y": [0]}):
+        infer(place.repo, "nested", 4)
+
+
+def drill(place: Place) -> None:
+    bls.drill("nested", ints(4), faults=("error", "stall", "not-ready"), repo=place.repo)
+
+
+def endpoint(place: Place) -> None:
+    bls.endpoint(place.repo).stop()
+
+
+def connect(place: Place, url: str) -> None:
+    with bls.connect(url, "remote", repo=place.repo):
+        infer(place.repo, "remote", 4)
+
+
+def record(place: Place) -> None:
+    with bls.record(place.out / "x.blsrec", tensors="all"):
+        infer(place.repo, "nested", 4)
+
+
+def profile(place: Place) -> None:
+    with bls.profile():
+        infer(place.repo, "nested", 4)
+
+
+def track(place: Place) -> None:
+    with bls.track_memory():
+        infer(place.repo, "nested", 4)
+
+
+def serve(place: Place) -> None:
+    bls.serve("double", repo=place.repo, environment=place.program).stop(graceful=False)
+
+
+def attempt(place: Place) -> None:
+    bls.try_repository(place.theirs).repository.close(1)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "stub": stub,
+    "drill": drill,
+    "endpoint": endpoint,
+    "connect http": lambda place: connect(place, place.server.url),
+    "connect grpc": lambda place: connect(place, f"grpc://{place.server.grpc_url}"),
+    "record": record,
+    "replay": lambda place: bls.replay(place.recording, repo=place.repo),
+    "profile": profile,
+    "track_memory": track,
+    "compare": lambda place: bls.compare("nested", ints(4), n=2, repeat=1, repo=place.repo),
+    "tune": lambda place: bls.tune("nested", ints(4), n=2, repeat=1, repo=place.repo),
+    "export": lambda place: bls.export(place.out / "ship", "nested", repo=place.repo),
+    "serve": serve,
+    "try": attempt,
+    "check": lambda place: bls.check(repo=place.repo),
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("interrupted")
+        temporary = private.__wrapped__(folder, patch)  # type: ignore[attr-defined]
+        made = Place(folder, temporary)
+        yield made
+        made.close()
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "points", [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.extra)]
+)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_nothing_stays_behind(
+    name: str,
+    points: int,
+    place: Place,
+    injector: Any,  # noqa: F811 - the fixture
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    operation, striking = OPERATIONS[name], Striking(injector, monkeypatch)
+    bad: list[str] = []
+    struck = 0
+    with handler("default"):
+        operation(place)
+        total = striking.count(lambda: operation(place))
+        stride = 1 if EVERY else max(1, total // points)
+        for n in range(1 + stride // 2, total, stride):
+            striking.unheard.clear()
+            heard, events = striking.strike(n, lambda: operation(place))
+            struck += heard
+            if not (heard or events < n or striking.unheard or name == "try"):  # it reports the models not tried
+                bad.append(f"event {n} of {total}: Ctrl-C was swallowed")
+            with contextlib.suppress(AssertionError):
+                until(lambda: not place.left(), "nothing is left", 5.0)
+            if left := place.left():
+                bad.append(f"event {n} of {total}: {left}")
+        striking.unheard.clear()
+        operation(place)
+    print(f"\n{name}: struck {struck} times in {total} events; left behind {len(bad)} times")
+    assert not bad, "\n".join(bad)
+    assert struck > 0
