@@ -20,7 +20,8 @@ import bls_notebook as bls
 from bls_notebook.devices import allocation_log
 from bls_notebook.engine.recording import log as recording
 from bls_notebook.engine.waiting import interrupts
-from tests.engine.harness import infer, ints, pbtxt, until
+from tests.engine.harness import infer, ints, until
+from tests.engine.sources import pbtxt
 from tests.engine.test_injected_interrupts import Striking, handler, injector  # noqa: F401 - a fixture
 from tests.shipping.fake_tritonserver import linux, private, stand_in
 
