@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.lifetimes.display.block_facts import alive_kinds, device_facts, held, left_behind, sums_text
-from bls_notebook.lifetimes.display.lifetime_chart import heaviest_first, highest, layout, life_lanes, pack
+from bls_notebook.lifetimes.display.lifetime_chart import heaviest_first, layout, life_lanes, pack
 from bls_notebook.lifetimes.display.widget import packed
 from bls_notebook.lifetimes.records import Life, Lifetimes, bytes_over_time
 from bls_notebook.records.raw_events import Holder, Maker
@@ -82,15 +82,6 @@ def test_blocks_and_models_are_folded_and_those_that_left_most_behind_come_first
     lives = tuple(Life(n + 1, "cpu", n, n, n + 1, tensor="T", maker=Maker(f"m{n}")) for n in range(50))
     groups = layout(Lifetimes(lives, (), 60), 10)
     assert (len(groups), groups[-1].label, groups[-1].rows[0].label) == (10, "others", "+41 names")
-
-
-def test_thinning_keeps_the_highest() -> None:
-    steps = [(ns, ns % 7) for ns in range(1000)]
-    thin = highest(steps, 1000, 50)
-    assert len(thin) <= 51
-    assert max(thin, key=lambda step: step[1])[1] == 6
-    assert thin[-1] == steps[-1]
-    assert highest(steps[:10], 1000, 50) == steps[:10]
 
 
 @pytest.mark.parametrize(

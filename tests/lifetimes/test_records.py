@@ -3,8 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bls_notebook.lifetimes.records import DeviceSeen, Life, Lifetimes, Stay, bytes_over_time, load_lifetimes
 from bls_notebook.records.raw_events import Holder, Maker
@@ -43,25 +41,6 @@ def test_bytes_over_time_and_peak() -> None:
     peak = RECORD.peak("gpu:0")
     assert (peak.ns, peak.bytes, ids(peak.lives)) == (20, 512, [3])
     assert RECORD.peak("gpu:1").bytes == 0
-
-
-LIVES = st.builds(
-    lambda number, size, born, length: Life(number, "cpu", size, born, -1 if length < 0 else born + length),
-    st.integers(1, 99),
-    st.integers(0, 50),
-    st.integers(0, 30),
-    st.integers(-1, 30),
-)
-
-
-@given(st.lists(LIVES, max_size=12))
-def test_bytes_over_time_agree_with_what_is_alive(lives: list[Life]) -> None:
-    record = Lifetimes(tuple(lives))
-    steps = bytes_over_time(record.lives)
-    for ns in range(61):
-        assert [alive for at, alive, _ in steps if at <= ns][-1] == record.bytes("cpu", ns)
-    assert record.peak("cpu").bytes == max(record.bytes("cpu", ns) for ns in range(61))
-    assert [ns for ns, _, _ in steps] == sorted({ns for ns, _, _ in steps})
 
 
 @pytest.mark.parametrize("name", ["track.json", "track.json.gz"])

@@ -17,14 +17,6 @@ def request(value):
 """
 
 
-def test_the_body_may_send_requests(cells) -> None:
-    cells.model()
-    shown = cells(BODY + "response = request(4).exec()\nresponse.output_tensors()[0].as_numpy().tolist()")
-    assert shown.success
-    assert shown.value == [8.0]
-    assert cells("response.has_error()").value is False
-
-
 def test_top_level_await(cells) -> None:
     cells.model()
     shown = cells(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 
 import pytest
 
-import bls_notebook as bls
 from bls_notebook.engine import logs
 from bls_notebook.magics.cell_log import MOST
 from bls_notebook.records.raw_events import LogLine
@@ -152,20 +150,3 @@ def test_pythons_logging_gets_what_is_not_shown(cells, caplog: pytest.LogCapture
     caplog.clear()
     cells("%bls chatty")
     assert [record.levelname for record in caplog.records] == ["DEBUG", "INFO", "WARNING", "ERROR"]
-
-
-def test_from_many_threads_at_once(cells) -> None:
-    cells(chatty("for n in range(8): log.log_info('x')"))
-
-    def call() -> None:
-        bls.current_repository().infer("chatty", {})
-
-    cells.shell.user_ns["call"] = call
-    shown = cells(
-        "import threading\n"
-        "threads = [threading.Thread(target=call) for _ in range(6)]\n"
-        "for t in threads: t.start()\n"
-        "for t in threads: t.join()"
-    )
-    assert shown.stdout == "[info] chatty (in the background): x\n" * 48
-    assert threading.active_count() < 50

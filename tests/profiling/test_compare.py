@@ -13,7 +13,6 @@ from bls_notebook.profiling import Comparison
 from bls_notebook.profiling import sync_vs_async as measuring
 from bls_notebook.profiling.processor_time import OtherPrograms, ProcessorUse
 from bls_notebook.profiling.records.comparison import CAUSES
-from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.verdicts import Verdict
 from bls_notebook.repository.substitution.variant import with_instances
 from tests.profiling.simulated import Locked, Model, simulate_times
@@ -34,15 +33,6 @@ def named(name: str) -> Workload:
 
 def count_of(repo: bls.ModelRepository, model: str) -> int:
     return sum(group.count for group in repo.config(model).instance_group)
-
-
-@pytest.mark.parametrize(("cause", "model"), SIMULATED.items(), ids=SIMULATED)
-def test_the_true_cause_is_named(monkeypatch: pytest.MonkeyPatch, cause: str, model: Model) -> None:
-    simulate_times(monkeypatch, {"little": model})
-    with bls.ModelRepository() as repo:
-        define(repo, Workload("", "", {"little": (ANSWERS, f"instance_group [{{ count: {model.instances} }}]")}))
-        found = bls.compare("little", {"IN": [1.0]}, n=6, repeat=1, repo=repo)
-    assert found.verdict.cause == cause, found.verdict.sentence
 
 
 @pytest.mark.slow
@@ -268,16 +258,6 @@ def test_a_model_that_fails_at_times_is_compared_no_further(inputs: list[float],
     assert (found.verdict.cause, found.repeat, found.speedup, found.verification) == ("failed", 1, 0.0, None)
     assert "requests to `tired` failed" in found.verdict.sentence
     assert "worn out" in found.verdict.sentence
-
-
-def test_only_what_other_programs_took_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "cores", lambda: 2)
-    for used, waited, share, kept in (
-        (190, 500, 0.9, 10),  # its own threads had the processors, and waited for each other
-        (100, 500, 0.0, 0),  # nobody else did anything
-        (100, 500, 0.2, 40), (100, 30, 0.5, 30), (210, 500, 0.9, 0),
-    ):  # fmt: skip
-        assert measuring._kept(Session(wall=100, cpu=used, cpu_waited=waited), share) == kept
 
 
 def test_threads_that_wait_for_each_other_are_no_reason_for_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

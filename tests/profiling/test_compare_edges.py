@@ -5,14 +5,11 @@ from __future__ import annotations
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from time import perf_counter_ns
 
 import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.profiling import profiler as profile
-from bls_notebook.profiling.processor_time import ProcessorUse
 from bls_notebook.repository.substitution.variant import with_instances
 from tests.engine import gates
 from tests.profiling.workloads import CONFIG, HEAD, Workload, define
@@ -163,22 +160,3 @@ def test_a_model_whose_files_have_gone(tmp_path: Path) -> None:
         with pytest.raises(bls.BLSError, match="'answers': no version to load"), with_instances(repo, ["answers"], 2):
             pass
         assert repo.infer("answers", ONES).error is None
-
-
-def test_profiles_are_measured_without_the_reading_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[int] = []
-
-    class Watched(ProcessorUse):
-        def __init__(self) -> None:
-            super().__init__()
-            read.append(perf_counter_ns())
-
-        def used(self) -> int:
-            read.append(perf_counter_ns())
-            return super().used()
-
-    monkeypatch.setattr(profile, "ProcessorUse", Watched)
-    with bls.profile() as session:
-        inside = perf_counter_ns()
-    begun, ended = read
-    assert begun <= session._start <= inside <= session._end <= ended

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from bls_notebook.profiling.analysis.span_tree import SpanTree, holds
 from bls_notebook.profiling.records.session import Mark, Session, Span
 from tests.profiling.simulated import Model, Step, session
 from tests.profiling.strategies import sessions, systems
@@ -102,70 +101,3 @@ def test_without_queues_nothing_off_the_path_matters(system: tuple[dict[str, Mod
         if name not in on_path:
             model.steps = [0 if isinstance(s, int) else s for s in model.steps]
     assert session(models, *notebook).wall == record.wall
-
-
-def simple(record: Session) -> list[tuple[int, int, int, str, int]]:
-    """The path by its definition: looks through everything, at every step."""
-    tree = SpanTree(record)
-    found: list[tuple[int, int, int, str, int]] = []
-
-    def note(span: int, phase: str, begin: int, end: int, behind: int) -> None:
-        if begin < end:
-            found.append((begin, end, span, phase, behind))
-
-    def scope(span: int, begin: int, end: int, behind: int) -> None:
-        phase = "compute_infer" if span else "notebook"
-        sent = [c for c in record.spans if tree.execution(c.parent) == tree.execution(span)]
-        while begin < end:
-            moments = [(c.ended, c.id) for c in sent]
-            moments += [(m.ns, c.id) for c in sent for m in c.marks if m.kind == "response"]
-            moments = [(t, c) for t, c in moments if begin < t <= end and tree.spans[c].sent < t]
-            if not moments:
-                note(span, phase, begin, end, behind)
-                return
-            answered, child = max(moments)
-            note(span, phase, answered, end, behind)
-            end = max(begin, tree.spans[child].sent)
-            request(tree.spans[child], end, answered, behind)
-
-    def request(span: Span, begin: int, end: int, behind: int) -> None:
-        served(span, begin, end, behind, span.ended)
-        queue(span, max(begin, span.queued), min(end, span.started), behind)
-        note(span.id, "compute_input", begin, min(end, span.queued), behind)
-
-    def served(span: Span, begin: int, end: int, behind: int, last: int) -> None:
-        inferred = last if span.kind == "stream" else span.inferred
-        note(span.id, "compute_output", max(begin, inferred), min(end, last), behind)
-        scope(span.id, max(begin, span.started), min(end, inferred), behind)
-
-    def queue(span: Span, begin: int, end: int, behind: int) -> None:
-        firsts = [members[0] for members in tree.members.values()]
-        others = [
-            f for f in firsts
-            if f.ran and (f.model, f.instance) == (span.model, span.instance)
-            and tree.execution(span.id) != f.id
-        ]  # fmt: skip
-        while begin < end:
-            left = [(holds(f)[1], f.id) for f in others]
-            left = [(t, f) for t, f in left if begin < t <= end and tree.spans[f].started < t]
-            if not left:
-                note(span.id, "queue", begin, end, behind)
-                return
-            gone, holder = max(left)
-            note(span.id, "queue", gone, end, behind)
-            end = max(begin, tree.spans[holder].started)
-            served(tree.spans[holder], end, gone, behind or span.id, gone)
-
-    scope(0, 0, record.wall, 0)
-    joined: list[tuple[int, int, int, str, int]] = []
-    for step in sorted(found):
-        if joined and joined[-1][1] == step[0] and joined[-1][2:] == step[2:]:
-            joined[-1] = (joined[-1][0], *step[1:])
-        else:
-            joined.append(step)
-    return joined
-
-
-@given(sessions())
-def test_it_is_the_one_that_looking_through_everything_finds(record: Session) -> None:
-    assert [(s.begin, s.end, s.span, s.phase, s.behind) for s in record.critical_path()] == simple(record)

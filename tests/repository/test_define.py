@@ -122,16 +122,6 @@ def noting(note: Path) -> str:
     return saying("1") + f"\n    def finalize(self):\n        with open({str(note)!r}, 'a') as f: f.write('x')\n"
 
 
-def test_redefining_finalizes_the_old_version_once(repo: bls.ModelRepository, tmp_path: Path) -> None:
-    note = tmp_path / "note"
-    repo.define("m", noting(note), TEXT)
-    old = repo._server.find("m")
-    assert old is not None
-    repo.define("m", saying("2"), TEXT)
-    assert old.closed.wait(10)
-    assert note.read_text() == "x"
-
-
 @pytest.mark.slow
 def test_a_redefinition_while_requests_run(repo: bls.ModelRepository) -> None:
     repo.define("m", saying("0"), TEXT)

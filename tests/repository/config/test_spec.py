@@ -11,32 +11,13 @@ from hypothesis import strategies as st
 
 from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec
 from bls_notebook.pb_utils.dtypes import triton_string_to_numpy
-from bls_notebook.repository.config import ModelConfigMessage, complete, model_spec, parse_pbtxt, pick_versions, to_json
+from bls_notebook.repository.config import complete, model_spec, parse_pbtxt, pick_versions
 
-from .strategies import TENSOR_TYPES, good_config
+from .strategies import TENSOR_TYPES
 
 
 def spec(text: str, gpus: int = 0) -> ModelSpec:
     return model_spec(complete(parse_pbtxt(text, model="m"), model="m", gpus=gpus))
-
-
-@given(good_config())
-def test_it_says_what_the_message_says(config: ModelConfigMessage) -> None:
-    completed = complete(config, model="m")
-    made = model_spec(completed)
-    assert made.config is completed
-    assert (made.json, list(made.inputs)) == (to_json(completed), [tensor.name for tensor in completed.input])
-    assert made.required == {tensor.name for tensor in completed.input if not tensor.optional}
-    batch = (-1,) if completed.max_batch_size else ()
-    for tensor in completed.input:
-        view = made.inputs[tensor.name]
-        assert (view.dims, view.shape) == (tuple(tensor.dims), batch + view.dims)
-        reshaped = tuple(tensor.reshape.shape) if tensor.HasField("reshape") else None
-        assert view.reshape == reshaped
-        assert view.model_shape == batch + (view.dims if reshaped is None else reshaped)
-    assert made.scheduler == {None: "default", "dynamic_batching": "dynamic", "sequence_batching": "sequence"}.get(
-        completed.WhichOneof("scheduling_choice")
-    )
 
 
 def test_data_types() -> None:

@@ -8,7 +8,6 @@ import inspect
 import multiprocessing.spawn
 import pickle
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +18,6 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.repository.modules.module_names import ModuleName
-from tests.engine.harness import Caller
 from tests.repository.models import HEAD, TEXT, said, saying, write
 
 HELPER = """
@@ -222,22 +220,6 @@ class TritonPythonModel:
     assert disk.ready("a")
 
 
-def test_models_that_run_side_by_side(disk: bls.ModelRepository, library: ModuleType) -> None:
-    names = [f"m{number}" for number in range(4)]
-    for name in names:
-        assert who_says(disk, name, "plainly") == name
-    gate = threading.Barrier(len(names) + 1)
-
-    def ask(name: str) -> set[str]:
-        gate.wait()
-        return {said(disk, name) for _ in range(20)}
-
-    callers = [Caller(ask, name) for name in names]
-    gate.wait()
-    assert {library.who() for _ in range(20)} == {"notebook"}
-    assert [caller.result() for caller in callers] == [{name} for name in names]
-
-
 def test_bls_in_a_thread_of_a_library(disk: bls.ModelRepository, library: ModuleType) -> None:
     disk.define("callee", saying("'answer'"), TEXT)
     inside = "found = lib.POOL.submit(lib.ask, 'callee').result(), lib.POOL.submit(lib.ask, 'callee').result()"
@@ -315,13 +297,6 @@ def test_relative_imports_by_hand_and_spawned_processes_look_where_the_model_doe
     expected = ["1.parts", "parts", 1, str(folder), str(folder.parent)]
     assert loaded(disk, source, **{"parts/piece": "WHO = 1\n"}) == str(expected)
     assert str(folder) not in multiprocessing.spawn.get_preparation_data("x")["sys_path"]
-
-
-def test_joblib_finds_the_models_classes(disk: bls.ModelRepository, tmp_path: Path) -> None:
-    pytest.importorskip("joblib")
-    inside = f"file = {str(tmp_path / 'thing.joblib')!r}\njoblib.dump(helper.Thing, file)"
-    source = saying("joblib.load(file) is helper.Thing", "import joblib, helper\n", inside)
-    assert loaded(disk, source, helper=HELPER.format("a")) == "True"
 
 
 def modules_of_models() -> set[int]:
