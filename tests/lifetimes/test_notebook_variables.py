@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import allocation_log
 from bls_notebook.lifetimes import owners as holders
+from bls_notebook.lifetimes.owners import SearchRoot, find_holders, text_of_path
 
 TRACK = """\
 import numpy as np
@@ -65,3 +68,62 @@ def test_nothing_stays_when_the_extension_is_unloaded(cells: Any) -> None:
     assert len(holders.providers) == before - 1
     assert allocation_log._cell == ""
     assert bls.current_repository().index() == []
+
+
+MODEL = """
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.get_input_tensor_by_name(r, "IN")]) for r in requests]
+"""
+CONFIG = (
+    'input [{ name: "IN" data_type: TYPE_INT32 dims: [1] }] output [{ name: "IN" data_type: TYPE_INT32 dims: [1] }]'
+)
+
+
+class Kept:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+item = object()
+
+
+@pytest.mark.parametrize(
+    ("way", "text", "deletable"),
+    [
+        ((lambda kept: (kept, kept.value, item))(Kept([1, item])), ".value[1]", True),
+        ((lambda kept: (kept, kept.__dict__, kept.value, item))(Kept([item])), ".value[0]", True),
+        ((lambda kept: (kept, item))(Slotted(item)), ".value", True),
+        (({"a b": item}, item), "['a b']", True),
+        (((1, item), item), "[1]", False),
+        (({item}, item), " (in a set)", False),
+        ((lambda kept: (kept, kept.__dict__, item))(SimpleNamespace(x=item)), ".x", True),
+    ],
+    ids=["attribute", "dict of attributes", "slot", "dict", "tuple", "set", "namespace"],
+)
+def test_a_way(way: tuple[Any, ...], text: str, deletable: bool) -> None:
+    assert text_of_path(way) == (text, deletable)
+
+
+def test_the_inside_of_a_response_has_no_name() -> None:
+    with bls.ModelRepository() as repo:
+        repo.define("echo", MODEL, CONFIG)
+        answer = repo.infer("echo", {"IN": [1]})
+    inside = answer._response
+    assert text_of_path(([answer], answer, inside, inside._outputs)) == ("[0]", True)
+    assert text_of_path(([answer], answer, vars(answer), inside, inside._outputs)) == ("[0]", True)
+
+
+def test_a_variable_is_named_and_not_the_namespace_around_it() -> None:
+    owner = np.zeros(3)
+    kept = [owner]
+    roots = [SearchRoot("variable", "module", {"__builtins__": {}, "kept": kept}), SearchRoot("variable", "kept", kept)]
+    assert [holder.name for holder in find_holders({1: owner}, {}, roots)[1]] == ["kept[0]"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tests.engine.ensembles import ensemble
 
 HEAD = """
-import asyncio, sys, threading, time
+import asyncio, sys, time
 import numpy as np
 import triton_python_backend_utils as pb
 from tests.repository import load_models as shared
@@ -41,7 +41,6 @@ class TritonPythonModel:
 
 """
 alive: set[object] = set()  # instances that were initialized and not finalized
-seen: list[int] = []  # what `ordered` was given
 
 _FINALIZE = """
     def finalize(self):
@@ -58,9 +57,7 @@ def _each(expression: str, before: str = "pass") -> str:
 
 
 _PLAIN = _each("2 * given(r)")
-_CALLS = _each('got(ask("plain", given(r)).exec()) + 1')
 _BATCHES = _each("3 * given(r)", "time.sleep(0.0005 * (len(requests) > 1))")
-_ORDERED = _each("3 * given(r)", "shared.seen.extend(int(given(r)[0, 0]) for r in requests)")
 _GATHERS = """
 async def execute(self, requests):
     out = []
@@ -76,23 +73,6 @@ async def execute(self, requests):
                 raise pb.TritonModelException(response.error().message())
         out.append(answer(total))
     return out
-"""
-_STREAMS = """
-def execute(self, requests):
-    for r in requests:
-        sender, x = r.get_response_sender(), given(r)
-        if x[0] % 3:
-            self.send(sender, x)
-        else:
-            threading.Thread(target=self.send, args=(sender, x), daemon=True).start()
-        del sender
-
-def send(self, sender, x):
-    for i in range(3):
-        if sender.is_cancelled():
-            break
-        sender.send(answer(x + i))
-    sender.send(flags=FINAL)
 """
 _STREAMS_ASYNC = """
 async def execute(self, requests):
@@ -118,21 +98,6 @@ def execute(self, requests):
             del self.sums[key]
     return out
 """
-_AGAIN = """
-def execute(self, requests):
-    out = []
-    for r in requests:
-        key = r.correlation_id()
-        self.sums[key] = self.sums.get(key, 0) + 1
-        if not given(r, "READY")[0]:
-            out.append(answer(given(r)))
-        elif self.sums[key] < 4:
-            r.set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
-            out.append(None)
-        else:
-            out.append(answer(given(r) + self.sums.pop(key)))
-    return out
-"""
 _FAILS = """
 def execute(self, requests):
     out = []
@@ -155,16 +120,6 @@ def execute(self, requests):
         x = given(r)
         out.append(answer(got(ask("itself", x - 1).exec()) + 1 if x[0] % 3 else 3 * (x // 3)))
     return out
-"""
-_CONTROLS = """
-def execute(self, requests):
-    for r in requests:
-        if given(r)[0] % 2:
-            pb.unload_model("other")
-        else:
-            pb.load_model("other")
-        pb.is_model_ready("other")
-    return [answer(given(r)) for r in requests]
 """
 
 
@@ -201,29 +156,20 @@ class Loaded:
 
     source: str
     config: str
-    kind: str = "plain"  # "batch", "stream", "sequence", "again"
+    kind: str = "plain"  # "batch", "stream", "sequence"
     factor: int = 1
-    added: int = 0
 
 
 MODELS = {
     "plain": Loaded(_source(_PLAIN), _config(count=2), factor=2),
-    "calls": Loaded(_source(_CALLS), _config(count=2), factor=2, added=1),
     "gathers": Loaded(_source(_GATHERS), _config(), factor=5),
-    "streams": Loaded(_source(_STREAMS), _config(_DECOUPLED), "stream"),
     "streams_async": Loaded(_source(_STREAMS_ASYNC), _config(_DECOUPLED), "stream"),
     "batches": Loaded(_source(_BATCHES), _config(_QUEUE, 4), "batch", 3),
-    "ordered": Loaded(_source(_ORDERED), _config("dynamic_batching { preserve_ordering: true }", 4, 2), "batch", 3),
-    "sums_direct": Loaded(_source(_SUMS), _sequences("direct { }"), "sequence"),
     "sums_oldest": Loaded(_source(_SUMS), _sequences("oldest { max_candidate_sequences: 4 }"), "sequence"),
-    "again": Loaded(_source(_AGAIN), _sequences("iterative_sequence: true"), "again"),
-    "cached": Loaded(_source(_PLAIN), _config("response_cache { enable: true }"), factor=2),
     "fails": Loaded(_source(_FAILS), _config()),
     "itself": Loaded(_source(_ITSELF), _config(count=3)),
-    "controls": Loaded(_source(_CONTROLS), _config()),
-    "other": Loaded(_source(_PLAIN), _config(), factor=2),
     "pipeline": Loaded(
-        "", ensemble(("plain", {"X": "X"}, {"Y": "y"}), ("calls", {"X": "y"}, {"Y": "Y"})), factor=4, added=1
+        "", ensemble(("plain", {"X": "X"}, {"Y": "y"}), ("itself", {"X": "y"}, {"Y": "Y"})), factor=2
     ),
     "fan": Loaded(
         "",
