@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from .capabilities import registry
 from .commands import Command
 from .engine.errors import BLSError
+from .records.visible_text import visible
 
 _PROGRAM = "python -m bls_notebook"
 
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except BLSError as error:
         message = str(error).removeprefix(f"{options.command}: ")
-        print(f"{_PROGRAM} {options.command}: {message}", file=sys.stderr)
+        print(visible(f"{_PROGRAM} {options.command}: {message}", lines=True), file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of the output, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from bls_notebook.extending import host_of
@@ -11,7 +13,7 @@ from bls_notebook.progress import stepped
 from bls_notebook.records.units import count
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.source.layout import shown_path
+from bls_notebook.repository.source.layout import misnamed_folders, shown_path
 from bls_notebook.repository.statistics import statistics_record_of
 
 from .await_checks import await_findings
@@ -23,6 +25,7 @@ from .response_checks import response_findings
 from .shared_memory import memory_findings, shared_memory
 from .source_checks import package_findings, source_findings
 
+log = logging.getLogger("bls_notebook")
 _QUOTED = re.compile(r"'([^']*)'")
 _MOST_REFUSALS = 3  # reported per model
 
@@ -54,23 +57,45 @@ def check(*names: str, repo: ModelRepository | None = None) -> Findings:
     """
     host = host_of(repo)
     known = {record.name for record in host.repository.index()}
-    sources = [(host.source(name), host.find(name)) for name in sorted(known.union(names))]
-    local = [pair for pair in sources if pair[0].remote is None]
-    remote = {source.name: source.remote.address for source, _ in sources if source.remote}
-    folders = [read_model(*pair) for pair in stepped(local, "models", len(local))]
+    findings: list[Finding] = []
+    folders: list[CheckedModel] = []
+    remote: dict[str, str] = {}
+    for name in stepped(sorted(known.union(names)), "models", len(known.union(names))):
+        if name not in known:
+            host.source(name)  # raises
+        with _one_failure(findings, name):
+            source = host.source(name)
+            if source.remote is None:
+                folders.append(read_model(source, host.find(name)))
+            else:
+                remote[name] = source.remote.address
     models = {model.name: model for model in folders if is_model(model)}
     checked = [model for model in folders if not names or model.name in names]
     if len(models) * 2 < len(folders) and not names:  # most folders have no model, so this is no repository
         checked = [model for model in checked if model.name in models]
     checked_names = {model.name for model in checked}
     build_texts: dict[Path, str] = {}
-    findings = [finding for model in checked for finding in _model_findings(model, models, remote, build_texts)]
+    for model in checked:
+        with _one_failure(findings, model.name):
+            findings += _model_findings(model, models, remote, build_texts)
+    for name, why in misnamed_folders(host.repository.paths).items() if not names else ():
+        findings.append(finding("folder-name", name, why=why))
     findings += gpu_findings(model for model in checked if model.name in models)
     needs = [need for need in shared_memory(models) if need.model in checked_names]
     findings += memory_findings(models, needs)
     findings += (finding for finding in cycle_findings(models) if finding.model in checked_names)
     findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), finding.model))
     return Findings(tuple(sorted(checked_names)), tuple(dict.fromkeys(findings)), tuple(needs))
+
+
+@contextmanager
+def _one_failure(findings: list[Finding], name: str) -> Iterator[None]:
+    """Report an exception as a finding about one model, so that the others are checked."""
+    try:
+        yield
+    except Exception as error:
+        log.debug("the check of %s failed", name, exc_info=error)
+        findings.append(finding("check-failed", name, error=first_line(str(error)) or type(error).__name__))
 
 
 def _model_findings(

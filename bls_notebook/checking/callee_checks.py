@@ -170,15 +170,19 @@ def _called_models(model: CheckedModel) -> Iterator[tuple[str, int]]:
 
 def _cycle_from(name: str, edges: Mapping[str, tuple[tuple[str, int], ...]], models: Models) -> list[str] | None:
     """Return the shortest chain of calls from a model back to itself."""
-    todo: list[list[str]] = [[name]]
-    seen: set[str] = set()
-    for chain in todo:  # the loop extends `todo`
-        for callee, _ in edges.get(chain[-1], ()):
+    todo = [name]
+    caller = {name: ""}
+    for current in todo:  # the loop extends `todo`
+        for callee, _ in edges.get(current, ()):
             if callee == name:
-                return [*chain, name]
-            if callee not in seen and callee in models:
-                seen.add(callee)
-                todo.append([*chain, callee])
+                chain = [name]
+                while current:
+                    chain.append(current)
+                    current = caller[current]
+                return chain[::-1]
+            if callee not in caller and callee in models:
+                caller[callee] = current
+                todo.append(callee)
     return None
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from bls_notebook.backends.protocol import BackendError
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import ConfigError
+from bls_notebook.records.regular_file import MAX_SOURCE, read_file
 from bls_notebook.repository.config import (
     ModelConfigMessage,
     complete,
@@ -185,7 +186,7 @@ def _codes(folders: Mapping[int, Path], versions: list[int], filename: str) -> I
     for version in versions:
         path = folders[version] / filename
         try:
-            yield version, PythonSource(path, path.read_text(encoding="utf-8", errors="replace"))
+            yield version, PythonSource(path, read_file(path, MAX_SOURCE).decode("utf-8", "replace"))
         except OSError:
             continue  # `file_findings` reports missing files
 

@@ -20,7 +20,7 @@ def _run(arguments: argparse.Namespace) -> int:
         folder = repository_folder(folder, "python -m bls_notebook check")
     with bls.ModelRepository(folder) as repository:
         findings = bls.check(*names, repo=repository)
-    if not findings.models:
+    if not findings.models and not findings.findings:
         raise bls.BLSError(f"{arguments.folder}: no models there; give a folder whose sub-folders are models")
     print_record(findings, arguments.json)
     return int(findings.has_problems)

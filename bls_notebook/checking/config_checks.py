@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bls_notebook.devices.registry import cuda_gpu_count
 from bls_notebook.records.advice import nearest
+from bls_notebook.records.regular_file import MAX_SOURCE, open_file
 from bls_notebook.records.statistics import StatisticsRecord, why_not_batched
 from bls_notebook.records.units import count, duration, listed
+from bls_notebook.records.visible_text import visible
 from bls_notebook.repository.config import pick_versions
 from bls_notebook.repository.config.field_decisions import decisions, idle_fields
 from bls_notebook.repository.config.validation import KNOWN_BACKENDS
@@ -113,8 +116,23 @@ def _version_file_findings(model: CheckedModel, folder: Path) -> Iterator[Findin
             backend=model.config.backend,
             mend=", or set default_model_filename to the existing file." if entries else ".",
         )  # fmt: skip
+    for entry in _entries(folder):
+        if why := _unread(entry):
+            yield finding("file-unread", model.name, shown_path(entry), name=visible(entry.name), why=why)
     for file in pointers_in(folder):
         yield finding("file-lfs-pointer", model.name, shown_path(file), name=file.name)
+
+
+def _unread(entry: Path) -> str:
+    """Return why an entry of a version folder was not read; empty if it was, or is a folder."""
+    try:
+        if not entry.is_dir():
+            with open_file(entry) as file:
+                if entry.suffix == ".py" and os.fstat(file.fileno()).st_size > MAX_SOURCE:
+                    return f"it has more than {MAX_SOURCE:,} bytes"
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def field_findings(model: CheckedModel) -> Iterator[Finding]:

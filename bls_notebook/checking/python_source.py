@@ -18,6 +18,7 @@ import numpy as np
 
 from bls_notebook.backends.python import CLASS_NAME
 from bls_notebook.pb_utils.dtypes import DataType, numpy_to_triton_type
+from bls_notebook.records.regular_file import source_text
 from bls_notebook.repository.source.syntax import syntax_tree
 
 _MOST_FILES = 1000  # siblings of a model.py to read
@@ -114,7 +115,7 @@ class PythonSource:
 
     def helpers_mention(self, word: str) -> bool:
         """Return whether another Python file of the model mentions a word."""
-        return any(word in read_text(file) for file in self.siblings)
+        return any(word in source_text(file) for file in self.siblings)
 
     @cached_property
     def model_class(self) -> ast.ClassDef | None:
@@ -232,13 +233,6 @@ class PythonSource:
         """Return the numbers of the lines that match a pattern outside comments."""
         lines = (line.partition("#")[0] for line in self.text.splitlines())
         return [number for number, line in enumerate(lines, 1) if re.search(pattern, line)]
-
-
-def read_text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def used_at_once(call: ast.Call, scope: Scope) -> bool:

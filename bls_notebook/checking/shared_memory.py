@@ -23,6 +23,7 @@ from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.records.units import size
 from bls_notebook.repository.config import ModelConfigMessage
 from bls_notebook.repository.config.spec import datatypes
+from bls_notebook.repository.config.validation import MAX_DIMS
 
 from .checked_model import CheckedModel
 from .records import Finding, SharedMemory
@@ -63,7 +64,7 @@ def _sizes(config: ModelConfigMessage, rows: int) -> Iterator[tuple[int, bool]]:
         datatype = datatypes().get(tensor.data_type, "INVALID")
         dtype = DTYPE_OF_DATATYPE.get(datatype)
         item = 2 if datatype == "BF16" else 0 if dtype is None or datatype == "BYTES" else dtype.itemsize
-        dims = list(tensor.dims)
+        dims = list(tensor.dims[:MAX_DIMS])
         known = -1 not in dims and datatype != "BYTES"
         yield batch * prod(max(1, dim) for dim in dims) * max(1, item), known
 

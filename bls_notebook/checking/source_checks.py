@@ -19,6 +19,8 @@ from typing import Any
 from bls_notebook import pb_utils
 from bls_notebook.backends.python import CLASS_NAME
 from bls_notebook.records.advice import nearest
+from bls_notebook.records.regular_file import source_text
+from bls_notebook.repository.source.layout import working_folder
 from bls_notebook.repository.source.pip_packages import install_advice, installed_as
 from bls_notebook.repository.source.syntax import (
     import_statements,
@@ -28,7 +30,7 @@ from bls_notebook.repository.source.syntax import (
 )
 
 from .checked_model import CheckedModel
-from .python_source import PythonSource, Scope, argument, last_name, read_text, spreads
+from .python_source import PythonSource, Scope, argument, last_name, spreads
 from .records import Finding
 
 _WARNING_LINE = re.compile(r"^model '.*?', line (\d+): ")
@@ -280,7 +282,7 @@ def package_findings(
         return
     if any(other.config.backend in _OTHER_IMAGES for other in others.values()):
         return
-    beside = model.folder.parent if model.place is None else Path.cwd()
+    beside = model.folder.parent if model.place is None else working_folder()
     if beside not in build_texts:
         build_texts[beside] = _build_texts(beside)
     known = _IN_IMAGE | sys.stdlib_module_names
@@ -329,7 +331,7 @@ def _helpers(source: PythonSource, code: PythonSource, known: set[Path]) -> Iter
                 files |= {folder.with_suffix(".py"), folder / "__init__.py"}
     for path in code.siblings:
         if path in files and path not in known:
-            yield PythonSource(path, read_text(path))
+            yield PythonSource(path, source_text(path))
 
 
 def _build_texts(folder: Path) -> str:
@@ -341,11 +343,8 @@ def _build_texts(folder: Path) -> str:
         except OSError:
             continue
         for file in entries:
-            try:
-                if _BUILDS.search(file.name) and file.is_file() and file.stat().st_size < 1 << 20:
-                    texts.append(file.read_text(encoding="utf-8", errors="replace").lower())
-            except OSError:
-                continue
+            if _BUILDS.search(file.name):
+                texts.append(source_text(file).lower())
         if (place / ".git").exists():  # the project's root
             break
     return "\n".join(texts)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.backends.protocol import BackendError
+from bls_notebook.records.regular_file import open_file
 
 from .file_models import INVALID, controls_of, dims_of, refuse_parts
 
@@ -216,9 +217,9 @@ def signature_in(file: Path) -> Signature | None:
     None if the file is not ONNX, or if an input or output is not a tensor or has no shape.
     """
     try:
-        with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with open_file(file) as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _signature(data)
-    except (OSError, ValueError, LookupError):
+    except (OSError, ValueError, LookupError, OverflowError):
         return None
 
 

@@ -27,6 +27,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.exception_text import ModelHome
 from bls_notebook.extending import Host
 from bls_notebook.lifetimes.owners import ATOMS, SearchRoot, dict_of, roots_of
+from bls_notebook.records.regular_file import source_text
 from bls_notebook.repository.config.message import ModelConfigMessage, to_dict
 from bls_notebook.repository.loading.ensembles import members_of
 from bls_notebook.repository.loading.loader import read_config
@@ -75,12 +76,8 @@ def _source(model: LoadedModel) -> tuple[str, str]:
     file = Path(model.directory, name)
     if not model.spec.in_python or file.suffix != ".py":
         return "", ""
-    try:
-        with file.open(encoding="utf-8", errors="replace") as opened:
-            text = opened.read(LONGEST + 1)
-    except OSError:
-        return "", ""
-    return name, text if len(text) <= LONGEST else f"{text[:LONGEST]}\n# … and more"
+    text = source_text(file)
+    return name if text else "", text if len(text) <= LONGEST else f"{text[:LONGEST]}\n# … and more"
 
 
 def _settings(host: Host, model: LoadedModel) -> tuple[ConfigSetting, ...]:

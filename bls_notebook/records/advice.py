@@ -15,6 +15,7 @@ from pathlib import Path
 
 from . import units
 from .errors import ErrorRecord, FrameRecord, InputSeen
+from .regular_file import source_text
 from .repository import ModelRecord, TensorSpecRecord
 from .visible_text import first_line, spoken
 
@@ -423,10 +424,7 @@ def about_loading(record: ErrorRecord, file: Path | None = None) -> ErrorRecord:
     """Return a load error with its remedy as `hint`; `file` is the model's code."""
     message = record.message[:_MOST_CHARACTERS]
     if "has no attribute 'TritonPythonModel'" in message:
-        try:
-            classes = _CLASS.findall("" if file is None else file.read_text("utf-8", "replace"))
-        except OSError:
-            classes = []
+        classes = _CLASS.findall("" if file is None else source_text(file))
         similar = nearest("TritonPythonModel", classes) or (classes[0] if len(classes) == 1 else "")
         hint = (
             f"rename the class `{similar}`: `class TritonPythonModel:`"

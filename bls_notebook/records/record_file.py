@@ -12,7 +12,6 @@ import json
 import math
 import os
 import re
-import stat
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from bls_notebook.capabilities import registry
 
 from .base import Record
 from .errors import FileError
+from .regular_file import open_file
 from .visible_text import visible
 
 RATIO = 64  # largest ratio of unpacked to packed size; a profile's is 8, a memory recording's 20
@@ -52,12 +52,9 @@ def json_of(data: bytes) -> Any:
 def read_bytes(path: str | Path, is_whole: bool = True) -> bytes:
     """Return a file's bytes, unpacked; of a truncated gzipped file its start, or ValueError if `is_whole`."""
     try:
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError("it is not a file")
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             packed = file.peek(2)[:2] == _GZIP
-            most = min(MOST, max(ALWAYS, RATIO * status.st_size) if packed else MOST)
+            most = min(MOST, max(ALWAYS, RATIO * os.fstat(file.fileno()).st_size) if packed else MOST)
             unpacked: Any = gzip.GzipFile(fileobj=file) if packed else file
             data = bytearray()
             with contextlib.suppress(*() if is_whole else (EOFError,)):
@@ -217,7 +214,7 @@ def _beginning(path: Path) -> bytes:
     try:
         if not path.exists() and path.with_name(f"{path.name}.0").exists():
             path = path.with_name(f"{path.name}.0")  # tritonserver numbers the files of a trace
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             packed = file.peek(2)[:2] == _GZIP
             return (gzip.GzipFile(fileobj=file) if packed else file).read(_BEGINNING)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

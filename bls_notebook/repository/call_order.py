@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bls_notebook.backends.registry import find_backend
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.records.regular_file import source_text
 
 from .config import ModelConfigMessage
 from .loading.ensembles import members_of
@@ -18,18 +19,14 @@ from .source.syntax import called_models, syntax_tree
 if TYPE_CHECKING:
     from .repository import ModelRepository
 
-_MOST = 1 << 20  # bytes; larger sources are skipped
 _MOST_FILES = 200  # of the uppermost folders: some models contain whole packages
 
 
 def sources_in(folder: Path) -> Iterator[str]:
     """Yield the Python sources in a folder, except tests."""
     for file in islice(sorted(folder.rglob("*.py"), key=lambda f: (len(f.parts), f)), _MOST_FILES):
-        try:
-            if file.stat().st_size <= _MOST and not file.name.startswith("test_"):
-                yield file.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
+        if not file.name.startswith("test_"):
+            yield source_text(file)
 
 
 def callees(sources: Iterable[str], known: Collection[str]) -> tuple[set[str], set[str]]:

@@ -91,6 +91,8 @@ ControlMode = Literal["explicit", "none", "poll"]
 CONTROL_MODES: tuple[ControlMode, ...] = ("explicit", "none", "poll")
 _NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 
+_MOST_NESTED = 64  # ensembles in ensembles; each one needs a part of the stack
+
 log = logging.getLogger("bls_notebook")
 
 
@@ -160,7 +162,7 @@ class Catalog:
             raise BLSError(f"model {name!r}: source: got {type(source).__name__}, expected the text of model.py")
         if config is None:
             config = self._configs.get(name)
-        self._load_members(ModelSource(name, Path(), "cell", config), ())
+        self._load_members(ModelSource(name, Path(), "cell", config), (), set())
         with self.service.lock_of(name):
             try:
                 code = source.encode("utf-8")
@@ -222,7 +224,7 @@ class Catalog:
         """Load a model again from its files or its cell, even if they have not changed."""
         check_model_name(name)
         source = self._source(name, None)
-        self._load_members(source, ())
+        self._load_members(source, (), set())
         with self.service.lock_of(name):
             record = self._load_source(self._latest(source, None))
         self._refresh_users(name)
@@ -332,8 +334,12 @@ class Catalog:
         config: Config | None = None,
         files: Mapping[str, bytes] | None = None,
         chain: tuple[str, ...] = (),
+        tried: set[str] | None = None,
     ) -> ModelRecord:
-        """Load a model after the models of its steps; `chain`: the ensembles that need it, outermost first."""
+        """Load a model after the models of its steps; `chain`: the ensembles that need it, outermost first.
+
+        Steps that are in `tried` and in service are not loaded again: an ensemble can need a model in many ways.
+        """
         if files and config is None:
             raise ModelLoadError(
                 f"model {name!r}: got files without a config; pass config as JSON text, too",
@@ -342,7 +348,7 @@ class Catalog:
             )
         source = ModelSource(name, Path(), "files", config, True) if files else self._source(name, config)
         try:
-            self._load_members(source, chain)
+            self._load_members(source, chain, set() if tried is None else tried)
         except ModelLoadError as error:
             self.service.index.failed(source, str(error))
             raise
@@ -381,9 +387,11 @@ class Catalog:
         """Return the model's current source: a cell may have run while this thread waited for the lock."""
         return self._source(source.name, config) if source.name in self._definitions else source
 
-    def _load_members(self, source: ModelSource, chain: tuple[str, ...]) -> None:
+    def _load_members(self, source: ModelSource, chain: tuple[str, ...], tried: set[str]) -> None:
         name = source.name
         chain = (*chain, name)
+        if len(chain) > _MOST_NESTED:
+            refuse_ensemble(name, f"ensembles are nested more than {_MOST_NESTED} deep", "use fewer ensembles")
         members = list(filter(None, members_of_source(source)))  # the load rejects a step without a model
         for member in members:
             if member in chain:
@@ -395,27 +403,31 @@ class Catalog:
                 except BLSError:
                     refuse_missing(name, member)
         for member in members:
-            if member in self._definitions and self.server.serving(member):
+            if (member in tried or member in self._definitions) and self.server.serving(member):
                 continue
+            tried.add(member)
             try:
-                self._load_named(member, chain=chain)
+                self._load_named(member, chain=chain, tried=tried)
             except (ConfigError, ModelNotFoundError, ModelLoadError) as error:
                 if not self.server.serving(member):
                     refuse_member(name, member, error)
                 log.warning("%s; ensemble '%s' uses the version in service", error, name)
 
     def _refresh_users(self, name: str) -> None:
-        """Reload the ensembles with this model as a step, because the model has changed."""
-        for source in self.service.dependencies.users(name):
+        """Reload the ensembles that need this model, each once and after its steps, because the model has changed."""
+        failed = set[str]()
+        for user in self.service.dependencies.all_users(name):
             try:
-                with self.service.lock_of(source.name):
-                    current = self.service.dependencies.wanted(source.name)
+                with self.service.lock_of(user):
+                    current = self.service.dependencies.wanted(user)
                     if current is None:  # another thread unloaded it
+                        continue
+                    if not failed.isdisjoint(members_of_source(current)):
+                        failed.add(user)
                         continue
                     self.service.load(current)
             except BLSError as error:
+                failed.add(user)
                 log.warning("%s; the ensemble leaves service", error)
-                self.service.take_out_users(source.name)
-                self.service.take_out(source.name, f"unloaded: {error}")
-            else:
-                self._refresh_users(source.name)
+                self.service.take_out_users(user)
+                self.service.take_out(user, f"unloaded: {error}")

@@ -25,7 +25,14 @@ from bls_notebook.repository.config import ModelConfigMessage
 from bls_notebook.repository.gpus import gpus_in, simulate_gpus
 from bls_notebook.repository.loading.ensembles import members_of
 from bls_notebook.repository.loading.instances import python_backend
-from bls_notebook.repository.source.layout import backend_folders, find_model, is_pointer, pointers_in, version_folders
+from bls_notebook.repository.source.layout import (
+    backend_folders,
+    find_model,
+    is_pointer,
+    misnamed_folders,
+    pointers_in,
+    version_folders,
+)
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.substitution.made_up_responses import Stub
 from bls_notebook.repository.substitution.stub_config import as_stub, backend_of, main_file
@@ -110,7 +117,13 @@ class ModelLoader:
         self._preparation = ModelPreparation(host.add_folder, fill, config_name)
         host.before_load(self._preparation)
         self.plans = {name: plan_model(host, name, names, real) for name in names}
-        self._reports: dict[str, TriedModel] = {}
+        remedy = "rename its folder: use letters, digits, '_', '-' and '.'"
+        self._reports = {
+            folder: TriedModel(
+                folder, kind="absent", why=f"the folder's name cannot be a model's: {why}", remedy=remedy
+            )
+            for folder, why in misnamed_folders(host.repository.paths).items()
+        }
         self._notes = template_notes((plan.folder for plan in self.plans.values()), fill)
 
     @property

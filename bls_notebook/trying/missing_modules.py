@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
 
+from bls_notebook.records.regular_file import source_text
 from bls_notebook.repository.source.discovery import IGNORED, is_model
 from bls_notebook.repository.source.pip_packages import distribution_of
 from bls_notebook.repository.source.syntax import import_statements, syntax_tree
@@ -55,7 +56,7 @@ def missing_modules(source: Path, top: Path) -> list[str]:
 
 def _imported(file: Path) -> Iterator[tuple[Path | None, str]]:
     """Yield the dotted names that a source may import, and the folder of relative ones."""
-    tree = syntax_tree(file.read_text(encoding="utf-8", errors="replace")) if file.is_file() else None
+    tree = syntax_tree(source_text(file))
     for node in import_statements(tree, needed=True) if tree is not None else ():
         level, within = (node.level, node.module or "") if isinstance(node, ast.ImportFrom) else (0, "")
         base = file.parents[level - 1] if level else None

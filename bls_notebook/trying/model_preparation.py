@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError, ConfigError
+from bls_notebook.records.regular_file import MAX_CONFIG, source_text
 from bls_notebook.records.units import listed
 from bls_notebook.records.visible_text import visible
 from bls_notebook.repository.call_order import sources_in
@@ -52,7 +53,7 @@ def _names_by_others(folder: Path, values: Mapping[str, object]) -> dict[str, st
     configs, texts = {}, {}
     for name in model_names([folder]):
         files = config_files(folder / name)[:1]
-        configs[name] = files[0].read_text("utf-8", "replace") if files else ""
+        configs[name] = source_text(files[0], MAX_CONFIG) if files else ""
         texts[name] = [configs[name], *sources_in(folder / name)]
     own = {name: _own_name(config, name, values) for name, config in configs.items()}
     out = {}
@@ -113,7 +114,7 @@ class ModelPreparation:
         if config is None or is_chosen:
             files = [chosen] if is_chosen else config_files(source.folder)
             if files:
-                text = files[0].read_text(encoding="utf-8", errors="replace")
+                text = source_text(files[0], MAX_CONFIG)
                 config, _ = filled_config(text, self._fill, source.name)
                 notes.append(f"{files[0].relative_to(source.folder)} is used as its config.pbtxt")
         folder = source.folder
@@ -178,7 +179,7 @@ def template_notes(folders: Iterable[Path], values: Mapping[str, object]) -> tup
     for folder in folders:
         text = config_text(folder)
         if text is None and (files := config_files(folder)):
-            text = files[0].read_text("utf-8", "replace")
+            text = source_text(files[0], MAX_CONFIG)
         if not isinstance(text, str):
             continue
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,7 @@ _TOKEN = re.compile(
 )
 IN_TEXT = re.compile(r"(?<!\$)(?:\$\{[^{}\n]*\}|\$[A-Z_][A-Z0-9_]*)")
 PARTS = re.compile(r"\s*([\w.-]+)\s*(?::?-(.*))?")
+_DEEPEST = 100  # messages in messages
 _CAPITALS = re.compile(r"[A-Z][A-Z0-9_]+")
 _PARAMETER = ["parameters", "value", "string_value"]
 
@@ -109,16 +111,17 @@ def find_templates(text: str) -> tuple[Template, ...]:
 
 def scan(text: str) -> Iterator[Template]:
     """Yield the templates in a text, and the complete values of parameters."""
+    ends = [found.start() for found in re.finditer("\n", text)]  # of lines
     for names, field, keys, token, in_list, _ in _settings(text):
         if token.lastgroup == "mark":
             continue
         path, quoted = [*names, field], token.lastgroup == "text"
         if quoted and path == _PARAMETER and keys[1]:
-            line, span = text.count("\n", 0, token.start()) + 1, (token.start() + 1, token.end() - 1)
+            line, span = bisect(ends, token.start()) + 1, (token.start() + 1, token.end() - 1)
             place = f'parameters["{keys[1]}"]'
             yield Template(keys[1], token[0], None, place, line, span, True, False, whole=True)
         for found in IN_TEXT.finditer(text, *token.span()) if quoted else (token,):
-            template = _template(found, path, keys, quoted, in_list)
+            template = _template(found, bisect(ends, found.start()) + 1, path, keys, quoted, in_list)
             if template is not None and (token.lastgroup != "word" or template.is_number):
                 yield template
 
@@ -159,6 +162,8 @@ def _settings(text: str) -> Iterator[tuple[list[str], str, list[str], re.Match[s
                 value = listed = False
             elif word in "{<":
                 yield names, field, keys, token, listed, named
+                if len(names) > _DEEPEST:  # no configuration, and each setting costs this depth
+                    return
                 names.append(field)
                 lists.append(listed)
                 keys.append("")
@@ -176,7 +181,9 @@ def _settings(text: str) -> Iterator[tuple[list[str], str, list[str], re.Match[s
             value = listed
 
 
-def _template(found: re.Match[str], path: list[str], keys: list[str], quoted: bool, listed: bool) -> Template | None:
+def _template(
+    found: re.Match[str], line: int, path: list[str], keys: list[str], quoted: bool, listed: bool
+) -> Template | None:
     written = found[0]
     parts = PARTS.fullmatch(written.strip("#${}"))
     if parts is None or not (written.startswith(("#", "$", "{{")) or _CAPITALS.fullmatch(written)):
@@ -187,7 +194,6 @@ def _template(found: re.Match[str], path: list[str], keys: list[str], quoted: bo
         place = f'parameters["{named}"]'
     otherwise = parts[2] if written.startswith("${") else None
     before = re.search(r"\w*$", found.string[max(0, found.start() - 64) : found.start()])
-    line = found.string.count("\n", 0, found.start()) + 1
     message, field = model_config_class().DESCRIPTOR, None
     for name in filter(None, path):
         field = None if message is None else message.fields_by_name.get(name)
@@ -262,7 +268,8 @@ def fill_templates(
         ("in the file", {t.key: t.otherwise for t in reversed(found) if t.otherwise is not None}),
         ("default", {t.key: t.harmless for t in reversed(found) if defaults and t.harmless is not None}),
     )
-    fills: dict[str, Fill] = {}
+    fills: dict[str, tuple[str, str]] = {}
+    places: dict[str, list[str]] = {}
     unfilled: list[Template] = []
     pieces: list[str] = []
     at = 0
@@ -282,9 +289,10 @@ def fill_templates(
             ) from None
         pieces += text[at : template.span[0]], written
         at = template.span[1]
-        places = fills[key].places if key in fills else ()
-        fills[key] = Fill(key, value, origin, (*places, template.place))
-    return Filled("".join((*pieces, text[at:])), tuple(fills.values()), tuple(unfilled))
+        fills[key] = value, origin
+        places.setdefault(key, []).append(template.place)
+    filled = tuple(Fill(key, *fills[key], tuple(places[key])) for key in fills)
+    return Filled("".join((*pieces, text[at:])), filled, tuple(unfilled))
 
 
 def filled_config(config: object, values: Mapping[str, object] | None, model: str) -> tuple[object, tuple[str, ...]]:

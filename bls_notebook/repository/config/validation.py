@@ -1,4 +1,5 @@
-"""Validate a configuration as Triton does: reject the configurations that the server rejects, and no others.
+"""Validate a configuration as Triton does: reject the configurations that the server rejects, and no others but
+those with over `MAX_DIMS` dimensions.
 
 Covers tensors, reshapes, labels, batch inputs, warm-up samples, batching, sequences and the tensor flow of an ensemble.
 (Whether an ensemble's members exist and agree is checked when they are loaded.) `validate_model` is the server's first
@@ -17,6 +18,7 @@ from bls_notebook.engine.errors import ConfigError
 
 from .message import ModelConfigMessage, model_config_pb2
 
+MAX_DIMS = 1000  # more would make work, and no array has as many; the server has no limit
 _DIM_RULE = "use sizes of at least 1, or -1 for a variable size"
 
 
@@ -45,6 +47,9 @@ def _of_tensor(config: ModelConfigMessage, tensor: Any, direction: str) -> Itera
     if tensor.data_type == 0:
         yield f"{who} has no data_type; set it, for instance to TYPE_FP32"
     dims = list(tensor.dims)
+    if (most := max(len(dims), len(tensor.reshape.shape))) > MAX_DIMS:
+        yield f"{who} has {most:,} dims; NumPy's arrays have at most 64"
+        return
     if not dims:
         yield f"{who} has no dims; set them, for instance to [ -1 ]"
     if any(dim < 1 and dim != -1 for dim in dims):

@@ -62,15 +62,17 @@ class Dependencies:
             return [source for source, members in self._ensembles.values() if name in members]
 
     def all_users(self, name: str) -> list[str]:
-        """Return the names of the ensembles that need a model, also through other ensembles."""
-        out: dict[str, None] = {}
-        pending = [name]
-        for member in pending:  # grows
-            for user in self.users(member):
-                if user.name not in out and user.name != name:
-                    out[user.name] = None
-                    pending.append(user.name)
-        return list(out)
+        """Return the ensembles that need a model, also through other ensembles; each follows its members."""
+        seen, finished = {name}, list[str]()
+        stack = [(name, iter(self.users(name)))]
+        while stack:
+            user = next((user.name for user in stack[-1][1] if user.name not in seen), None)
+            if user is None:
+                finished.append(stack.pop()[0])
+            else:
+                seen.add(user)
+                stack.append((user, iter(self.users(user))))
+        return finished[-2::-1]
 
     def orphans(self, names: Iterable[str]) -> list[str]:
         """Return the models among `names` that were not loaded by name and that no ensemble needs."""

@@ -31,6 +31,7 @@ from bls_notebook import pb_utils
 from bls_notebook.devices.registry import simulated_cupy
 from bls_notebook.engine.exception_text import HOME, ModelHome, labels
 from bls_notebook.engine.waiting.interrupts import may_be_interrupted
+from bls_notebook.records.regular_file import MAX_CODE, read_file
 from bls_notebook.repository.source.model_source import SourcePlace
 
 from .code_owner import install
@@ -156,8 +157,7 @@ class ModuleHome(ModelHome):
 
     def compile(self, file: str) -> CodeType:
         """Compile the current contents of a file."""
-        with open(file, "rb") as opened:
-            source = importlib.util.decode_source(opened.read())
+        source = importlib.util.decode_source(read_file(file, MAX_CODE))
         name, place = file, self._places.get(file)
         if place is not None:
             name, source = place.file, place.numbered(source)

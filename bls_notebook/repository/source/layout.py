@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 from bls_notebook.engine.core.server import servers
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelNotFoundError
+from bls_notebook.records.regular_file import MAX_CONFIG, open_file, read_file
 from bls_notebook.records.visible_text import first_line, visible
+
+from .names import name_problem
 
 BACKENDS = "backends"  # folder of Python-based backends, beside the models or the repository
 _POINTER = b"version https://git-lfs"
+_MOST_LINKED = 20_000
 _MOST_FILES = 10_000  # most files of a model that are searched for Git LFS pointers
-MAX_CONFIG = 1 << 24  # bytes
 _COMMENT = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|#[^\n]*""")
 _UNDECODED = re.compile("[\udc80-\udcff]")
 
@@ -51,16 +53,23 @@ def backend_folders(paths: Sequence[Path], backend_directory: Path | None) -> tu
     """Return the folders to search for backends; by default `backends` beside and inside the repository's folders."""
     if backend_directory is not None:
         return (backend_directory,)
-    return tuple(f / BACKENDS for path in paths for f in (path.parent, path)) or (Path.cwd() / BACKENDS,)
+    return tuple(f / BACKENDS for path in paths for f in (path.parent, path)) or (working_folder() / BACKENDS,)
 
 
 def model_names(paths: Iterable[Path]) -> list[str]:
-    """Return the names of the models in the folders; hidden folders are ignored."""
-    folders = [entry for path in paths for entry in _folders_in(path) if not entry.name.startswith((".", "__"))]
+    """Return the names of the models in the folders; hidden folders, and names that no model can have, are ignored."""
+    folders = [entry for path in paths for entry in _folders_in(path) if not name_problem(entry.name)]
+    folders = [folder for folder in folders if not folder.name.startswith("__")]
     # A folder named `backends` contains Python-based backends, unless it has the files of a model.
     return sorted(
         {f.name for f in folders if f.name != BACKENDS or (f / "config.pbtxt").is_file() or version_folders(f)}
     )
+
+
+def misnamed_folders(paths: Iterable[Path]) -> dict[str, str]:
+    """Return the folders that cannot be models because of their names, as text for messages, with the reasons."""
+    names = [e.name for path in paths for e in _folders_in(path) if not e.name.startswith((".", "__"))]
+    return {visible(name): problem for name in sorted(names) if (problem := name_problem(name))}
 
 
 def _folders_in(path: Path) -> list[Path]:
@@ -107,9 +116,12 @@ def version_folders(folder: Path) -> dict[int, Path]:
 def files_below(folder: Path) -> Iterator[str]:
     """Yield the paths of all files below a folder, except in `__pycache__`.
 
-    Links are followed, except links to a folder above the link. Unreadable folders are skipped.
+    Links are followed, except links to a folder above the link. Unreadable folders are skipped. Raises BLSError after
+    `_MOST_LINKED` folders that links lead to: links to links can have more paths than there are atoms.
     """
-    ancestors: dict[str, tuple[str, ...]] = {str(folder): (os.path.realpath(folder),)}
+    linked = 0
+    path_of_folder = os.path.realpath(folder)
+    ancestors: dict[str, tuple[str, ...]] = {str(folder): (path_of_folder,)}
     for parent, folders, names in os.walk(folder, followlinks=True):
         ancestors_of_parent = ancestors.pop(parent)
         folders[:] = sorted(name for name in folders if name != "__pycache__")
@@ -120,6 +132,12 @@ def files_below(folder: Path) -> Iterator[str]:
                 folders.remove(name)
             else:
                 ancestors[path] = (*ancestors_of_parent, real)
+                linked += real != path_of_folder + path[len(str(folder)) :]
+        if linked > _MOST_LINKED:
+            raise BLSError(
+                f"model folder {shown_path(folder)}: links lead to more than {_MOST_LINKED:,} folders; "
+                "remove links, or copy the files that the model needs"
+            )
         yield from (os.path.join(parent, name) for name in sorted(names))
 
 
@@ -128,7 +146,7 @@ def is_pointer(file: Path) -> bool:
     try:
         if not 0 < file.stat().st_size < 1024:
             return False
-        with file.open("rb") as opened:
+        with open_file(file) as opened:
             return opened.read(len(_POINTER)) == _POINTER
     except OSError:
         return False
@@ -142,17 +160,10 @@ def pointers_in(folder: Path) -> list[Path]:
 
 def config_text(folder: Path) -> str | ConfigError | None:
     """Return the text of a model's config.pbtxt; None if there is no such file, a ConfigError if it is unreadable."""
-    file = folder / "config.pbtxt"
     data = b""
     try:
-        status = file.stat()
-        if not stat.S_ISREG(status.st_mode):
-            why = "it is not a file; put the configuration's text into a file of that name"
-        elif status.st_size > MAX_CONFIG:
-            why = f"it has {status.st_size:,} bytes, expected at most {MAX_CONFIG:,}; give the model's configuration"
-        else:
-            data = file.read_bytes()
-            return data.decode()
+        data = read_file(folder / "config.pbtxt", MAX_CONFIG)
+        return data.decode()
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -166,10 +177,18 @@ def config_text(folder: Path) -> str | ConfigError | None:
     return ConfigError(f"model '{folder.name}': config.pbtxt: {why}")
 
 
-def shown_path(path: Path) -> str:
-    """Return a path relative to the working folder if that is shorter."""
+def working_folder() -> Path:
+    """Return the working folder; if it was removed, a path that has no files below it."""
     try:
-        relative = os.path.relpath(path)
+        return Path.cwd()
+    except OSError:
+        return Path(os.devnull)
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as text for messages, relative to the working folder if that is shorter."""
+    try:
+        shown = min(os.path.relpath(path), str(path), key=len)
     except (ValueError, OSError):  # on another drive, or the working folder was removed
-        return str(path)
-    return relative if len(relative) <= len(str(path)) else str(path)
+        shown = str(path)
+    return visible(shown)

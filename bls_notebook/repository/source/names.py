@@ -6,7 +6,7 @@ import re
 from pathlib import PurePosixPath
 
 from bls_notebook.engine.errors import InvalidNameError
-from bls_notebook.records.visible_text import encodable
+from bls_notebook.records.visible_text import encodable, visible
 
 _FORBIDDEN = re.compile(r'[/\\:*?"<>|\x00-\x1f\x7f]')
 _SHELL = re.compile(r"""[;|&$`<>()\[\]{}\\"'*?~#!]""")  # python_backend/src/pb_utils.h
@@ -19,17 +19,24 @@ def check_model_name(name: object) -> str:
         raise InvalidNameError(
             f"model name: got {name!r} of type {type(name).__name__}, expected text such as 'add_sub'"
         )
-    forbidden = _FORBIDDEN.search(name)
-    plain = name and encodable(name) == name.strip() and not name.startswith(".") and len(name.encode()) <= 255
-    if forbidden or not plain:
+    if problem := name_problem(name):
+        forbidden = _FORBIDDEN.search(name)
         shown = name if len(name) <= 60 else name[:57] + "..."
-        why = f"it contains {forbidden[0]!r}" if forbidden else "it is empty, hidden, too long or has spaces around it"
         raise InvalidNameError(
-            f"model name {shown!r} cannot be used: {why}. A model's name is the name of its "
+            f"model name {shown!r} cannot be used: {problem}. A model's name is the name of its "
             "folder; use letters, digits, '_', '-' and '.'",
             _NO_STUB if forbidden and _SHELL.match(forbidden[0]) else "",
         )
     return name
+
+
+def name_problem(name: str) -> str:
+    """Return why text cannot be a model's name; empty if it can."""
+    forbidden = _FORBIDDEN.search(name) or next((c for c in name if visible(c) != c), None)
+    if forbidden:
+        return f"it contains {forbidden[0]!r}"
+    plain = name and name == name.strip() and not name.startswith(".") and len(name.encode()) <= 255
+    return "" if plain else "it is empty, hidden, too long or has spaces around it"
 
 
 def check_launchable(name: str, what: str) -> None:

@@ -24,6 +24,8 @@ from bls_notebook.backends.python import CLASS_NAME
 from bls_notebook.records.advice import nearest
 from bls_notebook.repository.modules.module_home import FINDER, SHARED
 
+from .layout import working_folder
+
 TIMES = 5  # attempts: other code in this process parses without our lock, which can fail ours
 _lock = threading.Lock()
 
@@ -231,10 +233,7 @@ def stray_imports(source: str) -> dict[str, int]:
     if tree is None:
         return {}  # loading it reports the syntax error
     lines = imported_modules(tree)
-    try:
-        here = Path.cwd()
-    except OSError:  # the folder was removed
-        return {}
+    here = working_folder()
     elsewhere = [entry for entry in sys.path if not _is_same_folder(entry, here)]
     if len(elsewhere) == len(sys.path):
         return {}  # the notebook's folder is not on the path

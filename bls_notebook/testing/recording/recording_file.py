@@ -30,6 +30,7 @@ from bls_notebook.records.base import plain
 from bls_notebook.records.errors import FileError
 from bls_notebook.records.preview import preview
 from bls_notebook.records.record_file import json_of, told
+from bls_notebook.records.regular_file import open_file
 from bls_notebook.testing.records import Recorded, RequestKept
 
 Array = np.ndarray[Any, Any]
@@ -148,7 +149,7 @@ def load(path: Path) -> tuple[Recorded, dict[str, Array]]:
     """Read a recording, with read-only tensors; raise a FileError of one line for any other file."""
     name = told(path.name)
     try:
-        with open(path, "rb") as file, zipfile.ZipFile(file) as zipped:
+        with open_file(path) as file, zipfile.ZipFile(file) as zipped:
             return _read(zipped, os.fstat(file.fileno()).st_size)
     except (OSError, MemoryError) as error:
         why = told(getattr(error, "strerror", None) or error) or "it needs more memory than is available"

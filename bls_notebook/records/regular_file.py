@@ -1,0 +1,52 @@
+"""Read files that others made: model folders, recordings, saved records.
+
+Guarantees: a FIFO or a device is never opened, also through a link, and no more than a limit is read, whatever size the
+file system reports. Errors are OSErrors with the reason in `strerror`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+MAX_CONFIG = 1 << 22  # bytes of a config.pbtxt
+MAX_SOURCE = 1 << 20  # bytes of a Python source that is analyzed
+MAX_CODE = 1 << 26  # bytes of a Python source that is run
+_PIECE = 1 << 20
+
+
+def open_file(path: str | Path) -> BufferedReader:
+    """Open a regular file for reading; never wait for the writer of a FIFO."""
+    if not stat.S_ISREG(os.stat(path).st_mode):  # opening a device may have effects
+        raise OSError(errno.EINVAL, "it is not a file")
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):  # replaced in the meantime
+            raise OSError(errno.EINVAL, "it is not a file")
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_file(path: str | Path, most: int) -> bytes:
+    """Return the content of a regular file, or raise OSError if it has more than `most` bytes."""
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = bytearray()
+        while size <= most and len(data) <= most and (piece := file.read(min(_PIECE, most + 1 - len(data)))):
+            data += piece
+    if max(size, len(data)) > most:
+        raise OSError(errno.EFBIG, f"it has {max(size, len(data)):,} bytes, expected at most {most:,}")
+    return bytes(data)
+
+
+def source_text(path: str | Path, most: int = MAX_SOURCE) -> str:
+    """Return the text of a source or configuration, with replacements for undecodable bytes; "" if unreadable."""
+    try:
+        return read_file(path, most).decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    except OSError:
+        return ""
