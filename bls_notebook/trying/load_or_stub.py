@@ -117,13 +117,9 @@ class ModelLoader:
         self._preparation = ModelPreparation(host.add_folder, fill, config_name)
         host.before_load(self._preparation)
         self.plans = {name: plan_model(host, name, names, real) for name in names}
-        remedy = "rename its folder: use letters, digits, '_', '-' and '.'"
-        self._reports = {
-            folder: TriedModel(
-                folder, kind="absent", why=f"the folder's name cannot be a model's: {why}", remedy=remedy
-            )
-            for folder, why in misnamed_folders(host.repository.paths).items()
-        }
+        why, remedy = "no model can have the folder's name:", "rename it: use letters, digits, '_', '-' and '.'"
+        misnamed = misnamed_folders(host.repository.paths).items()
+        self._reports = {name: TriedModel(name, "", "absent", f"{why} {problem}", remedy) for name, problem in misnamed}
         self._notes = template_notes((plan.folder for plan in self.plans.values()), fill)
 
     @property
