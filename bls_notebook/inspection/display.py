@@ -17,7 +17,7 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.bundle import Display, display_of, render
 from bls_notebook.display.html import Html, join, prose, tag
-from bls_notebook.display.parts import bars, line_html, media_html, number, sparks
+from bls_notebook.display.parts import media_html, number
 from bls_notebook.display.records.devices import devices_document
 from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.records.models import model_blocks
@@ -30,6 +30,7 @@ from bls_notebook.records.repository import Figures, TextSeen
 from bls_notebook.records.units import count, duration, shape, size
 from bls_notebook.records.visible_text import visible
 
+from .charts import bars, line_html, sparks
 from .records import ConfigSetting, InstanceNow, ModelNow, ModelView, ResponseView, TensorView, WatchRecord
 
 _KINDS = {"busy": "loading", "idle": "ready"}

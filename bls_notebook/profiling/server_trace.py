@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from bls_notebook.profiling.analysis.call_graph import overlapping
 from bls_notebook.records.errors import BLSError
-from bls_notebook.records.intervals import Rows, overlapping
+from bls_notebook.records.intervals import Rows
 from bls_notebook.records.preview import ITEM_BYTES
 from bls_notebook.records.record_file import read_bytes, told
 from bls_notebook.records.units import count

@@ -21,8 +21,9 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host, critical
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.profiling.analysis.turns import ratio, relative_error
 from bls_notebook.progress import Progress
-from bls_notebook.records.measurements import quartiles, ratio, relative_error
+from bls_notebook.records.measurements import quartiles
 from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.substitution.variant import with_instances

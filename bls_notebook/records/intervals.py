@@ -155,16 +155,3 @@ class Rows:
             row, self.count = self.count, self.count + 1
         heappush(self._busy, (max(end, begin), row))
         return row
-
-
-def overlapping(intervals: list[Interval]) -> list[bool]:
-    """Return for each interval whether it overlaps another one."""
-    out = [False] * len(intervals)
-    furthest, owner = -1, -1
-    for index in sorted(range(len(intervals)), key=intervals.__getitem__):
-        begin, end = intervals[index]
-        if owner >= 0 and begin < furthest and begin < end:
-            out[index] = out[owner] = True
-        if end > furthest and begin < end:
-            furthest, owner = end, index
-    return out

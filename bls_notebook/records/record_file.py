@@ -49,18 +49,18 @@ def json_of(data: bytes) -> Any:
         raise OSError("there is not enough memory to read it") from None
 
 
-def read_bytes(path: str | Path, is_whole: bool = True) -> bytes:
-    """Return a file's bytes, unpacked; of a truncated gzipped file its start, or ValueError if `is_whole`."""
+def read_bytes(path: str | Path, is_whole: bool = True, first: int = 0) -> bytes:
+    """Return a file's bytes, unpacked, or the `first` ones; if not `is_whole`, the start of a truncated gzipped file."""
     try:
         with open_file(path) as file:
             packed = file.peek(2)[:2] == _GZIP
-            most = min(MOST, max(ALWAYS, RATIO * os.fstat(file.fileno()).st_size) if packed else MOST)
+            most = first or min(MOST, max(ALWAYS, RATIO * os.fstat(file.fileno()).st_size) if packed else MOST)
             unpacked: Any = gzip.GzipFile(fileobj=file) if packed else file
             data = bytearray()
             with contextlib.suppress(*() if is_whole else (EOFError,)):
-                while len(data) <= most and (piece := unpacked.read1(1 << 20)):
+                while len(data) <= most and (piece := unpacked.read1(min(most, 1 << 20))):
                     data += piece
-        if len(data) > most:
+        if len(data) > most and not first:
             verb = "unpacks to" if packed else "has"
             raise OSError(f"it {verb} more than {most:,} bytes, the limit of a record")
         return bytes(data)
@@ -214,11 +214,6 @@ def _beginning(path: Path) -> bytes:
     try:
         if not path.exists() and path.with_name(f"{path.name}.0").exists():
             path = path.with_name(f"{path.name}.0")  # tritonserver numbers the files of a trace
-        with open_file(path) as file:
-            packed = file.peek(2)[:2] == _GZIP
-            return (gzip.GzipFile(fileobj=file) if packed else file).read(_BEGINNING)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise FileError(f"{told(path.name)}: cannot be unpacked: {told(error)}") from None
+        return read_bytes(path, is_whole=False, first=_BEGINNING)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise FileError(f"{told(path.name)}: cannot be read: {told(why)}") from None
+        raise FileError(f"{told(path.name)}: cannot be read: {told(error)}") from None

@@ -14,8 +14,7 @@ from pathlib import Path
 
 MAX_CONFIG = 1 << 22  # bytes of a config.pbtxt
 MAX_SOURCE = 1 << 20  # bytes of a Python source that is analyzed
-MAX_CODE = 1 << 26  # bytes of a Python source that is run
-_PIECE = 1 << 20
+MAX_CODE = 1 << 24  # bytes of a Python source that is run
 
 
 def open_file(path: str | Path) -> BufferedReader:
@@ -36,12 +35,10 @@ def read_file(path: str | Path, most: int) -> bytes:
     """Return the content of a regular file, or raise OSError if it has more than `most` bytes."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
-        data = bytearray()
-        while size <= most and len(data) <= most and (piece := file.read(min(_PIECE, most + 1 - len(data)))):
-            data += piece
-    if max(size, len(data)) > most:
-        raise OSError(errno.EFBIG, f"it has {max(size, len(data)):,} bytes, expected at most {most:,}")
-    return bytes(data)
+        data = file.read(most + 1) if size <= most else b""
+    if (size := max(size, len(data))) > most:
+        raise OSError(errno.EFBIG, f"it has {size:,} bytes, expected at most {most:,}")
+    return data
 
 
 def source_text(path: str | Path, most: int = MAX_SOURCE) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bls_notebook.profiling.records.spans import NOTEBOOK, ModelSeen, SessionData, Span
 from bls_notebook.records.base import Record
-from bls_notebook.records.intervals import overlapping, total
+from bls_notebook.records.intervals import Interval, total
 
 from .span_tree import SpanTree, serving
 
@@ -178,3 +178,16 @@ def _on_cycles(edges: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
         for name, found in reached.items()
         if name in found
     }
+
+
+def overlapping(intervals: list[Interval]) -> list[bool]:
+    """Return for each interval whether it overlaps another one."""
+    out = [False] * len(intervals)
+    furthest, owner = -1, -1
+    for index in sorted(range(len(intervals)), key=intervals.__getitem__):
+        begin, end = intervals[index]
+        if owner >= 0 and begin < furthest and begin < end:
+            out[index] = out[owner] = True
+        if end > furthest and begin < end:
+            furthest, owner = end, index
+    return out

@@ -13,10 +13,10 @@ from statistics import median_low
 from typing import Any, NamedTuple
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.profiling.analysis.turns import ratio, relative_error
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.verdicts import give_or_take, times
 from bls_notebook.records.intervals import union
-from bls_notebook.records.measurements import ratio, relative_error
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.source.definition_changes import numbered_change
 from bls_notebook.repository.substitution.variant import with_instances

@@ -33,7 +33,7 @@ def _plain_reason(text: str, descriptor: Any) -> str:
 
     Suggested names come from the parsed message's descriptor.
     """
-    text = visible(" ".join(text.split()))
+    text = visible(" ".join(text[:2000].split()))
     place = _PLACE.search(text)
     path = place[1].rstrip(".\"'").removeprefix("ModelConfig").lstrip(".") if place else ""
     where = f" (at {path})" if path else ""

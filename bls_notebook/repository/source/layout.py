@@ -11,14 +11,14 @@ from pathlib import Path
 
 from bls_notebook.engine.core.server import servers
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelNotFoundError
-from bls_notebook.records.regular_file import MAX_CONFIG, open_file, read_file
+from bls_notebook.records.regular_file import MAX_CONFIG, read_file
 from bls_notebook.records.visible_text import first_line, visible
 
 from .names import name_problem
 
 BACKENDS = "backends"  # folder of Python-based backends, beside the models or the repository
 _POINTER = b"version https://git-lfs"
-_MOST_LINKED = 20_000
+_MOST_LINKED = 10_000
 _MOST_FILES = 10_000  # most files of a model that are searched for Git LFS pointers
 _COMMENT = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|#[^\n]*""")
 _UNDECODED = re.compile("[\udc80-\udcff]")
@@ -144,10 +144,7 @@ def files_below(folder: Path) -> Iterator[str]:
 def is_pointer(file: Path) -> bool:
     """Whether a file is a Git LFS pointer, whose contents have not been fetched."""
     try:
-        if not 0 < file.stat().st_size < 1024:
-            return False
-        with open_file(file) as opened:
-            return opened.read(len(_POINTER)) == _POINTER
+        return read_file(file, 1024).startswith(_POINTER)
     except OSError:
         return False
 

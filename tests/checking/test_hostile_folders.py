@@ -1,0 +1,122 @@
+"""Folders of strangers: whatever they contain, `check` and `try` end, report it, and continue with the other models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.__main__ import main
+from bls_notebook.records.regular_file import MAX_SOURCE, read_file
+from bls_notebook.repository.service import Service
+from bls_notebook.repository.source import layout
+from tests.checking.conftest import CONFIG, model, write
+
+ESCAPES = "z\x1b[2K\rnothing runs \x9b\u202e"
+STEP = '{model_name:"%s" model_version:-1 input_map{key:"IN" value:"%s"} output_map{key:"OUT" value:"%s"}}'
+
+
+def _sparse(file: Path) -> None:
+    with file.open("wb") as opened:
+        opened.truncate(MAX_SOURCE + 1)
+
+
+def _zero(file: Path) -> None:
+    file.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("place", ["1/model.py", "1/helper.py", "1/model.onnx", "config.pbtxt"])
+@pytest.mark.parametrize("make", [os.mkfifo, _sparse, _zero])
+def test_files_that_are_none_and_endless_ones_are_not_read(
+    place: str, make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    write(tmp_path, {**model("good"), **model("odd", source="import helper\n")})
+    file = tmp_path / "odd" / place
+    file.unlink(missing_ok=True)
+    make(file)
+    with pytest.raises(OSError, match=r"expected at most|it is not a file"):
+        read_file(file, MAX_SOURCE)
+    with bls.ModelRepository(tmp_path) as repository:
+        found = bls.check(repo=repository)
+    assert found.models == ("good", "odd")
+    if place != "config.pbtxt" and not (place.endswith("onnx") and make is _sparse):
+        assert [f.what for f in found.findings if f.code == "file-unread"] != []
+    repository, report = bls.try_repository(tmp_path, tell=lambda line: None)
+    repository.close()
+    assert {row.name: row.kind for row in report.models}["good"] == "real"
+
+
+@pytest.mark.parametrize("verb", ["check", "try"])
+def test_names_of_folders_change_no_terminal(
+    verb: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [os.fsencode(ESCAPES), b"caf\xe9", b" a", b"a\nb"]
+    for name in names:
+        folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+        write(folder, {path.partition("/")[2]: text for path, text in model("x").items()})
+    write(tmp_path, model("fine"))
+    assert main([verb, str(tmp_path)]) == 1
+    output = "".join(capfd.readouterr())
+    assert not [char for char in output if char != "\n" and not char.isprintable()]
+    assert all(word in output for word in (r"\x1b[2K", r"caf\udce9", r"a\nb"))
+
+
+def test_a_lattice_of_ensembles_loads_and_reloads_each_model_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    io = CONFIG.replace('backend: "python"', 'platform: "ensemble"')
+    for i in range(12):
+        steps = f"{STEP % (f'a{i + 1}', 'IN', 'M')}, {STEP % (f'b{i + 1}', 'M', 'OUT')}"
+        config = io + f"ensemble_scheduling {{ step [{steps}] }}"
+        for name in (f"a{i}", f"b{i}"):
+            write(tmp_path, {f"{name}/config.pbtxt": config, f"{name}/1/x": ""})
+    write(tmp_path, {**model("a12"), **model("b12")})
+    loads: list[str] = []
+    load = Service.load
+
+    def counted(service: Service, source: object, *options: object) -> object:
+        loads.append(source.name)  # type: ignore[attr-defined]
+        return load(service, source, *options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Service, "load", counted)
+    with bls.ModelRepository(tmp_path) as repository:
+        assert bls.check(repo=repository).models
+        repository.load("a0")
+        assert len(loads) <= 3 * 25
+        loads.clear()
+        repository.reload("a12")
+        assert sorted(loads) == sorted({*loads})
+        assert loads[0] == "a12"
+        assert loads[-1] == "a0"
+
+
+def test_a_lattice_of_links_is_refused_and_the_other_models_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "_MOST_LINKED", 500)
+    write(tmp_path, {**model("good"), **model("links")})
+    for i in range(20):
+        (tmp_path / "links" / f"{i}x").mkdir()
+        for name in "ab":
+            (tmp_path / "links" / f"{i}x" / name).symlink_to(f"../{i + 1}x", target_is_directory=True)
+    (tmp_path / "links" / "20x").mkdir()
+    with bls.ModelRepository(tmp_path) as repository:
+        assert bls.check(repo=repository).models == ("good", "links")
+        with pytest.raises(bls.BLSError, match="links lead to more than 500 folders"):
+            repository.load("links")
+        assert repository.load("good").state == "READY"
+
+
+def test_long_configurations_name_the_line_of_each_template(tmp_path: Path) -> None:
+    parameters = "".join(f'parameters {{ key: "k{i}" value: {{ string_value: "${{x}}" }} }}\n' for i in range(3000))
+    dims = CONFIG.replace("[ -1 ]", f"[ {','.join(['9223372036854775807'] * 5000)} ]")
+    write(tmp_path, {**model("long", CONFIG + parameters), **model("dims", dims), **model("deep", "a {" * 50_000)})
+    with bls.ModelRepository(tmp_path) as repository:
+        found = bls.check(repo=repository)
+    assert next(f.line for f in found.findings if f.model == "long") == CONFIG.count("\n") + 1
+    assert any("5,000 dims" in f.what for f in found.findings if f.model == "dims")
+    assert next(f.code for f in found.findings if f.model == "deep") == "config-refused"
