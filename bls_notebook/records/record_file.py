@@ -50,7 +50,7 @@ def json_of(data: bytes) -> Any:
 
 
 def read_bytes(path: str | Path, is_whole: bool = True, first: int = 0) -> bytes:
-    """Return a file's bytes, unpacked, or the `first` ones; if not `is_whole`, the start of a truncated gzipped file."""
+    """Return a file's bytes, unpacked, or the `first` ones; if not `is_whole`, the start if the file was truncated."""
     try:
         with open_file(path) as file:
             packed = file.peek(2)[:2] == _GZIP
