@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bls_notebook.engine.exception_text import describe, traceback_of
 from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.config.templates import find_templates
+from bls_notebook.repository.config.templates import scan
 from bls_notebook.repository.source.layout import shown_path
 from bls_notebook.repository.source.pip_packages import install_advice
 
@@ -128,7 +128,7 @@ def to_fill(name: str, text: str, parameters: Mapping[str, str], paths: bool) ->
     If `paths`, the text is a path, and a parameter that is the path or a folder above it also counts.
     """
     for parameter in parameters.values():
-        for template in find_templates(f'name: "{parameter}"') if "${" in parameter else ():
+        for template in scan(f'name: "{parameter}"') if "${" in parameter else ():
             if template.written in text:
                 return f"`--fill {template.key}=VALUE`"
     for key, value in parameters.items():

@@ -104,13 +104,8 @@ class Template:
         return text if self.listed or len(values) == 1 else f"[ {text} ]"
 
 
-def find_templates(text: str) -> tuple[Template, ...]:
-    """Return the templates in the text of a config.pbtxt, in order; ``"$KEY"`` inside quotes may be plain text."""
-    return tuple(template for template in scan(text) if not template.whole)
-
-
 def scan(text: str) -> Iterator[Template]:
-    """Yield the templates in a text, and the complete values of parameters."""
+    """Yield the templates in a text, and complete values of parameters (`whole`); ``"$KEY"`` may be plain text."""
     ends = [found.start() for found in re.finditer("\n", text)]  # of lines
     for names, field, keys, token, in_list, _ in _settings(text):
         if token.lastgroup == "mark":

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import bls_notebook as bls
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.repository.config import ModelConfigMessage, parse_pbtxt, to_pbtxt
-from bls_notebook.repository.config.templates import Filled, fill_templates, find_templates
+from bls_notebook.repository.config.templates import Filled, Template, fill_templates, scan
 from tests.repository.models import saying, write
 
 from .strategies import any_config
@@ -34,6 +34,10 @@ instance_group [ { count: ${n}, kind: ${kind} } ]
 parameters: { key: "tokenizer_dir" value: { string_value: "${tokenizer_dir}" } }
 parameters { key: "env" value { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" } }
 """
+
+
+def find_templates(text: str) -> list[Template]:
+    return [template for template in scan(text) if not template.whole]
 
 
 def test_every_template_says_where_it_stands() -> None:
