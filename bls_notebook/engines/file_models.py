@@ -146,8 +146,14 @@ class BatchedInstance(ABC):
             if len(feeds) > 1:
                 joined = {name: self._join([feed[name] for feed in feeds]) for name in joined}
             results = self._run(names, joined)
-            if self._batching:
-                self._check_rows(names, results, ends[-1])
+            for name, result in zip(names, results, strict=True) if self._batching else ():
+                shape = _shape(result)
+                if shape[:1] != (ends[-1],):
+                    raise BatchError(
+                        f"model '{self.name}', output '{name}': the graph gave shape {list(shape)} for a "
+                        f"batch of {ends[-1]}; the first dimension of every output must be the batch's, or set "
+                        "max_batch_size: 0"
+                    )
             if len(feeds) == 1:
                 return [self._response(names, results)]
             return [
@@ -156,16 +162,6 @@ class BatchedInstance(ABC):
             ]
         except BatchError as error:
             return [self._failed(error) for _ in feeds]
-
-    def _check_rows(self, names: list[str], results: Sequence[Any], rows: int) -> None:
-        for name, result in zip(names, results, strict=True):
-            shape = _shape(result)
-            if not shape or shape[0] != rows:
-                raise BatchError(
-                    f"model '{self.name}', output '{name}': the graph gave shape {list(shape)} for a "
-                    f"batch of {rows}; the first dimension of every output must be the batch's, or set "
-                    "max_batch_size: 0"
-                )
 
     def _response(self, names: list[str], results: Sequence[Any]) -> InferenceResponse:
         tensors = [self._tensor(name, result) for name, result in zip(names, results, strict=True)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import linecache
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -325,17 +325,13 @@ def with_server_times(
         if answered.count > 0 and answered.ns >= 0:
             means[model] = round(answered.ns / answered.count)
             notes.append(_note(model[0], address, spans, answered, first, last))
-    timed = tuple(_with(span, means, where) for span in session.spans)
-    return replace(session, spans=timed, notes=(*session.notes, *notes))
-
-
-def _with(span: Span, means: Mapping[Model, int], where: Mapping[Model, str]) -> Span:
-    mean = means.get((span.model, span.version))
-    if mean is None or not span.ran or span.state != "ok":
-        return span
-    address = where[span.model, span.version]
-    length = max(0, span.inferred - span.started)
-    return replace(span, device=f"{address} (mean)", device_ns=min(mean, length))
+    timed = list(session.spans)
+    for i, span in enumerate(timed):
+        model = span.model, span.version
+        if model in means and span.ran and span.state == "ok":
+            mean = min(means[model], max(0, span.inferred - span.started))
+            timed[i] = replace(span, device=f"{where[model]} (mean)", device_ns=mean)
+    return replace(session, spans=tuple(timed), notes=(*session.notes, *notes))
 
 
 def _note(
@@ -343,11 +339,11 @@ def _note(
 ) -> str:
     whole = sum(s.inferred - s.started for s in spans) / len(spans)
     mean = answered.ns / answered.count
-    parts = [
-        f"{word} {duration(took.ns / answered.count / 1e9)}"
-        for word, took in (("queue", _less(after.queue, before.queue)), ("compute", _sum(after, before)))
-        if took.ns > 0
-    ]
+    times = {
+        word: sum(_less(getattr(after, field), getattr(before, field)).ns for field in fields)
+        for word, *fields in (("queue", "queue"), ("compute", "compute_input", "compute_infer", "compute_output"))
+    }
+    parts = [f"{word} {duration(ns / answered.count / 1e9)}" for word, ns in times.items() if ns > 0]
     inside = f" ({', '.join(parts)})" if parts else ""
     others = answered.count - len(spans)
     of = f"; its means include {others:,} requests of other clients" if others > 0 else ""
@@ -357,11 +353,6 @@ def _note(
         f"{name}: a request took {duration(whole / 1e9)}: {duration(min(mean, whole) / 1e9)} of it at "
         f"{address}{inside}, {between} network and protocol (means, by the server's statistics{of})"
     )
-
-
-def _sum(after: StatisticsRecord, before: StatisticsRecord) -> Times:
-    fields: Iterable[str] = ("compute_input", "compute_infer", "compute_output")
-    return Times(0, sum(_less(getattr(after, f), getattr(before, f)).ns for f in fields))
 
 
 def _less(after: Any, before: Any) -> Times:

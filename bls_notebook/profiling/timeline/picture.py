@@ -238,20 +238,7 @@ def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None
 
 def _shades(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
     """Draw very many requests as shades: darker means busier."""
-    count = len(panel.layout.lanes)
-    own, busy, waits = ([Bins(_COLUMNS, int(pen.end)) for _ in range(count)] for _ in range(3))
-    for i, span in enumerate(panel.session.spans):
-        lane = panel.layout.lane[i]
-        if span.ran and panel.layout.part[i] == 0:
-            busy[lane].add(span.started, span.ended)
-            for piece in _own(tree, span):
-                own[lane].add(*piece)
-        if panel.layout.wait[i] >= 0:
-            waits[lane].add(span.sent, span.started)
-    if panel.layout.lanes and panel.layout.lanes[0].kind == "notebook":
-        busy[0].add(0, panel.session.wall)
-        for piece in notebook_time(panel.session, tree)[0]:
-            own[0].add(*piece)
+    own, busy, waits = _covered(panel.session, panel.layout, _COLUMNS, int(pen.end))
     for k, place in enumerate(panel.places):
         ink = inks[place.lane.model].light if place.lane.kind != "gpu" else DIM
         rows = place.lane.rows
@@ -262,6 +249,25 @@ def _shades(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> Non
         if place.lane.waits:
             base = place.waits + place.lane.waits * place.wait
             _steps(pen, waits[k].covered, base, -place.wait, Look(ink, hatch="/"))
+
+
+def _covered(session: Session, layout: TimelineLayout, columns: int, end: int) -> tuple[list[Bins], ...]:
+    """Return for each lane how its columns are covered by own work, by executions, and by waits for an instance."""
+    own, busy, waits = ([Bins(columns, end) for _ in layout.lanes] for _ in range(3))
+    tree = SpanTree.of(session)
+    if layout.lanes and layout.lanes[0].kind == "notebook":
+        busy[0].add(0, session.wall)
+        for piece in notebook_time(session, tree)[0]:
+            own[0].add(*piece)
+    for i, span in enumerate(session.spans):
+        lane = layout.lane[i]
+        if layout.wait[i] >= 0:
+            waits[lane].add(span.sent, span.started)
+        if span.ran and layout.part[i] == 0:
+            busy[lane].add(span.started, span.ended)
+            for piece in tree.self_time(tree.execution(span.id)):
+                own[lane].add(*piece)
+    return own, busy, waits
 
 
 def _runs(levels: Sequence[int], step: float, top: float, height: float) -> dict[int, list[Box]]:
@@ -360,28 +366,17 @@ def _label(lane: Lane) -> str:
 
 def _lanes(session: Session, layout: TimelineLayout, wall: int, room: int) -> list[tuple[str, str]]:
     """Return two lines for each lane: its queue and its blocks."""
-    own, busy, waits, locked, could = ([Bins(room, wall) for _ in layout.lanes] for _ in range(5))
-    tree = SpanTree.of(session)
+    own, busy, waits = _covered(session, layout, room, wall)
+    locked, could = ([Bins(room, wall) for _ in layout.lanes] for _ in range(2))
     lanes = {span.id: lane for span, lane in zip(session.spans, layout.lane, strict=True)}
     for ghost in session.ghosts:
         could[lanes[ghost.span]].add(ghost.begin, ghost.end)
     for wait in lock_waits(session):
         for piece in wait.pieces if not wait.queued else ():
             locked[lanes[wait.span]].add(*piece)
-    if layout.lanes and layout.lanes[0].kind == "notebook":
-        busy[0].add(0, session.wall)
-        for piece in notebook_time(session, tree)[0]:
-            own[0].add(*piece)
     for i, span in enumerate(session.spans):
-        lane = layout.lane[i]
-        if layout.wait[i] >= 0:
-            waits[lane].add(span.sent, span.started)
         if not span.ran:
-            busy[lane].add(span.sent, span.ended)
-        elif layout.part[i] == 0:
-            busy[lane].add(span.started, span.ended)
-            for piece in tree.self_time(tree.execution(span.id)):
-                own[lane].add(*piece)
+            busy[layout.lane[i]].add(span.sent, span.ended)
         if layout.device[i] >= 0:
             for bins in (own, busy):
                 bins[layout.device[i]].add(span.started, span.started + span.device_ns)
