@@ -19,7 +19,7 @@ from .dependences.analysis import named
 from .dependences.records import CodeChange, Overlap
 from .records.comparison import Comparison, Verification, failures
 from .records.session import SideBySide
-from .records.tuning import TunedModel, Tuning
+from .records.tuning import Tuning
 from .records.verdicts import give_or_take, times
 from .session_report import timeline_widget, verdict_words
 from .timeline.picture import timeline_block
@@ -291,14 +291,10 @@ def _settings(tuning: Tuning) -> doc.Table:
         cells: list[doc.Said] = [model.name, str(model.now.count), str(model.found.count)]
         cells += [str(model.on_server.count)] * on_server
         cells += [batches_of(model.now), batches_of(model.found)] if batching else []
-        cells += [_instance_memory(model)] * memory
+        taken = max(model.host_bytes, model.device_bytes)
+        cells += [parts.memory(taken) if taken > 0 else parts.NOTHING] * memory
         rows.append(doc.Row(cells, "session-advised" if model.changed else ""))
     return doc.Table("Instances and batches of each model", columns, rows)
-
-
-def _instance_memory(model: TunedModel) -> doc.Said:
-    taken = max(model.host_bytes, model.device_bytes)
-    return parts.memory(taken) if taken > 0 else parts.NOTHING
 
 
 def tuning_widget(tuning: Tuning, width: int) -> Any:

@@ -386,16 +386,12 @@ def _in_lanes(spans: list[Span], ensembles: set[int]) -> list[Span]:
     return out
 
 
-def _models(spans: Iterable[Span], ensembles: set[int]) -> tuple[ModelSeen, ...]:
-    instances: dict[tuple[str, int], set[str]] = {}
-    streams, together = set(), set()
+def _models(spans: Sequence[Span], ensembles: set[int]) -> tuple[ModelSeen, ...]:
+    instances: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
     for span in spans:
-        key = (span.model, span.version)
-        instances.setdefault(key, set()).update([span.instance] if span.ran else [])
-        if span.id in ensembles:
-            together.add(key)
-        if span.kind == "stream":
-            streams.add(key)
+        instances[span.model, span.version].update([span.instance] if span.ran else [])
+    together = {(span.model, span.version) for span in spans if span.id in ensembles}
+    streams = {(span.model, span.version) for span in spans if span.kind == "stream"}
     return tuple(
         ModelSeen(
             *key, scheduler="ensemble" if key in together else "default",

@@ -83,6 +83,8 @@ def figures_document(
     for model, cells in table_rows:
         remarks = doc.Piece(cells[-1], text(cells[-1]), cls="session-remarks")
         rows.append(doc.Row([parts.name(model), *(cells[i] for i in keep), remarks]))
+    dropped = f"{count(figures.dropped, 'request')} beyond the limit {'is' if figures.dropped == 1 else 'are'} not"
+    dropped += " counted here; record more with a larger limit"
     blocks = [
         top,
         *verdict,
@@ -91,7 +93,7 @@ def figures_document(
         *picture,
         doc.Table("Models of the session", columns, rows, last="wrap"),
         doc.Warnings(errors, "error", "session-errors"),
-        doc.Warnings(_notes(figures), "note"),
+        doc.Warnings([dropped] * bool(figures.dropped), "note"),
     ]
     return doc.Document(blocks, styles="session figure")
 
@@ -167,13 +169,6 @@ def _remarks(model: ModelStatistics) -> list[str]:
     if model.bytes_in + model.bytes_out >= 1 << 20:
         out.append(f"{size(model.bytes_in)} in, {size(model.bytes_out)} out")
     return out
-
-
-def _notes(figures: SessionStatistics) -> list[str]:
-    if not figures.dropped:
-        return []
-    dropped = f"{count(figures.dropped, 'request')} beyond the limit {'is' if figures.dropped == 1 else 'are'} not"
-    return [f"{dropped} counted here; record more with a larger limit"]
 
 
 def _errors(session: Session) -> list[str]:
