@@ -14,6 +14,7 @@ import numpy.typing as npt
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.records.repository import TensorsCompared
 from bls_notebook.records.visible_text import first_line
+from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.requests.tensor_differences import compared
 from bls_notebook.shipping.exports.proof_script import normal
 
@@ -41,6 +42,15 @@ class ProofAnswer:
     version: int = 0
     parameters: Mapping[str, Any] = field(default_factory=dict)
     lost: bool = False
+
+    @classmethod
+    def of(cls, response: Response) -> ProofAnswer:
+        """Return the outputs and parameters of a response, or its error."""
+        if response.error is not None:
+            return cls(error=response.error.message())
+        arrays = response.as_numpy()
+        outputs = {t.name(): Output(t._datatype, arrays[t.name()]) for t in response.output_tensors()}
+        return cls(outputs, parameters=response.parameters())
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from bls_notebook.shipping.exports.proof_script import PREFIX
 from bls_notebook.shipping.records import ModelCounts
 from bls_notebook.shipping.servers.serving import LocalServer
 
-from .comparison import Output, ProofAnswer
+from .comparison import ProofAnswer
 from .requests import ProofRequest, send
 
 _COUNT_SECONDS = 2.0  # a server counts a request after it has sent the response
@@ -87,19 +87,15 @@ class LocalTarget:
         return [self._answer(response) for response in responses], took
 
     def _answer(self, response: Response) -> ProofAnswer:
-        if response.error is not None:
-            message = response.error.message()
-            prefix = PREFIX.match(message)
-            if self.spec.decoupled or (
-                prefix and prefix.group(1)
-            ):  # a BLS call has other error codes than a client's request
-                return ProofAnswer(error=message)
-            return ProofAnswer(error=message, status=GRPC_STATUS[response.error.code()])
-        arrays = response.as_numpy()
-        outputs = {t.name(): Output(t._datatype, arrays[t.name()]) for t in response.output_tensors()}
+        answer = ProofAnswer.of(response)
         if self.spec.decoupled:
-            return ProofAnswer(outputs)
-        return ProofAnswer(outputs, version=response.version, parameters=response.parameters())
+            return replace(answer, parameters={})
+        if response.error is None:
+            return replace(answer, version=response.version)
+        prefix = PREFIX.match(response.error.message())
+        if prefix and prefix.group(1):  # a BLS call has other error codes than a client's request
+            return answer
+        return replace(answer, status=GRPC_STATUS[response.error.code()])
 
     def counts(self) -> Counts:
         """Return the counts of the model and its callees."""

@@ -66,7 +66,8 @@ def left_by(server: Server, ask: Callable[[], Outcome]) -> tuple[Left, Lifetimes
 def leaks(server: Server, ask: Callable[[], Outcome], usual: Left) -> tuple[str, ...]:
     """Return one line for each kind of leftover that a request has only with the fault."""
     left, _, _ = left_by(server, ask)
-    if not _exceeds(left, usual):
+    more = left.threads >= usual.threads + TIMES or left.files >= usual.files + TIMES
+    if not (more or left.blocks >= usual.blocks + COUNTED):
         return ()
     again, _, _ = left_by(server, ask)  # memory that is allocated once, such as a pool, is no leak
     out = []
@@ -79,11 +80,6 @@ def leaks(server: Server, ask: Callable[[], Outcome], usual: Left) -> tuple[str,
     if min(left.files, again.files) >= usual.files + TIMES:
         out.append(f"each request leaves an open file behind: {again.files} after {TIMES} requests")
     return tuple(out)
-
-
-def _exceeds(left: Left, usual: Left) -> bool:
-    more = left.threads >= usual.threads + TIMES or left.files >= usual.files + TIMES
-    return more or left.blocks >= usual.blocks + COUNTED
 
 
 def open_files() -> set[str]:

@@ -67,7 +67,9 @@ def _by_hop(requests: Sequence[RequestKept]) -> Iterator[tuple[RequestKept, int]
 def _row(request: RequestKept, depth: int) -> doc.Row:
     indent = "  " * min(depth, _DEEPEST)
     name = join(text(indent.replace(" ", "\u00a0\u00a0")), parts.name(request.model).html)
-    said = [_tensors(request.inputs), *_carried(request)]
+    said = [_tensors(request.inputs)]
+    said += [f"sequence {request.correlation_id}"] * bool(request.correlation_id)
+    said += [f"parameters {request.parameters}"] * (request.parameters != "{}")
     took = "" if request.took_ns is None else ns(request.took_ns)
     return doc.Row(
         [
@@ -76,13 +78,6 @@ def _row(request: RequestKept, depth: int) -> doc.Row:
         ],
         "" if depth == 0 else "dim",
     )  # fmt: skip
-
-
-def _carried(request: RequestKept) -> Iterator[str]:
-    if request.correlation_id:
-        yield f"sequence {request.correlation_id}"
-    if request.parameters != "{}":
-        yield f"parameters {request.parameters}"
 
 
 def _answer(request: RequestKept) -> str:

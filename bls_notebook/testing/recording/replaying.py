@@ -32,7 +32,6 @@ from bls_notebook.records.record_file import told
 from bls_notebook.records.repository import TensorRecord
 from bls_notebook.records.units import count
 from bls_notebook.repository.repository import ModelRepository, current_repository
-from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.substitution.substitution import substitute
 from bls_notebook.shipping.proof.comparison import Allowed, Output, ProofAnswer, differences
 from bls_notebook.shipping.proof.requests import ProofRequest
@@ -268,8 +267,8 @@ def _send_here(repository: ModelRepository, request: RecordedRequest, to: str | 
     model = Host(repository).find(name)
     inputs = dict(request.inputs)
     if model is not None and model.decoupled:
-        return [_answer(response) for response in repository.stream(name, inputs, **options)]
-    return [_answer(repository.infer(name, inputs, preferred_memory="cpu", **options))]
+        return [ProofAnswer.of(response) for response in repository.stream(name, inputs, **options)]
+    return [ProofAnswer.of(repository.infer(name, inputs, preferred_memory="cpu", **options))]
 
 
 def _send_to_server(
@@ -291,14 +290,6 @@ def _arguments(request: RecordedRequest, to: str | None) -> dict[str, Any]:
     if to is not None:
         options.pop("version", None)  # it is a version of the recorded model
     return options
-
-
-def _answer(response: Response) -> ProofAnswer:
-    if response.error is not None:
-        return ProofAnswer(error=response.error.message())
-    arrays = response.as_numpy()
-    outputs = {t.name(): Output(t._datatype, arrays[t.name()]) for t in response.output_tensors()}
-    return ProofAnswer(outputs, parameters=response.parameters())
 
 
 def _with_beginnings(
