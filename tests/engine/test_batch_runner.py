@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import threading
 from typing import Any
@@ -181,30 +180,6 @@ async def execute(self, requests):
     assert caller.result()["Y"].as_numpy().item() == 2
     assert outcome(first.result()) == 0
     assert gates.logged() == [[1, 2], [True, False]]
-
-
-def test_a_queued_request_that_is_cancelled_is_in_no_batch(repo: bls.ModelRepository) -> None:
-    repo.define("m", source('''
-def serve(self, requests, values):
-    return [reply(v) for v in values]
-'''), config())  # fmt: skip
-    first = Caller(repo.infer, "m", row(0))
-    gates.pass_gate("held")
-
-    async def three() -> list[Any]:
-        tasks = [asyncio.ensure_future(repo.infer_async("m", row(n))) for n in (1, 2, 3)]
-        await asyncio.to_thread(until, lambda: queued(repo, "m") == 3)
-        tasks[1].cancel()
-        await asyncio.to_thread(until, lambda: queued(repo, "m") == 2)
-        gates.open_gate("go")
-        return await asyncio.gather(*tasks, return_exceptions=True)
-
-    answers = asyncio.run(three())
-    assert outcome(answers[0]) == 1
-    assert isinstance(answers[1], asyncio.CancelledError)
-    assert outcome(answers[2]) == 3
-    assert outcome(first.result()) == 0
-    assert gates.logged() == [[1, 3]]
 
 
 def test_requests_sent_by_a_batch_are_its_own(repo: bls.ModelRepository) -> None:

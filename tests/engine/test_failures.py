@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.engine.calling import root_of
 from tests.engine import gates
 from tests.engine.harness import Caller, assert_all_idle, idle, infer, ints, message, queued, until, value
-from tests.engine.sources import GATED, caller_of, model, pbtxt
+from tests.engine.sources import caller_of, model, pbtxt
 
 WORDS = """
 class Unprintable(Exception):
@@ -336,24 +334,6 @@ def execute(self, requests):
     return [response]
 '''), pbtxt())  # fmt: skip
     assert repo.infer("bad", ints(0)).error is not None
-
-
-def test_a_requester_that_has_left(repo: bls.ModelRepository) -> None:
-    repo.define("a", GATED, pbtxt())
-    kept: list[Any] = []
-
-    async def leave() -> None:
-        caller = root_of(repo._server)
-        tensor = bls.pb_utils.Tensor("X", ints(1)["X"])
-        request: Callable[[], Any] = bls.pb_utils.InferenceRequest(
-            model_name="a", inputs=[tensor], requested_output_names=[]
-        )  # type: ignore[assignment]
-        kept.append(caller.async_exec(request, False, False))  # type: ignore[arg-type]
-
-    asyncio.run(leave())
-    gates.open_gate("go on")
-    assert_all_idle(repo)
-    assert infer(repo, "a", 1) == 1
 
 
 def test_each_model_of_a_chain_names_itself(repo: bls.ModelRepository) -> None:

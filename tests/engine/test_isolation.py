@@ -84,18 +84,6 @@ def test_the_same_array_in_two_inputs_arrives_as_two(apart: bls.ModelRepository,
         assert not np.shares_memory(first, second), make.__name__
 
 
-@pytest.mark.parametrize("size", [TINY, LARGE])
-def test_a_request_that_is_kept_can_be_sent_again(apart: bls.ModelRepository, size: int) -> None:
-    def body() -> None:
-        request = ask(fresh(size))
-        for _ in range(3):
-            fine(request.exec())
-            check_inputs_arrived(1, size)
-            assert_untouched(request.inputs()[0].as_numpy(), size)
-
-    apart.run(body)
-
-
 def test_a_request_that_is_kept_in_other_ways_can_be_sent_again(apart: bls.ModelRepository) -> None:
     def sends() -> Iterator[tuple[str, list[Callable[[], Any]]]]:
         bound = ask(fresh(LARGE)).exec
@@ -193,20 +181,6 @@ def test_weak_references_to_requests_and_tensors(apart: bls.ModelRepository) -> 
                 assert_untouched(tensor.as_numpy(), LARGE)
         elif thing is not None:
             assert_untouched(thing.as_numpy(), LARGE)
-
-
-def test_what_the_caller_writes_later_is_not_seen_by_the_callee(apart: bls.ModelRepository) -> None:
-    def body() -> None:
-        array = fresh(LARGE)
-        request = ask(array)
-        fine(request.exec())
-        kept = seen.notes["kept"][0]
-        assert np.all(kept == 99)
-        array[...] = -1
-        request.inputs()[0].as_numpy()[...] = -2
-        assert np.all(kept == 99)
-
-    apart.run(body)
 
 
 def test_what_the_caller_writes_while_the_request_is_queued_is_not_seen(apart: bls.ModelRepository) -> None:
