@@ -86,6 +86,18 @@ def execute(self, requests):
 """)
 
 
+# Holds a request other than 0 until the gate opens.
+HOLDS = model("""
+def execute(self, requests):
+    if number(requests[0]):
+        gates.pass_gate("go on")
+    return [answer(1)]
+
+def finalize(self):
+    gates.open_gate("finalized")
+""")
+
+
 def caller_of(name: str, x: int = 0) -> str:
     """Source of a model that answers what another one answers."""
     return model(f"def execute(self, requests):\n    return [answer(value_of(ask({name!r}, {x}).exec()))]")

@@ -118,22 +118,27 @@ async def execute(self, requests):
     assert infer(repo, "a") == 1
 
 
-def test_blocking_code_stalls_no_other_model_or_instance(repo: bls.ModelRepository) -> None:
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_blocking_code_stalls_no_other_model_or_instance(repo: bls.ModelRepository, decoupled: bool) -> None:
     repo.define("a", model('''
 async def execute(self, requests):
     if number(requests[0]):
         gates.open_gate("blocks")
         gates.pass_gate("go on")
-    return [answer(1)]
-'''), pbtxt(2))  # fmt: skip
+    requests[0].get_response_sender().send(answer(1), FINAL)
+'''), pbtxt(2, decoupled))  # fmt: skip
     repo.define("other", ASYNC_DOUBLE, pbtxt())
-    caller = Caller(infer, repo, "a", 1)
+
+    def ask(n: int) -> Caller:
+        return Caller(lambda: [value(response) for response in repo.stream("a", ints(n))])
+
+    blocked = ask(1)
     gates.pass_gate("blocks")
     assert Caller(infer, repo, "other", 4).result() == 8
     for _ in range(3):
-        assert Caller(infer, repo, "a", 0).result() == 1
+        assert ask(0).result() == [1]  # also the one that was on its way to the loop that blocks
     gates.open_gate("go on")
-    assert caller.result() == 1
+    assert blocked.result() == [1]
 
 
 MEETING = """

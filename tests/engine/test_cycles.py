@@ -165,23 +165,6 @@ def test_a_decoupled_model_that_blocks_for_itself(repo: bls.ModelRepository, sou
     assert [value(r) for r in repo.stream("a", ints(0))] == [2]
 
 
-def test_a_request_on_its_way_to_a_loop_that_blocks_is_run_elsewhere(repo: bls.ModelRepository) -> None:
-    repo.define("a", model('''
-async def execute(self, requests):
-    for received in requests:
-        if number(received):
-            gates.open_gate("blocks")
-            gates.pass_gate("go on")
-        received.get_response_sender().send(answer(1), FINAL)
-'''), pbtxt(2, decoupled=True))  # fmt: skip
-    blocked = Caller(lambda: list(repo.stream("a", ints(1))))
-    gates.pass_gate("blocks")
-    for _ in range(2):
-        assert [value(r) for r in Caller(lambda: list(repo.stream("a", ints(0)))).result()] == [1]
-    gates.open_gate("go on")
-    blocked.result()
-
-
 def test_more_threads_wait_than_the_pool_has(repo: bls.ModelRepository) -> None:
     repo.define("a", model('''
 async def execute(self, requests):

@@ -143,6 +143,14 @@ async def execute(self, requests):
     assert caller.result() == -1
 
 
+SUMS_STREAM = model("""
+def execute(self, requests):
+    if number(requests[0]):
+        return [answer(3)]
+    return [answer(sum(value_of(r) for r in ask("d").exec(decoupled=True)))]
+""")
+
+
 def test_a_thread_that_answers_while_execute_waits(repo: bls.ModelRepository) -> None:
     repo.define("d", model('''
 def execute(self, requests):
@@ -156,12 +164,7 @@ def execute(self, requests):
     thread.join()
     gates.open_gate("d ended")
 '''), pbtxt(decoupled=True))  # fmt: skip
-    repo.define("x", model('''
-def execute(self, requests):
-    if number(requests[0]):
-        return [answer(3)]
-    return [answer(sum(value_of(r) for r in ask("d").exec(decoupled=True)))]
-'''), pbtxt())  # fmt: skip
+    repo.define("x", SUMS_STREAM, pbtxt())
     caller = Caller(infer, repo, "x")
     until(lambda: queued(repo, "x") == 1)
     gates.open_gate("reply")
@@ -177,13 +180,8 @@ async def execute(self, requests):
     gates.shared["x"] = value_of(await ask("x", 1).async_exec())
     gates.open_gate("d ended")
 '''), pbtxt(decoupled=True))  # fmt: skip
-    repo.define("x", model('''
-def execute(self, requests):
-    if number(requests[0]):
-        return [answer(3)]
-    return [answer(sum(value_of(r) for r in ask("d").exec(decoupled=True)))]
-'''), pbtxt())  # fmt: skip
-    for _ in range(20):
+    repo.define("x", SUMS_STREAM, pbtxt())
+    for _ in range(5):
         assert infer(repo, "x") == 5
         gates.pass_gate("d ended")
         assert gates.shared.pop("x") == 3

@@ -28,7 +28,7 @@ from bls_notebook.engine.waiting.interrupts import CtrlC
 from bls_notebook.pb_utils._runtime import caller_var
 from tests.engine import gates
 from tests.engine.harness import Caller, assert_usable, ctrl_c_once, idle, infer, ints, no_more_ctrl_c, queued, until
-from tests.engine.sources import DOUBLE, model, pbtxt
+from tests.engine.sources import DOUBLE, HOLDS, model, pbtxt
 
 
 @pytest.fixture(autouse=True)
@@ -40,12 +40,7 @@ def no_tracebacks_kept() -> Any:
 def test_an_instance_that_just_takes_the_request_is_not_lost(
     repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    repo.define("a", model('''
-def execute(self, requests):
-    if number(requests[0]):
-        gates.pass_gate("go on")
-    return [answer(1)]
-'''), pbtxt())  # fmt: skip
+    repo.define("a", HOLDS, pbtxt())
     out = threading.Event()
     taken = threading.Event()
     run = BatchRunner.run
@@ -75,15 +70,7 @@ def execute(self, requests):
 def test_unloading_while_a_queued_request_is_interrupted(
     repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    repo.define("a", model('''
-def execute(self, requests):
-    if number(requests[0]):
-        gates.pass_gate("go on")
-    return [answer(1)]
-
-def finalize(self):
-    gates.open_gate("finalized")
-'''), pbtxt())  # fmt: skip
+    repo.define("a", HOLDS, pbtxt())
     other = Caller(infer, repo, "a", 1)
     until(lambda: idle(repo, "a") == 0)
     finish = Ticket.finish

@@ -28,7 +28,7 @@ from tests.engine.harness import (
     until,
     value,
 )
-from tests.engine.sources import model, pbtxt
+from tests.engine.sources import HOLDS, model, pbtxt
 
 SPIN = model("""
 def execute(self, requests):
@@ -84,21 +84,42 @@ def no_tracebacks_kept() -> Any:
     gc.collect()
 
 
-def test_during_an_inline_execute(repo: bls.ModelRepository) -> None:
-    repo.define("a", SPIN, pbtxt())
+NEVER_YIELDS = model("""
+async def execute(self, requests):
+    if number(requests[0]):
+        gates.open_gate("spins")
+        while not gates.over[0]:
+            pass
+    return [answer(1)]
+""")
+SWALLOWS = model("""
+def execute(self, requests):
+    if not number(requests[0]):
+        return [answer(1)]
+    gates.open_gate("spins")
+    while not gates.over[0]:
+        try:
+            for _ in range(100):
+                pass
+        except Exception:
+            pass
+""")
+
+
+@pytest.mark.parametrize("worker", [False, True])
+@pytest.mark.parametrize("source", [SPIN, NEVER_YIELDS, SWALLOWS], ids=["spins", "never yields", "swallows exceptions"])
+def test_during_an_execute_that_never_ends(repo: bls.ModelRepository, source: str, worker: bool) -> None:
+    assert not issubclass(Interrupted, Exception)
+    repo.define("a", source, pbtxt())
     with ctrl_c_once(opened("spins")):
-        repo.infer("a", ints(1))
-    assert opened("left")()
+        list(repo.stream("a", ints(1))) if worker else repo.infer("a", ints(1))
+    if source is SPIN:
+        gates.pass_gate("left")
     assert_usable(repo, "a")
 
 
 def test_while_waiting_in_a_queue(repo: bls.ModelRepository) -> None:
-    repo.define("a", model('''
-def execute(self, requests):
-    if number(requests[0]):
-        gates.pass_gate("go on")
-    return [answer(1)]
-'''), pbtxt())  # fmt: skip
+    repo.define("a", HOLDS, pbtxt())
     other = Caller(infer, repo, "a", 1)
     until(lambda: idle(repo, "a") == 0)
     with ctrl_c_once(lambda: queued(repo, "a") == 1):
@@ -158,20 +179,6 @@ async def more(self):
     assert_usable(repo, "a", "spin")
 
 
-def test_an_async_model_that_never_yields(repo: bls.ModelRepository) -> None:
-    repo.define("a", model('''
-async def execute(self, requests):
-    if number(requests[0]):
-        gates.open_gate("spins")
-        while not gates.over[0]:
-            pass
-    return [answer(1)]
-'''), pbtxt())  # fmt: skip
-    with ctrl_c_once(opened("spins")):
-        repo.infer("a", ints(1))
-    assert_usable(repo, "a")
-
-
 def test_a_worker_that_calls_in_an_endless_loop(repo: bls.ModelRepository) -> None:
     repo.define("b", model('''
 def execute(self, requests):
@@ -220,25 +227,6 @@ def execute(self, requests):
     gates.pass_gate("left")
     gates.pass_gate("worker left")
     assert_usable(repo, "spin", "below")
-
-
-def test_a_model_that_swallows_exceptions_is_stopped(repo: bls.ModelRepository) -> None:
-    assert not issubclass(Interrupted, Exception)
-    repo.define("spin", model('''
-def execute(self, requests):
-    if not number(requests[0]):
-        return [answer(1)]
-    gates.open_gate("spins")
-    while not gates.over[0]:
-        try:
-            for _ in range(100):
-                pass
-        except Exception:
-            pass
-'''), pbtxt())  # fmt: skip
-    with ctrl_c_once(opened("spins")):
-        list(repo.stream("spin", ints(1)))
-    assert_usable(repo, "spin")
 
 
 def test_during_a_stream(repo: bls.ModelRepository) -> None:

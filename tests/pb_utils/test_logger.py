@@ -29,14 +29,22 @@ class TritonPythonModel:
         pb_utils.Logger.log_warn("warn")
         pb_utils.Logger.log_error("error")
         pb_utils.Logger.log_verbose("verbose")
+        thread = threading.Thread(target=self.say)
+        thread.start()
+        thread.join()
         return [pb_utils.InferenceResponse() for _ in requests]
+
+    def say(self):
+        pb_utils.Logger.log_warn(b"from a thread")
 
     def finalize(self):
         pb_utils.Logger.log_info("ending")
 """
 
 
-def test_messages_go_to_pythons_logging(repo: bls.ModelRepository, caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_go_to_pythons_logging(
+    repo: bls.ModelRepository, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
     caplog.set_level(logging.DEBUG, "bls_notebook.model")
     repo.define("chatty", SOURCE)
     assert repo.infer("chatty", {}).error is None
@@ -51,6 +59,7 @@ def test_messages_go_to_pythons_logging(repo: bls.ModelRepository, caplog: pytes
         ("WARNING", "warn"),
         ("ERROR", "error"),
         ("DEBUG", "verbose"),
+        ("WARNING", "from a thread"),
         ("INFO", "ending"),
     ]
     lines = SOURCE.splitlines()
@@ -58,6 +67,7 @@ def test_messages_go_to_pythons_logging(repo: bls.ModelRepository, caplog: pytes
         assert record.filename == "model.py"
         assert record.getMessage().split()[0] in lines[record.lineno - 1]
     assert all(r.name == "bls_notebook.model.chatty" for r in records)
+    assert capsys.readouterr().err == ""
 
 
 def test_outside_a_model_messages_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,33 +86,6 @@ def test_a_message_is_text(message: Any) -> None:
 def test_a_level_is_one_of_the_four(level: Any) -> None:
     with pytest.raises(TypeError, match="level must be"):
         Logger.log("m", level)
-
-
-BARE = """
-import threading
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        thread = threading.Thread(target=self.say)
-        thread.start()
-        thread.join()
-        return [pb_utils.InferenceResponse() for _ in requests]
-
-    def say(self):
-        pb_utils.Logger.log_warn(b"from a thread")
-"""
-
-
-def test_threads_of_a_model_log_as_the_model(
-    repo: bls.ModelRepository, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
-    repo.define("threads", BARE)
-    assert repo.infer("threads", {}).error is None
-    (record,) = [r for r in caplog.records if r.name.startswith("bls_notebook.model")]
-    assert (record.name, record.getMessage()) == ("bls_notebook.model.threads", "from a thread")
-    assert capsys.readouterr().err == ""
 
 
 def test_a_display_gets_every_message_and_one_that_raises_is_asked_no_more(
@@ -128,7 +111,7 @@ def test_a_display_gets_every_message_and_one_that_raises_is_asked_no_more(
         ("warning", "at a level"),
     ]
     assert {line.model for line in seen} == {"chatty"}
-    assert not any(line.background for line in seen)
-    assert len(seen) == 15
+    assert [line.message for line in seen if line.background] == ["from a thread"] * 2
+    assert len(seen) == 17
     reports = [r for r in caplog.records if r.name == "bls_notebook"]
     assert [r.getMessage() for r in reports] == ["a display of models' messages failed and was removed"]
