@@ -53,7 +53,7 @@ def test_what_is_alive(simulated: Kit, book: Book) -> None:
 def test_what_the_engine_does(
     gpu: Kit,
     repo: bls.ModelRepository,
-    monkeypatch: pytest.MonkeyPatch,
+    book: Book,
     given: str,
     force_cpu: bool,
     preferred: str | None,
@@ -63,8 +63,7 @@ def test_what_the_engine_does(
     define(repo, "keep", KEEP, force_cpu=force_cpu)
     host = np.zeros(1000, np.float32)
     array = host if given == "cpu" else gpu.array(host)
-    book = Book()
-    monkeypatch.setattr(allocation_log, "recording", book)
+    book.events.clear()
     if way == "infer":
         response = repo.infer("keep", {"IN": array}, preferred_memory=preferred)
     else:

@@ -19,6 +19,7 @@ from bls_notebook.devices import allocation_log, own_gpu
 from bls_notebook.devices.own_gpu import OwnGPU
 from bls_notebook.simulation import gpu_memory
 
+from .book import Book
 from .conftest import CAPACITY, Kit
 from .lazy_torch import needs_torch, torch
 
@@ -341,30 +342,14 @@ def test_dlpack_shares_memory_both_ways(x: Any, inside: Kit) -> None:
     assert inside.cupy.asarray(torch.ones(2, device="cuda")).sum() == 2
 
 
-def test_who_watches_memory_sees_it(inside: Kit) -> None:
-    seen: list[tuple[Any, ...]] = []
-
-    class Watch:
-        def allocated(self, device: str, number: int, size: int) -> None:
-            seen.append(("allocated", device, size))
-
-        def freed(self, device: str, number: int, size: int) -> None:
-            seen.append(("freed", device, size))
-
-        def moved(self, how: str, source: Any, result: Any, ns: int) -> None:
-            seen.append((how, type(source).__name__, type(result).__name__))
-
-    allocation_log.recording = Watch()
-    try:
-        torch.ones(4).cuda().cpu()
-    finally:
-        allocation_log.recording = None
-    assert seen == [
-        ("allocated", "gpu:0", 16),
-        ("transfer", "ndarray", "ndarray"),
-        ("transfer", "ndarray", "ndarray"),
-        ("freed", "gpu:0", 16),
-    ]
+def test_who_watches_memory_sees_it(inside: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = Book()
+    monkeypatch.setattr(allocation_log, "recording", book)
+    there = torch.ones(4).cuda()
+    assert list(book.alive.values()) == [("gpu:0", 16)]
+    there.cpu()
+    del there
+    assert (book.alive, book.events) == ({}, [("transfer", "cpu", "gpu:0", 16), ("transfer", "gpu:0", "cpu", 16)])
 
 
 _STEPS: dict[str, Any] = {

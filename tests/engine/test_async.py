@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import threading
 from typing import Any
 
 import pytest
@@ -273,19 +272,6 @@ def finalize(self):
     Caller(repo.unload, "a").result()
     gates.pass_gate("cancelled")
     assert gates.logged() == ["finalized"]
-
-
-def test_loops_end_with_their_model(repo: bls.ModelRepository) -> None:
-    def loops() -> int:
-        return sum("bls-loop-ends" in t.name for t in threading.enumerate())
-
-    for _ in range(3):
-        repo.define("ends", ASYNC_DOUBLE, pbtxt(3))
-        for caller in [Caller(infer, repo, "ends", n) for n in range(6)]:
-            caller.result()
-        assert loops() >= 1
-    repo.unload("ends")
-    until(lambda: loops() == 0)
 
 
 def test_a_model_that_stops_its_loop(repo: bls.ModelRepository) -> None:

@@ -15,7 +15,7 @@ import bls_notebook as bls
 from bls_notebook.engine.schedulers.dynamic import BatchQueue, BatchRules, Plan, QueuePolicy, Waiting, form
 from tests.engine import gates
 from tests.engine.fake_clock import FakeClock
-from tests.engine.harness import Caller, message, queued, row, until
+from tests.engine.harness import Caller, idle, message, queued, row, until
 from tests.engine.sources import model
 
 RULES = st.builds(
@@ -273,12 +273,6 @@ output [ {{ name: "Y" data_type: TYPE_INT32 dims: [ 1 ] }} ]
 """
 
 
-def answered(repo: bls.ModelRepository) -> int:
-    found = repo._server.find("m")
-    assert found is not None
-    return len(found.scheduler._idle)  # type: ignore[attr-defined]
-
-
 def run(repo: bls.ModelRepository, first: int) -> tuple[list[int], list[int]]:
     """Requests 0 .. COUNT - 1, of which `first` is answered last; which tasks end before that, and then."""
     ended: list[int] = []
@@ -292,7 +286,7 @@ def run(repo: bls.ModelRepository, first: int) -> tuple[list[int], list[int]]:
             assert await asyncio.to_thread(gates.log.get) == number
         for free, number in enumerate(n for n in reversed(range(COUNT)) if n != first):
             gates.open_gate(f"go {number}")
-            await asyncio.to_thread(until, lambda free=free: answered(repo) == free + 1)
+            await asyncio.to_thread(until, lambda free=free: idle(repo, "m") == free + 1)
         await asyncio.sleep(0)
         early.extend(ended)
         gates.open_gate(f"go {first}")

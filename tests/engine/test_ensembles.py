@@ -134,12 +134,8 @@ def test_a_step_that_raises(models: bls.ModelRepository) -> None:
     )
     assert response.record.error.chain == ("e", "raises")
     assert [f.line > 0 for f in response.record.error.frames] == [True]
-
-
-def test_errors_name_every_ensemble_on_the_way(models: bls.ModelRepository) -> None:
-    models.define("inner", "", chain("raises"))
-    models.define("outer", "", chain("plus", "inner"))
-    assert message(models.infer("outer", ints(1))).startswith("in ensemble 'outer', in ensemble 'inner', Failed")
+    models.define("outer", "", chain("plus", "e"))
+    assert message(models.infer("outer", ints(1))).startswith("in ensemble 'outer', in ensemble 'e', Failed")
 
 
 def test_an_output_that_a_step_does_not_give(models: bls.ModelRepository, caplog: pytest.LogCaptureFixture) -> None:

@@ -54,6 +54,7 @@ RETURNS = {
     "a dict": ("return {'Y': 1}", "Expected a list in the execute return"),
     "False": ("return False", "Expected a list in the execute return"),
     "a class": ("return pb.InferenceResponse", "Expected a list in the execute return"),
+    "an unreadable response": ("r = answer(1); del r._outputs; return [r]", "_outputs"),
 }
 
 
@@ -324,16 +325,6 @@ def execute(self, requests):
     caller = Caller(repo.infer, "bad", ints(1))
     until(lambda: gc.collect() >= 0 and caller.done)
     assert "not answered" in message(caller.result())
-
-
-def test_an_error_of_a_response_that_cannot_be_read(repo: bls.ModelRepository) -> None:
-    repo.define("bad", model('''
-def execute(self, requests):
-    response = answer(1)
-    del response._outputs
-    return [response]
-'''), pbtxt())  # fmt: skip
-    assert repo.infer("bad", ints(0)).error is not None
 
 
 def test_each_model_of_a_chain_names_itself(repo: bls.ModelRepository) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -65,12 +64,6 @@ def send(
     repo: bls.ModelRepository, value: int, sequence: int | str, flags: int = 0, name: str = "m", **more: Any
 ) -> Any:
     return repo.infer(name, row(value), correlation_id=sequence, flags=flags, **more)
-
-
-@pytest.fixture
-def held(repo: bls.ModelRepository) -> Iterator[bls.ModelRepository]:
-    yield repo
-    gates.open_gate("go")
 
 
 @pytest.mark.parametrize(("values", "dtype", "false", "true"), [
@@ -136,62 +129,62 @@ def test_errors_of_sequences(repo: bls.ModelRepository) -> None:
     assert gates.logged() == []
 
 
-def test_a_null_request_has_the_shapes_of_the_others_and_nothing_of_theirs(held: bls.ModelRepository) -> None:
+def test_a_null_request_has_the_shapes_of_the_others_and_nothing_of_theirs(repo: bls.ModelRepository) -> None:
     ready = control("R", "READY", "int32_false_true: [ 0, 1 ]")
-    held.define("m", model(REPORT), config("direct { }" + ready + corrid("STRING"), 4, dims="-1"))
-    assert send(held, 1, "first", START, name="m").error is None
+    repo.define("m", model(REPORT), config("direct { }" + ready + corrid("STRING"), 4, dims="-1"))
+    assert send(repo, 1, "first", START, name="m").error is None
     wide = np.array([[2, 3, 4]], np.int32)
-    assert held.infer("m", {"X": wide}, correlation_id="second", flags=START).error is None
+    assert repo.infer("m", {"X": wide}, correlation_id="second", flags=START).error is None
     assert gates.logged()[1] == [
         (0, (1, 3), {"R": ([[0]], "int32"), "ID": ([[b""]], "object")}, 0, 0),
         (2, (1, 3), {"R": ([[1]], "int32"), "ID": ([[b"second"]], "object")}, "second", START),
     ]
 
 
-def test_an_idle_sequence_is_forgotten_and_its_slot_given_on(held: bls.ModelRepository, clock: FakeClock) -> None:
-    held.define("m", model(REPORT), config("max_sequence_idle_microseconds: 5000000" + "\n" + corrid("UINT64"), 1))
-    assert send(held, 1, 11, START).error is None
+def test_an_idle_sequence_is_forgotten_and_its_slot_given_on(repo: bls.ModelRepository, clock: FakeClock) -> None:
+    repo.define("m", model(REPORT), config("max_sequence_idle_microseconds: 5000000" + "\n" + corrid("UINT64"), 1))
+    assert send(repo, 1, 11, START).error is None
     clock.advance(4)
-    assert send(held, 2, 11).error is None  # not idle: this counts anew
-    waits = Caller(send, held, 3, 12, START | END)
-    until(lambda: queued(held, "m") == 1)
+    assert send(repo, 2, 11).error is None  # not idle: this counts anew
+    waits = Caller(send, repo, 3, 12, START | END)
+    until(lambda: queued(repo, "m") == 1)
     clock.advance(4.9)
     assert not waits.done
     clock.advance(0.2)
     assert waits.result().error is None
-    assert "must specify the START flag" in message(send(held, 4, 11))
+    assert "must specify the START flag" in message(send(repo, 4, 11))
     assert [b[0][0] for b in gates.logged()] == [1, 2, 3]
-    assert_all_idle(held)
+    assert_all_idle(repo)
 
 
-def test_the_timeout_of_a_request_that_waits_for_a_slot(held: bls.ModelRepository, clock: FakeClock) -> None:
-    held.define("m", model(REPORT), config(f"max_sequence_idle_microseconds: 50000000 {corrid('UINT64')}", 1))
-    assert send(held, 1, 11, START).error is None
-    waits = Caller(lambda: send(held, 2, 12, START, timeout=1_000_000))
-    until(lambda: queued(held, "m") == 1)
+def test_the_timeout_of_a_request_that_waits_for_a_slot(repo: bls.ModelRepository, clock: FakeClock) -> None:
+    repo.define("m", model(REPORT), config(f"max_sequence_idle_microseconds: 50000000 {corrid('UINT64')}", 1))
+    assert send(repo, 1, 11, START).error is None
+    waits = Caller(lambda: send(repo, 2, 12, START, timeout=1_000_000))
+    until(lambda: queued(repo, "m") == 1)
     clock.advance(0.9)
     assert not waits.done
     clock.advance(0.2)
     assert message(waits.result()) == "timeout of the corresponding sequence has been expired"
-    assert send(held, 3, 11, END).error is None
-    assert_all_idle(held)
+    assert send(repo, 3, 11, END).error is None
+    assert_all_idle(repo)
 
 
 @pytest.mark.parametrize("strategy", ["direct { }", "oldest { max_candidate_sequences: 1 }"])
-def test_cancelling_a_step_ends_its_sequence_and_no_other(held: bls.ModelRepository, strategy: str) -> None:
-    held.define("m", model(REPORT), config(strategy + corrid("UINT64"), 1))
-    first = Caller(send, held, -1, 11, START)
+def test_cancelling_a_step_ends_its_sequence_and_no_other(repo: bls.ModelRepository, strategy: str) -> None:
+    repo.define("m", model(REPORT), config(strategy + corrid("UINT64"), 1))
+    first = Caller(send, repo, -1, 11, START)
     gates.pass_gate("held")
 
     async def steps() -> list[Any]:
         todo = [(1, 11, 0), (2, 11, 0), (3, 11, END), (4, 12, START | END)]
         tasks = []
         for number, (value, sequence, flags) in enumerate(todo, 1):
-            one = held.infer_async("m", row(value), correlation_id=sequence, flags=flags)
+            one = repo.infer_async("m", row(value), correlation_id=sequence, flags=flags)
             tasks.append(asyncio.ensure_future(one))
-            await asyncio.to_thread(until, lambda n=number: queued(held, "m") == n)
+            await asyncio.to_thread(until, lambda n=number: queued(repo, "m") == n)
         tasks[1].cancel()
-        await asyncio.to_thread(until, lambda: queued(held, "m") < 4)
+        await asyncio.to_thread(until, lambda: queued(repo, "m") < 4)
         gates.open_gate("go")
         return await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -202,7 +195,7 @@ def test_cancelling_a_step_ends_its_sequence_and_no_other(held: bls.ModelReposit
     assert "cancelled" in message(answers[2])
     assert answers[3].error is None
     assert [b[0][0] for b in gates.logged()] == [-1, 1, 4]
-    assert_all_idle(held)
+    assert_all_idle(repo)
 
 
 def test_an_iterative_decoupled_model_with_two_requests_at_once(repo: bls.ModelRepository) -> None:
@@ -300,18 +293,18 @@ def execute(self, requests):
     assert response["Y"].as_numpy().item() == 6
 
 
-def test_an_unloaded_model_answers_what_waits_for_a_slot(held: bls.ModelRepository) -> None:
-    held.define("m", model(REPORT), config(corrid("UINT64"), 1))
-    first = Caller(send, held, -1, 11, START | END)
+def test_an_unloaded_model_answers_what_waits_for_a_slot(repo: bls.ModelRepository) -> None:
+    repo.define("m", model(REPORT), config(corrid("UINT64"), 1))
+    first = Caller(send, repo, -1, 11, START | END)
     gates.pass_gate("held")
-    waits = Caller(send, held, 2, 12, START | END)
-    until(lambda: queued(held, "m") == 1)
-    gone = Caller(held.unload, "m")
+    waits = Caller(send, repo, 2, 12, START | END)
+    until(lambda: queued(repo, "m") == 1)
+    gone = Caller(repo.unload, "m")
     gates.open_gate("go")
     assert first.result().error is None
     assert waits.result().error is None
     gone.result()
-    assert not held.ready("m")
+    assert not repo.ready("m")
 
 
 def test_a_null_request_is_not_seen_again(repo: bls.ModelRepository) -> None:

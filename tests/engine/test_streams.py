@@ -62,18 +62,6 @@ def execute(self, requests):
     repo.unload("a")
 
 
-def test_an_iterator_can_be_walked_again(repo: bls.ModelRepository) -> None:
-    repo.define("counter", COUNTER, pbtxt(decoupled=True))
-    repo.define("a", model('''
-async def execute(self, requests):
-    iterator = await ask("counter", 4).async_exec(decoupled=True)
-    first = [value_of(r) for r in iterator if r.output_tensors()]
-    again = [value_of(r) for r in iterator if r.output_tensors()]
-    return [answer(sum(first) if first == again == [0, 1, 2, 3] else -1)]
-'''), pbtxt())  # fmt: skip
-    assert infer(repo, "a") == 6
-
-
 def test_dropping_an_iterator_loses_nothing_else(repo: bls.ModelRepository) -> None:
     repo.define("counter", COUNTER, pbtxt(decoupled=True))
     repo.define("a", model('''

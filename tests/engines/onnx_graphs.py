@@ -21,16 +21,17 @@ def graph(
     inputs: dict[str, tuple[int, Dims]],
     outputs: dict[str, tuple[int, Dims]],
     initializers: Sequence[Any] = (),
+    opset: int = 17,
 ) -> bytes:
     made = helper.make_graph(
         nodes, "graph", [helper.make_tensor_value_info(n, t, d) for n, (t, d) in inputs.items()],
         [helper.make_tensor_value_info(n, t, d) for n, (t, d) in outputs.items()], list(initializers),
     )  # fmt: skip
-    return model_bytes(made)
+    return model_bytes(made, opset)
 
 
-def model_bytes(made: onnx.GraphProto) -> bytes:
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+def model_bytes(made: onnx.GraphProto, opset: int = 17) -> bytes:
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=8 if opset < 19 else 9)
     return bytes(model.SerializeToString())
 
 

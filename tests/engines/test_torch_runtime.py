@@ -330,6 +330,9 @@ def test_another_file_name(repo: bls.ModelRepository) -> None:
     assert repo.infer("m", {"x": X}).error is None
 
 
+COUNTS = {"kind": "BATCH_ELEMENT_COUNT", "target_name": ["n"], "data_type": "TYPE_FP32", "source_input": ["x"]}
+
+
 @pytest.mark.parametrize(
     ("data", "config", "message"),
     [
@@ -337,20 +340,7 @@ def test_another_file_name(repo: bls.ModelRepository) -> None:
         (modules.TakesOptional, {}, "An input of type 'Optional[Tensor]' was detected in the model."),
         (modules.TwoDicts, {}, "Multiple inputs of kind DictType were detected."),
         (modules.Identity, {"platform": "torch_aoti"}, "platform torch_aoti (archives compiled"),
-        (
-            modules.Identity,
-            {
-                "batch_input": [
-                    {
-                        "kind": "BATCH_ELEMENT_COUNT",
-                        "target_name": ["n"],
-                        "data_type": "TYPE_FP32",
-                        "source_input": ["x"],
-                    }
-                ]
-            },
-            "batch_input: not supported for pytorch models in the notebook",
-        ),
+        (modules.Identity, {"batch_input": [COUNTS]}, "batch_input: not supported for pytorch models in the notebook"),
     ],
 )
 def test_what_does_not_fit_is_refused_at_load(
