@@ -30,13 +30,10 @@ def same(there: Any, here: Any) -> None:
     np.testing.assert_allclose(found, here, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "convert",
-    [
-        np.asarray, np.array, np.ascontiguousarray, lambda x: np.asarray(x, np.float64), lambda x: np.array([x, x]),
-        lambda x: np.zeros(4, np.float32).__setitem__(slice(None), x), lambda x: x.__array__(),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("convert", [
+    np.asarray, np.array, np.ascontiguousarray, lambda x: np.asarray(x, np.float64), lambda x: np.array([x, x]),
+    lambda x: np.zeros(4, np.float32).__setitem__(slice(None), x), lambda x: x.__array__(),
+])  # fmt: skip
 def test_it_never_turns_into_a_numpy_array_by_itself(gpu: Kit, convert: Callable[[Any], Any]) -> None:
     x = gpu.array([1, 2, 3, 4])
     with pytest.raises(TypeError, match=r"Implicit conversion.*Please use `\.get\(\)`"):
@@ -81,41 +78,35 @@ def test_operators_in_place(gpu: Kit, op: Callable[[Any, Any], Any]) -> None:
     assert x.data.ptr == pointer
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        np.negative, np.exp, np.sqrt, np.isnan, np.floor, np.tanh, np.sum, np.mean, np.max,
-        np.argmin, np.cumsum,
-        np.transpose, np.squeeze, np.sort, np.ravel, np.count_nonzero, np.all, np.linalg.norm, np.diff,
-        np.var,
-        lambda x: np.concatenate([x, x], axis=1), lambda x: np.stack([x, x]), lambda x: np.where(x > 0, x, 0),
-        lambda x: np.clip(x, -1, 1), lambda x: np.reshape(x, (2, 6)), lambda x: np.split(x, 3),
-        lambda x: np.expand_dims(x, 0), lambda x: np.broadcast_to(x[0], (5, 4)), lambda x: np.zeros_like(x),
-        lambda x: np.array_equal(x, x), lambda x: np.add.reduce(x, axis=1), lambda x: np.tensordot(x, x),
-        lambda x: np.flip(x, 0), lambda x: np.tile(x, (2, 1)), lambda x: np.einsum("ij->j", x),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("function", [
+    np.negative, np.exp, np.sqrt, np.isnan, np.floor, np.tanh, np.sum, np.mean, np.max,
+    np.argmin, np.cumsum,
+    np.transpose, np.squeeze, np.sort, np.ravel, np.count_nonzero, np.all, np.linalg.norm, np.diff,
+    np.var,
+    lambda x: np.concatenate([x, x], axis=1), lambda x: np.stack([x, x]), lambda x: np.where(x > 0, x, 0),
+    lambda x: np.clip(x, -1, 1), lambda x: np.reshape(x, (2, 6)), lambda x: np.split(x, 3),
+    lambda x: np.expand_dims(x, 0), lambda x: np.broadcast_to(x[0], (5, 4)), lambda x: np.zeros_like(x),
+    lambda x: np.array_equal(x, x), lambda x: np.add.reduce(x, axis=1), lambda x: np.tensordot(x, x),
+    lambda x: np.flip(x, 0), lambda x: np.tile(x, (2, 1)), lambda x: np.einsum("ij->j", x),
+])  # fmt: skip
 def test_numpys_functions(gpu: Kit, function: Callable[[Any], Any]) -> None:
     host = np.abs(B)
     same(function(gpu.array(host)), function(host))
 
 
-@pytest.mark.parametrize(
-    "what",
-    [
-        lambda x: x.sum(), lambda x: x.sum(axis=0), lambda x: x.mean(1, keepdims=True), lambda x: x.max(),
-        lambda x: x.argmax(), lambda x: x.reshape(4, 3), lambda x: x.reshape(-1), lambda x: x.T,
-        lambda x: x.astype(np.int32), lambda x: x.copy(), lambda x: x[1], lambda x: x[::-1, 1:3],
-        lambda x: x[x > 0],
-        lambda x: x[[0, 2]], lambda x: x[..., None], lambda x: x[1, 2], lambda x: x.ravel(),
-        lambda x: x.flatten(),
-        lambda x: x.swapaxes(0, 1), lambda x: x.clip(0, 2), lambda x: x.round(), lambda x: x.std(),
-        lambda x: x.dot(x.T), lambda x: x.view(np.int32), lambda x: x.nonzero(), lambda x: x.repeat(2),
-        lambda x: x.cumsum(1), lambda x: x.all(), lambda x: x.any(axis=1), lambda x: x.prod(),
-        lambda x: x.transpose(1, 0),
-        lambda x: -x, lambda x: abs(x), lambda x: x**2,
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("what", [
+    lambda x: x.sum(), lambda x: x.sum(axis=0), lambda x: x.mean(1, keepdims=True), lambda x: x.max(),
+    lambda x: x.argmax(), lambda x: x.reshape(4, 3), lambda x: x.reshape(-1), lambda x: x.T,
+    lambda x: x.astype(np.int32), lambda x: x.copy(), lambda x: x[1], lambda x: x[::-1, 1:3],
+    lambda x: x[x > 0],
+    lambda x: x[[0, 2]], lambda x: x[..., None], lambda x: x[1, 2], lambda x: x.ravel(),
+    lambda x: x.flatten(),
+    lambda x: x.swapaxes(0, 1), lambda x: x.clip(0, 2), lambda x: x.round(), lambda x: x.std(),
+    lambda x: x.dot(x.T), lambda x: x.view(np.int32), lambda x: x.nonzero(), lambda x: x.repeat(2),
+    lambda x: x.cumsum(1), lambda x: x.all(), lambda x: x.any(axis=1), lambda x: x.prod(),
+    lambda x: x.transpose(1, 0),
+    lambda x: -x, lambda x: abs(x), lambda x: x**2,
+])  # fmt: skip
 def test_methods_slices_and_reductions(gpu: Kit, what: Callable[[Any], Any]) -> None:
     same(what(gpu.array(A)), what(A))
 

@@ -41,18 +41,15 @@ def told(repo: bls.ModelRepository, name: str) -> set[str]:
     return {f"{s.name} {s.kind} {s.device_id}" for s in model.spec.instances}
 
 
-@pytest.mark.parametrize(
-    ("group", "expected"),
-    [
-        ("", {"tell_0 GPU 0", "tell_0 GPU 1"}),
-        ("kind: KIND_GPU", {"tell_0 GPU 0", "tell_0 GPU 1"}),
-        ("kind: KIND_GPU gpus: [ 1 ]", {"tell_0 GPU 1"}),
-        ("kind: KIND_GPU gpus: [ 0 ] count: 2", {"tell_0_0 GPU 0", "tell_0_1 GPU 0"}),
-        ("kind: KIND_AUTO gpus: [ 1 ]", {"tell_0 GPU 1"}),
-        ("kind: KIND_CPU", {"tell_0 CPU 0"}),
-        ("kind: KIND_MODEL", {"tell_0 MODEL 0"}),
-    ],
-)
+@pytest.mark.parametrize(("group", "expected"), [
+    ("", {"tell_0 GPU 0", "tell_0 GPU 1"}),
+    ("kind: KIND_GPU", {"tell_0 GPU 0", "tell_0 GPU 1"}),
+    ("kind: KIND_GPU gpus: [ 1 ]", {"tell_0 GPU 1"}),
+    ("kind: KIND_GPU gpus: [ 0 ] count: 2", {"tell_0_0 GPU 0", "tell_0_1 GPU 0"}),
+    ("kind: KIND_AUTO gpus: [ 1 ]", {"tell_0 GPU 1"}),
+    ("kind: KIND_CPU", {"tell_0 CPU 0"}),
+    ("kind: KIND_MODEL", {"tell_0 MODEL 0"}),
+])  # fmt: skip
 def test_kinds_and_devices(simulated: Kit, repo: bls.ModelRepository, group: str, expected: set[str]) -> None:
     define(repo, "tell", tell(), outputs={"OUT": "STRING"}, more=f"instance_group {{ {group} }}\n" if group else "")
     names = told(repo, "tell")

@@ -44,16 +44,13 @@ def test_out_of_memory_says_where(simulated: Kit) -> None:
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-@pytest.mark.parametrize(
-    "holder",
-    [
-        lambda x: x, lambda x: x[1:], lambda x: x.reshape(2, -1)[1], lambda x: np.broadcast_to(x, (3, x.size)),
-        lambda x: x.__dlpack__(), lambda x: x[5:].__dlpack__(), lambda x: x.data, lambda x: bls.cupy().from_dlpack(x),
-        lambda x: bls.cupy().from_dlpack(bls.cupy().from_dlpack(x)[7:])[1:],
-        lambda x: np.transpose(bls.cupy().from_dlpack(x)),
-        lambda x: bls.pb_utils.Tensor.from_dlpack("T", x).to_dlpack(),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("holder", [
+    lambda x: x, lambda x: x[1:], lambda x: x.reshape(2, -1)[1], lambda x: np.broadcast_to(x, (3, x.size)),
+    lambda x: x.__dlpack__(), lambda x: x[5:].__dlpack__(), lambda x: x.data, lambda x: bls.cupy().from_dlpack(x),
+    lambda x: bls.cupy().from_dlpack(bls.cupy().from_dlpack(x)[7:])[1:],
+    lambda x: np.transpose(bls.cupy().from_dlpack(x)),
+    lambda x: bls.pb_utils.Tensor.from_dlpack("T", x).to_dlpack(),
+])  # fmt: skip
 def test_memory_counts_until_its_last_holder_is_gone(gpu: Kit, holder: Callable[[Any], Any]) -> None:
     before = gpu.used()
     x = gpu.cupy.zeros(1024, np.float32)

@@ -78,13 +78,10 @@ def test_a_model_of_that_name_comes_first(simulated: Kit, tmp_path: Path) -> Non
         assert repo.infer("own", {})["OUT"].as_numpy().tolist() == [5]
 
 
-@pytest.mark.parametrize(
-    ("statement", "told"),
-    [
-        ("import cupy.nonsense", "No module named 'cupy.nonsense'"),
-        ("from cupy import RawKernel", "cannot import name 'RawKernel'"),
-    ],
-)
+@pytest.mark.parametrize(("statement", "told"), [
+    ("import cupy.nonsense", "No module named 'cupy.nonsense'"),
+    ("from cupy import RawKernel", "cannot import name 'RawKernel'"),
+])  # fmt: skip
 def test_what_is_not_there(simulated: Kit, repo: bls.ModelRepository, statement: str, told: str) -> None:
     with pytest.raises(bls.ModelLoadError, match=told):
         define(repo, "square", HEAD + statement + "\nimport cupy" + BODY)

@@ -38,17 +38,14 @@ def test_what_is_alive(simulated: Kit, book: Book) -> None:
     assert book.alive == {}
 
 
-@pytest.mark.parametrize(
-    ("given", "force_cpu", "preferred", "expected"),
-    [
-        ("cpu", False, None, []),
-        ("gpu", False, None, [("copy", "gpu:0", 4000)]),  # the notebook holds it
-        ("gpu", True, None, [("transfer", "gpu:0", "cpu", 4000)]),
-        ("cpu", False, "gpu:0", [("transfer", "cpu", "gpu:0", 4000)]),
-        ("gpu", False, "cpu", [("copy", "gpu:0", 4000), ("transfer", "gpu:0", "cpu", 4000)]),
-        ("gpu", True, "gpu:0", [("transfer", "gpu:0", "cpu", 4000), ("transfer", "cpu", "gpu:0", 4000)]),
-    ],
-)
+@pytest.mark.parametrize(("given", "force_cpu", "preferred", "expected"), [
+    ("cpu", False, None, []),
+    ("gpu", False, None, [("copy", "gpu:0", 4000)]),  # the notebook holds it
+    ("gpu", True, None, [("transfer", "gpu:0", "cpu", 4000)]),
+    ("cpu", False, "gpu:0", [("transfer", "cpu", "gpu:0", 4000)]),
+    ("gpu", False, "cpu", [("copy", "gpu:0", 4000), ("transfer", "gpu:0", "cpu", 4000)]),
+    ("gpu", True, "gpu:0", [("transfer", "gpu:0", "cpu", 4000), ("transfer", "cpu", "gpu:0", 4000)]),
+])  # fmt: skip
 @pytest.mark.parametrize("way", ["infer", "infer_async"])
 def test_what_the_engine_does(
     gpu: Kit,

@@ -90,15 +90,12 @@ def execute(self, requests):
 """)
 
 
-@pytest.mark.parametrize(
-    ("preferred", "expected"),
-    [
-        ("", "(2, 0)"),
-        ("pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0)", CPU),
-        ("pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, 0)", "(2, 0)"),
-        ("pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU)", "(2, 0)"),
-    ],
-)
+@pytest.mark.parametrize(("preferred", "expected"), [
+    ("", "(2, 0)"),
+    ("pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0)", CPU),
+    ("pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, 0)", "(2, 0)"),
+    ("pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU)", "(2, 0)"),
+])  # fmt: skip
 @pytest.mark.parametrize("way", ["exec", "async_exec"])
 def test_bls(gpu: Kit, repo: bls.ModelRepository, preferred: str, expected: str, way: str) -> None:
     source = CALLER.replace("PREFERRED", f", preferred_memory={preferred}" if preferred else "")

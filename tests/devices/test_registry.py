@@ -36,13 +36,10 @@ def test_names_of_devices() -> None:
             device.parse_device(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (1, 1), ("1", 1), ("4 GiB", 4 << 30), ("512MiB", 512 << 20), ("1.5 kib", 1536), ("2GB", 2 * 10**9),
-        (" 3 m ", 3 * 10**6), ("7 b", 7),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "expected"), [
+    (1, 1), ("1", 1), ("4 GiB", 4 << 30), ("512MiB", 512 << 20), ("1.5 kib", 1536), ("2GB", 2 * 10**9),
+    (" 3 m ", 3 * 10**6), ("7 b", 7),
+])  # fmt: skip
 def test_sizes(text: int | str, expected: int) -> None:
     assert parse_size(text) == expected
 

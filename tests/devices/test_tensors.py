@@ -48,13 +48,6 @@ def test_views_at_an_offset(gpu: Kit) -> None:
     assert gpu.cupy.from_dlpack(tensor).get().tolist() == [8, 9, 10, 11]
 
 
-def test_on_the_second_gpu(two: Kit) -> None:
-    x = two.array([1, 2], index=1)
-    for given in (x, x.__dlpack__()):
-        tensor = Tensor.from_dlpack("T", given)
-        assert (tensor.__dlpack_device__(), two.cupy.from_dlpack(tensor).data.ptr) == ((2, 1), x.data.ptr)
-
-
 @pytest.mark.parametrize("way", [lambda x: x, lambda x: x.__dlpack__()])
 def test_only_contiguous_memory_of_tritons_types(gpu: Kit, way: Any) -> None:
     x = gpu.array(np.arange(12).reshape(3, 4))

@@ -116,26 +116,23 @@ def test_a_tensor_says_where_it_is(x: Any) -> None:
     assert isinstance(x, torch.Tensor)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: torch.zeros(2, device="cuda"), lambda: torch.zeros(2, device=0),
-        lambda: torch.tensor([1, 2], device=torch.device("cuda")),
-        lambda: torch.as_tensor(np.ones(2), device="cuda:0"),
-        lambda: torch.from_numpy(np.ones(2)).cuda(non_blocking=True),
-        lambda: torch.ones(2).to("cuda", torch.half, non_blocking=True),
-        lambda: torch.ones(2).to(torch.zeros(1, device="cuda", dtype=torch.int64)),
-        lambda: torch.ones(2).pin_memory().to(device="cuda"), lambda: torch.zeros_like(torch.ones(2), device="cuda"),
-        lambda: torch.rand(2, device="cuda", generator=torch.Generator(device="cuda").manual_seed(1)),
-        lambda: torch.linspace(0, 1, 3).cuda().to("cuda:1").to("cuda:0"),
-        lambda: torch.nn.Parameter(torch.ones(2)).cuda(), lambda: torch.from_dlpack(torch.ones(2, device="cuda")),
-        lambda: torch.vmap(lambda a: a.sum())(torch.ones(2, 2, device="cuda")),
-        lambda: torch.randn(4, 4, device="cuda").sort().values[:, 1],
-        lambda: torch.nn.DataParallel(torch.nn.Linear(2, 2)).cuda()(torch.ones(1, 2, device="cuda")),
-        lambda: torch.nn.LSTM(3, 2).cuda()(torch.ones(1, 1, 3, device="cuda"))[1][0],
-        lambda: next(iter(torch.ones(2, device="cuda"))),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("make", [
+    lambda: torch.zeros(2, device="cuda"), lambda: torch.zeros(2, device=0),
+    lambda: torch.tensor([1, 2], device=torch.device("cuda")),
+    lambda: torch.as_tensor(np.ones(2), device="cuda:0"),
+    lambda: torch.from_numpy(np.ones(2)).cuda(non_blocking=True),
+    lambda: torch.ones(2).to("cuda", torch.half, non_blocking=True),
+    lambda: torch.ones(2).to(torch.zeros(1, device="cuda", dtype=torch.int64)),
+    lambda: torch.ones(2).pin_memory().to(device="cuda"), lambda: torch.zeros_like(torch.ones(2), device="cuda"),
+    lambda: torch.rand(2, device="cuda", generator=torch.Generator(device="cuda").manual_seed(1)),
+    lambda: torch.linspace(0, 1, 3).cuda().to("cuda:1").to("cuda:0"),
+    lambda: torch.nn.Parameter(torch.ones(2)).cuda(), lambda: torch.from_dlpack(torch.ones(2, device="cuda")),
+    lambda: torch.vmap(lambda a: a.sum())(torch.ones(2, 2, device="cuda")),
+    lambda: torch.randn(4, 4, device="cuda").sort().values[:, 1],
+    lambda: torch.nn.DataParallel(torch.nn.Linear(2, 2)).cuda()(torch.ones(1, 2, device="cuda")),
+    lambda: torch.nn.LSTM(3, 2).cuda()(torch.ones(1, 1, 3, device="cuda"))[1][0],
+    lambda: next(iter(torch.ones(2, device="cuda"))),
+])  # fmt: skip
 def test_ways_to_a_gpu(inside: Kit, make: Any) -> None:
     made = make()
     assert str(made.device) == "cuda:0"
@@ -155,16 +152,13 @@ def test_the_current_gpu_is_meant_by_no_number(inside: Kit) -> None:
         torch.zeros(1, device="cuda:7")
 
 
-@pytest.mark.parametrize(
-    "mix",
-    [
-        lambda x: x + torch.ones(3), lambda x: torch.ones(3) * x[0, 0], lambda x: torch.cat([x, torch.ones(1, 3)]),
-        lambda x: torch.nn.Linear(3, 2)(x), lambda x: torch.nn.Linear(3, 2).cuda()(x.cpu()),
-        lambda x: torch.where(x > 1, x, torch.ones(2, 3)), lambda x: x.add_(torch.ones(2, 3)),
-        lambda x: torch.add(x, 1, out=torch.empty(2, 3)),
-        lambda x: torch.nn.functional.cross_entropy(x, torch.tensor([0, 1])), lambda x: x.to("cuda:1") @ x.T,
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("mix", [
+    lambda x: x + torch.ones(3), lambda x: torch.ones(3) * x[0, 0], lambda x: torch.cat([x, torch.ones(1, 3)]),
+    lambda x: torch.nn.Linear(3, 2)(x), lambda x: torch.nn.Linear(3, 2).cuda()(x.cpu()),
+    lambda x: torch.where(x > 1, x, torch.ones(2, 3)), lambda x: x.add_(torch.ones(2, 3)),
+    lambda x: torch.add(x, 1, out=torch.empty(2, 3)),
+    lambda x: torch.nn.functional.cross_entropy(x, torch.tensor([0, 1])), lambda x: x.to("cuda:1") @ x.T,
+])  # fmt: skip
 def test_devices_do_not_mix(x: Any, mix: Any) -> None:
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device, but found at least"):
         mix(x)
@@ -222,13 +216,10 @@ def test_training(inside: Kit) -> None:
     assert trained("cuda:0") == trained("cpu")
 
 
-@pytest.mark.parametrize(
-    ("location", "expected"),
-    [
-        ("cuda", "cuda:0"), ("cuda:1", "cuda:1"), ("cpu", "cpu"), (None, "cpu"), ({"cpu": "cuda:1"}, "cuda:1"),
-        (lambda storage, _: storage.cuda(1), "cuda:1"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("location", "expected"), [
+    ("cuda", "cuda:0"), ("cuda:1", "cuda:1"), ("cpu", "cpu"), (None, "cpu"), ({"cpu": "cuda:1"}, "cuda:1"),
+    (lambda storage, _: storage.cuda(1), "cuda:1"),
+])  # fmt: skip
 def test_what_was_saved_is_loaded_to_a_gpu(inside: Kit, location: Any, expected: str) -> None:
     file = io.BytesIO()
     torch.save(torch.nn.Linear(3, 2).cuda().state_dict(), file)
@@ -311,16 +302,13 @@ def test_memory_is_counted_and_given_back(inside: Kit) -> None:
     assert torch.cuda.get_device_properties(0).total_memory == CAPACITY
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda: torch.zeros(CAPACITY, device="cuda"),
-        lambda: torch.empty(1 << 50, device="cuda"),
-        lambda: torch.zeros(1, device="cuda").new_empty(1 << 50),
-        lambda: torch.empty(CAPACITY, dtype=torch.int16).cuda(),
-        lambda: torch.ones(8192, 1, device="cuda") @ torch.ones(1, 8192, device="cuda"),
-    ],
-)
+@pytest.mark.parametrize("ask", [
+    lambda: torch.zeros(CAPACITY, device="cuda"),
+    lambda: torch.empty(1 << 50, device="cuda"),
+    lambda: torch.zeros(1, device="cuda").new_empty(1 << 50),
+    lambda: torch.empty(CAPACITY, dtype=torch.int16).cuda(),
+    lambda: torch.ones(8192, 1, device="cuda") @ torch.ones(1, 8192, device="cuda"),
+])  # fmt: skip
 def test_no_more_than_there_is(inside: Kit, ask: Any) -> None:
     with pytest.raises(torch.cuda.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate .*16\.00 MiB"):
         ask()

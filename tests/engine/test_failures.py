@@ -11,8 +11,9 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
+from bls_notebook.engine.tensors import inbound
 from tests.engine import gates
-from tests.engine.harness import Caller, assert_all_idle, idle, infer, ints, message, queued, until, value
+from tests.engine.harness import Caller, assert_all_idle, idle, infer, ints, message, queued, row, until, value
 from tests.engine.sources import caller_of, model, pbtxt
 
 WORDS = """
@@ -335,3 +336,23 @@ def test_each_model_of_a_chain_names_itself(repo: bls.ModelRepository) -> None:
     assert record.error is not None
     assert record.error.chain == ("a", "b", "c")
     assert "deep down" in record.error.message
+
+
+SCHEDULERS = {"plain": "", "batching": "max_batch_size: 4 ", "dynamic": "max_batch_size: 4 dynamic_batching {} "}
+
+
+@pytest.mark.parametrize("config", SCHEDULERS.values(), ids=SCHEDULERS)
+@pytest.mark.parametrize("kind", ["def", "async def"])
+@pytest.mark.parametrize("stay", [True, False])
+def test_an_unanswered_request_is_noticed(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch, stay: bool, kind: str, config: str
+) -> None:
+    """Also where callers' frames keep the request that a scheduler takes over, as on some Pythons only."""
+    if stay:
+        monkeypatch.setattr("bls_notebook.engine.inline.ARGUMENTS_STAY", True)
+        monkeypatch.setattr("bls_notebook.engine.schedulers.lifecycle.ARGUMENTS_STAY", True)
+    elif inbound.ARGUMENTS_STAY:
+        pytest.skip("this Python needs it")
+    repo.define("m", model(f"{kind} execute(self, requests):\n    requests[0].get_response_sender()"), pbtxt() + config)
+    response = Caller(repo.infer, "m", row(1) if config else ints(1)).result()
+    assert "execute returned None" in message(response)

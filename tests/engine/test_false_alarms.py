@@ -16,22 +16,6 @@ from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, 
 from tests.engine.sources import ASYNC_DOUBLE, DOUBLE, caller_of, model, pbtxt
 
 
-def test_fire_and_forget_to_oneself(repo: bls.ModelRepository) -> None:
-    repo.define("a", model('''
-async def execute(self, requests):
-    left = number(requests[0])
-    gates.log.put(left)
-    if left:
-        ask("a", left - 1).async_exec()
-    else:
-        gates.open_gate("last")
-    return [answer(left)]
-'''), pbtxt())  # fmt: skip
-    assert infer(repo, "a", 5) == 5
-    gates.pass_gate("last")
-    assert gates.logged() == [5, 4, 3, 2, 1, 0]
-
-
 def test_fire_and_forget_by_a_task_that_goes_on(repo: bls.ModelRepository) -> None:
     repo.define("a", model('''
 async def execute(self, requests):

@@ -60,13 +60,10 @@ def ask(repo: bls.ModelRepository, name: str, array: Any) -> Any:
     return response
 
 
-@pytest.mark.parametrize(
-    ("dims", "reshape", "batch", "given", "sees"),
-    [
-        ([2, 3], [6], 0, (2, 3), (6,)), ([2, 3], [6], 4, (3, 2, 3), (3, 6)), ([1], [], 4, (3, 1), (3,)),
-        ([-1, 2, -1], [-1, 1, 2, -1], 4, (1, 5, 2, 7), (1, 5, 1, 2, 7)), ([-1, 2], [-1, 2, 1], 0, (0, 2), (0, 2, 1)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("dims", "reshape", "batch", "given", "sees"), [
+    ([2, 3], [6], 0, (2, 3), (6,)), ([2, 3], [6], 4, (3, 2, 3), (3, 6)), ([1], [], 4, (3, 1), (3,)),
+    ([-1, 2, -1], [-1, 1, 2, -1], 4, (1, 5, 2, 7), (1, 5, 1, 2, 7)), ([-1, 2], [-1, 2, 1], 0, (0, 2), (0, 2, 1)),
+])  # fmt: skip
 @pytest.mark.parametrize("more", ["", "dynamic_batching { }", "response_cache { enable: true }"])
 def test_the_model_sees_the_reshape_and_the_caller_the_dims(
     repo: bls.ModelRepository, dims: Any, reshape: Any, batch: int, given: Any, sees: Any, more: str

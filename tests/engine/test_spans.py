@@ -124,13 +124,10 @@ async def execute(self, requests):
         assert after.queued <= before.ended  # and it was there: it had to wait for its turn
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        "threading.Thread(target=self.answer_later, args=(requests[0].get_response_sender(), 1))",
-        "threading.Thread(target=lambda requests=requests: self.answer_later(requests[0].get_response_sender(), 1))",
-    ],
-)
+@pytest.mark.parametrize("how", [
+    "threading.Thread(target=self.answer_later, args=(requests[0].get_response_sender(), 1))",
+    "threading.Thread(target=lambda requests=requests: self.answer_later(requests[0].get_response_sender(), 1))",
+])  # fmt: skip
 def test_a_bare_thread_works_for_the_request_whose_sender_it_has(repo: bls.ModelRepository, how: str) -> None:
     repo.define("d", DOUBLE, pbtxt())
     repo.define("t", model(f"""
@@ -336,7 +333,7 @@ def test_what_a_model_answers_with_is_its_spans_state(repo: bls.ModelRepository,
     assert [(s.state, s.ran, s.responses) for s in session.spans] == [(state, True, int(state == "ok"))] * 2
 
 
-def test_a_cancelled_request_in_the_queue(repo: bls.ModelRepository) -> None:
+def test_requests_in_the_queue_are_served_in_turn_or_cancelled(repo: bls.ModelRepository) -> None:
     repo.define("w", WAITS, pbtxt())
 
     async def cancelled() -> None:
@@ -353,30 +350,16 @@ def test_a_cancelled_request_in_the_queue(repo: bls.ModelRepository) -> None:
         first = Caller(infer, repo, "w")
         gates.pass_gate("in")
         asyncio.run(cancelled())
-        gates.open_gate("go")
-        first.result()
-    session = check(profile.record)
-    states = {s.state: s for s in session.spans}
-    assert set(states) == {"ok", "cancelled"}
-    gone = states["cancelled"]
-    assert not gone.ran
-    assert [m.kind for m in gone.marks] == ["cancelled"]
-    assert gone.queue == gone.ended - gone.queued > 0
-
-
-def test_a_request_that_waits_for_its_turn_on_its_own_thread(repo: bls.ModelRepository) -> None:
-    repo.define("w", WAITS, pbtxt())
-    with bls.profile() as profile:
-        first = Caller(infer, repo, "w")
-        gates.pass_gate("in")
         second = Caller(infer, repo, "w")
         until(lambda: queued(repo, "w") == 1)
         gates.open_gate("go")
-        first.result()
-        second.result()
+        assert (first.result(), second.result()) == (1, 1)
     session = check(profile.record)
-    one, other = session.spans
+    one, gone, other = session.spans
+    assert [span.state for span in session.spans] == ["ok", "cancelled", "ok"]
     assert other.queue > 0
     assert one.released <= other.started
-    (blocked,) = (m.blocked for m in session.statistics().models)
-    assert blocked > 0
+    assert [m.blocked > 0 for m in session.statistics().models] == [True]
+    assert not gone.ran
+    assert [m.kind for m in gone.marks] == ["cancelled"]
+    assert gone.queue == gone.ended - gone.queued > 0

@@ -166,16 +166,13 @@ def test_every_other_data_type(models: bls.ModelRepository, dtype: str) -> None:
     assert got == wrong_type("A", Tensor("A", given).triton_dtype().name, "FP32")
 
 
-@pytest.mark.parametrize(
-    ("outputs", "expected"),
-    [
-        ([], None), (["X"], None), (["Y", "X"], None), (["X", "X"], None),
-        (["Z"], "unexpected inference output 'Z' for model 'm'"),
-        (["X", "Z"], "unexpected inference output 'Z' for model 'm'"),
-        (["Z", "W"], "unexpected inference output 'W' for model 'm'"),
-        (["x"], "unexpected inference output 'x' for model 'm'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("outputs", "expected"), [
+    ([], None), (["X"], None), (["Y", "X"], None), (["X", "X"], None),
+    (["Z"], "unexpected inference output 'Z' for model 'm'"),
+    (["X", "Z"], "unexpected inference output 'Z' for model 'm'"),
+    (["Z", "W"], "unexpected inference output 'W' for model 'm'"),
+    (["x"], "unexpected inference output 'x' for model 'm'"),
+])  # fmt: skip
 def test_requested_outputs(models: bls.ModelRepository, outputs: list[str], expected: str | None) -> None:
     assert problem(models, "m", {"A": A, "B": B}, outputs) == expected
 
@@ -321,18 +318,15 @@ def test_what_was_checked_before_does_not_matter(data: st.DataObject) -> None:
     assert [RequestCheck(spec).problem(r) for r in several] == first
 
 
-@pytest.mark.parametrize(
-    ("a", "t", "expected"),
-    [
-        ((1, 2), (1, 0), None),
-        ((0, 2), (0, 0), "input byte size mismatch for input 'A' for model 'rows'. Expected 8, got 0"),
-        ((0, 2), (0, 3), "expected 3 string elements for inference input 'T' for model 'rows', got 0"),
-        ((0, 2), (3, 1), "input 'A' batch size does not match other inputs for 'rows'"),
-        ((3, 2), (0, 1), "expected 3 string elements for inference input 'T' for model 'rows', got 0"),
-        ((3, 2), (0, 0), "input 'T' batch size does not match other inputs for 'rows'"),
-        ((5, 2), (0, 0), "inference request batch-size must be <= 4 for 'rows'"),
-    ],
-)
+@pytest.mark.parametrize(("a", "t", "expected"), [
+    ((1, 2), (1, 0), None),
+    ((0, 2), (0, 0), "input byte size mismatch for input 'A' for model 'rows'. Expected 8, got 0"),
+    ((0, 2), (0, 3), "expected 3 string elements for inference input 'T' for model 'rows', got 0"),
+    ((0, 2), (3, 1), "input 'A' batch size does not match other inputs for 'rows'"),
+    ((3, 2), (0, 1), "expected 3 string elements for inference input 'T' for model 'rows', got 0"),
+    ((3, 2), (0, 0), "input 'T' batch size does not match other inputs for 'rows'"),
+    ((5, 2), (0, 0), "inference request batch-size must be <= 4 for 'rows'"),
+])  # fmt: skip
 def test_a_batch_of_no_rows(models: bls.ModelRepository, a: Any, t: Any, expected: str | None) -> None:
     got = problem(models, "rows", {"A": np.zeros(a, np.float32), "T": np.full(t, b"", np.object_)})
     assert got == (None if expected is None else unknown(expected))

@@ -65,23 +65,20 @@ def warnings_of(repo: bls.ModelRepository, name: str = "m", **options: object) -
     return answer.warnings
 
 
-@pytest.mark.parametrize(
-    ("execute", "outputs", "words"),
-    [
-        ("pb.Tensor('Y', np.ones(1))", ["Y FP32 -1"], "output 'Y': got FP64, the configuration says FP32"),
-        ("tensor('Y', [1, 2])", ["Y FP32 1"], "output 'Y': got shape [2], the configuration says [1]"),
+@pytest.mark.parametrize(("execute", "outputs", "words"), [
+    ("pb.Tensor('Y', np.ones(1))", ["Y FP32 -1"], "output 'Y': got FP64, the configuration says FP32"),
+    ("tensor('Y', [1, 2])", ["Y FP32 1"], "output 'Y': got shape [2], the configuration says [1]"),
 
-        ("tensor('Y', [[1, 2]])", ["Y FP32 -1, 3"],
-         "output 'Y': got shape [1, 2], the configuration says [-1, 3]"),
-        ("tensor('Y', 1)", ["Y FP32 1"], "output 'Y': got shape [], the configuration says [1]"),
+    ("tensor('Y', [[1, 2]])", ["Y FP32 -1, 3"],
+     "output 'Y': got shape [1, 2], the configuration says [-1, 3]"),
+    ("tensor('Y', 1)", ["Y FP32 1"], "output 'Y': got shape [], the configuration says [1]"),
 
-        ("tensor('Y', [1]), tensor('Z', [1])", ["Y FP32 1"], "output 'Z': not in the configuration"),
-        ("tensor('Y', [1])", ["Y FP32 1", "Z FP32 1"], "output 'Z': missing"),
-        ("", ["Y FP32 1"], "output 'Y': missing"),
-        ("tensor('Y', [1]), pb.Tensor('Z', np.array([b'a'], object))", ["Y FP32 1", "Z FP32 1"],
-         "output 'Z': got BYTES, the configuration says FP32"),
-    ],
-)  # fmt: skip
+    ("tensor('Y', [1]), tensor('Z', [1])", ["Y FP32 1"], "output 'Z': not in the configuration"),
+    ("tensor('Y', [1])", ["Y FP32 1", "Z FP32 1"], "output 'Z': missing"),
+    ("", ["Y FP32 1"], "output 'Y': missing"),
+    ("tensor('Y', [1]), pb.Tensor('Z', np.array([b'a'], object))", ["Y FP32 1", "Z FP32 1"],
+     "output 'Z': got BYTES, the configuration says FP32"),
+])  # fmt: skip
 def test_outputs_that_are_not_as_declared(
     repo: bls.ModelRepository, strict: bls.ModelRepository, execute: str, outputs: list[str], words: str
 ) -> None:
@@ -97,18 +94,15 @@ def test_outputs_that_are_not_as_declared(
     assert error.message().startswith("Model m - strict: ")
 
 
-@pytest.mark.parametrize(
-    ("execute", "outputs", "asked"),
-    [
-        ("tensor('Y', [1, 2])", ["Y FP32 -1"], None),
-        ("tensor('Y', [1]), tensor('Z', [1])", ["Y FP32 1", "Z FP32 1"], None),
-        ("tensor('Z', [1]), tensor('Y', [1])", ["Y FP32 1", "Z FP32 1"], None),
-        ("tensor('Y', [1]), tensor('Z', [1])", ["Y FP32 1", "Z FP32 1"], ["Z"]),
-        ("tensor('Z', [1])", ["Y FP32 1", "Z FP32 1"], ["Z"]),
-        ("pb.Tensor('Y', np.array(['a', b'b'], object))", ["Y STRING 2"], None),
-        ("tensor('Y', np.ones((0, 4)))", ["Y FP32 -1, 4"], None),
-    ],
-)
+@pytest.mark.parametrize(("execute", "outputs", "asked"), [
+    ("tensor('Y', [1, 2])", ["Y FP32 -1"], None),
+    ("tensor('Y', [1]), tensor('Z', [1])", ["Y FP32 1", "Z FP32 1"], None),
+    ("tensor('Z', [1]), tensor('Y', [1])", ["Y FP32 1", "Z FP32 1"], None),
+    ("tensor('Y', [1]), tensor('Z', [1])", ["Y FP32 1", "Z FP32 1"], ["Z"]),
+    ("tensor('Z', [1])", ["Y FP32 1", "Z FP32 1"], ["Z"]),
+    ("pb.Tensor('Y', np.array(['a', b'b'], object))", ["Y STRING 2"], None),
+    ("tensor('Y', np.ones((0, 4)))", ["Y FP32 -1, 4"], None),
+])  # fmt: skip
 def test_outputs_that_are_as_declared(
     repo: bls.ModelRepository, execute: str, outputs: list[str], asked: list[str] | None
 ) -> None:
@@ -197,14 +191,11 @@ def test_exec_in_an_async_execute(repo: bls.ModelRepository, strict: bls.ModelRe
     assert "await request.async_exec()" in error.message()
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        'await ask("plain").async_exec()',
-        'await asyncio.to_thread(lambda: ask("plain").exec())',
-        'list(await ask("plain").async_exec(decoupled=True))',
-    ],
-)
+@pytest.mark.parametrize("call", [
+    'await ask("plain").async_exec()',
+    'await asyncio.to_thread(lambda: ask("plain").exec())',
+    'list(await ask("plain").async_exec(decoupled=True))',
+])  # fmt: skip
 def test_what_does_not_stop_the_loop(repo: bls.ModelRepository, call: str) -> None:
     repo.define("plain", returning("tensor('Y', [1])"), config())
     repo.define("m", model(BLOCKING.format(call=call)), config())

@@ -44,19 +44,16 @@ def test_a_graph_that_can_batch_gets_batches_of_four_and_a_dynamic_batcher(repo:
     assert config.instance_group[0].count == 2
 
 
-@pytest.mark.parametrize(
-    ("dims", "given", "batch", "completed", "reshaped"),
-    [
-        ((2, 3), {}, 0, [2, 3], False),
-        ((None, "x", 5), {}, 4, [-1, 5], False),
-        (("n",), {}, 4, [1], True),
-        ((), {}, 0, [1], False),
-        (("n",), {"input": [tensor("IN", -1)], "output": [tensor("OUT", -1)]}, 0, [-1], False),
-        (("n", 4), {"input": [tensor("IN", 4)]}, 4, [4], False),
-        (("n", 3), {"max_batch_size": 16}, 16, [3], False),
-        (("n", 3), {"max_batch_size": 1}, 1, [3], False),
-    ],
-)
+@pytest.mark.parametrize(("dims", "given", "batch", "completed", "reshaped"), [
+    ((2, 3), {}, 0, [2, 3], False),
+    ((None, "x", 5), {}, 4, [-1, 5], False),
+    (("n",), {}, 4, [1], True),
+    ((), {}, 0, [1], False),
+    (("n",), {"input": [tensor("IN", -1)], "output": [tensor("OUT", -1)]}, 0, [-1], False),
+    (("n", 4), {"input": [tensor("IN", 4)]}, 4, [4], False),
+    (("n", 3), {"max_batch_size": 16}, 16, [3], False),
+    (("n", 3), {"max_batch_size": 1}, 1, [3], False),
+])  # fmt: skip
 def test_batches_and_dims_are_completed(
     repo: bls.ModelRepository, dims: Any, given: Any, batch: int, completed: list[int], reshaped: bool
 ) -> None:
@@ -124,28 +121,25 @@ def test_batches_of_a_graph_of_fixed_shapes(repo: bls.ModelRepository) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        ({"input": [tensor("IN", 4)]}, "TYPE_FP32 for input 'IN', model provides TYPE_INT32"),
-        (
-            {"input": [tensor("IN", 5, data_type="TYPE_INT32")]},
-            "model 'm', tensor 'IN': the model expects 2 dimensions (shape [-1,4]) but the model "
-            "configuration specifies 2 dimensions (an initial batch dimension because max_batch_size > 0 "
-            "followed by the explicit tensor shape, making complete shape [-1,5])",
-        ),
-        ({"input": [tensor("IN", 4, 1, data_type="TYPE_INT32")]},
-         "expects 2 dimensions (shape [-1,4]) but the model configuration specifies 3 dimensions"),
-        ({"input": [tensor("X", 4, data_type="TYPE_INT32")]}, "inference input 'X', allowed inputs are: IN"),
-        ({"output": [tensor("X", 4)]}, "unexpected inference output 'X', allowed outputs are: OUT"),
-        ({"output": [tensor("OUT", -1, data_type="TYPE_INT32")]},
-         "expects 2 dimensions (shape [-1,4]) but the model configuration specifies 2 dimensions"),
-        ({"input": [tensor("IN", 4, data_type="TYPE_INT32", optional=True)]},
-         "configuration expects 0 inputs, model provides 1"),
-        ({"input": [tensor("IN", 4, data_type="TYPE_INT32"), tensor("B", 4)]},
-         "unable to load model 'm', configuration expects 2 inputs, model provides 1"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("config", "words"), [
+    ({"input": [tensor("IN", 4)]}, "TYPE_FP32 for input 'IN', model provides TYPE_INT32"),
+    (
+        {"input": [tensor("IN", 5, data_type="TYPE_INT32")]},
+        "model 'm', tensor 'IN': the model expects 2 dimensions (shape [-1,4]) but the model "
+        "configuration specifies 2 dimensions (an initial batch dimension because max_batch_size > 0 "
+        "followed by the explicit tensor shape, making complete shape [-1,5])",
+    ),
+    ({"input": [tensor("IN", 4, 1, data_type="TYPE_INT32")]},
+     "expects 2 dimensions (shape [-1,4]) but the model configuration specifies 3 dimensions"),
+    ({"input": [tensor("X", 4, data_type="TYPE_INT32")]}, "inference input 'X', allowed inputs are: IN"),
+    ({"output": [tensor("X", 4)]}, "unexpected inference output 'X', allowed outputs are: OUT"),
+    ({"output": [tensor("OUT", -1, data_type="TYPE_INT32")]},
+     "expects 2 dimensions (shape [-1,4]) but the model configuration specifies 2 dimensions"),
+    ({"input": [tensor("IN", 4, data_type="TYPE_INT32", optional=True)]},
+     "configuration expects 0 inputs, model provides 1"),
+    ({"input": [tensor("IN", 4, data_type="TYPE_INT32"), tensor("B", 4)]},
+     "unable to load model 'm', configuration expects 2 inputs, model provides 1"),
+])  # fmt: skip
 def test_a_config_that_contradicts_the_graph_is_refused(repo: bls.ModelRepository, config: Any, words: str) -> None:
     error = refused(repo, identity("INT32", ("n", 4)), **config)
     assert words in str(error)
@@ -258,16 +252,13 @@ def test_parameters_reach_the_session(file: Path) -> None:
     assert options.get_session_config_entry("session.use_device_allocator_for_initializers") == "1"
 
 
-@pytest.mark.parametrize(
-    ("level", "name"),
-    [
-        (-1, "ORT_ENABLE_BASIC"),
-        (0, "ORT_ENABLE_ALL"),
-        (1, "ORT_ENABLE_EXTENDED"),
-        (2, "ORT_DISABLE_ALL"),
-        (None, "ORT_ENABLE_ALL"),
-    ],
-)
+@pytest.mark.parametrize(("level", "name"), [
+    (-1, "ORT_ENABLE_BASIC"),
+    (0, "ORT_ENABLE_ALL"),
+    (1, "ORT_ENABLE_EXTENDED"),
+    (2, "ORT_DISABLE_ALL"),
+    (None, "ORT_ENABLE_ALL"),
+])  # fmt: skip
 def test_the_level_of_graph_optimization(file: Path, level: int | None, name: str) -> None:
     import onnxruntime as ort
 
@@ -283,14 +274,11 @@ def test_arena_shrinkage_is_an_option_of_the_run() -> None:
     assert options.get_run_config_entry(key) == "cpu:0"
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"execution_mode": "2"}, "Expected values for execution_mode are 0 or 1 but got 2"),
-        ({"intra_op_thread_count": "many"}, "failed to convert 'many' to integral number"),
-        ({"enable_mem_arena": "perhaps"}, "failed to convert 'perhaps' to boolean"),
-    ],
-)
+@pytest.mark.parametrize(("values", "words"), [
+    ({"execution_mode": "2"}, "Expected values for execution_mode are 0 or 1 but got 2"),
+    ({"intra_op_thread_count": "many"}, "failed to convert 'many' to integral number"),
+    ({"enable_mem_arena": "perhaps"}, "failed to convert 'perhaps' to boolean"),
+])  # fmt: skip
 def test_parameters_that_are_refused(file: Path, values: dict[str, str], words: str) -> None:
     with pytest.raises(BackendError, match=words) as caught:
         new_session(file, parameters(**values), "CPU", 0)

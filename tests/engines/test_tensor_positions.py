@@ -21,31 +21,25 @@ def config(inputs: list[str], outputs: list[str], **more: Any) -> dict[str, Any]
     return {"name": "m", "max_batch_size": 0, "input": tensors(inputs), "output": tensors(outputs), **more}
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (["b", "a"], {"b": 1, "a": 0}),  # as the arguments of forward
-        (["INPUT__1", "INPUT__0"], {"INPUT__1": 1, "INPUT__0": 0}),
-        (["x__1", "other__0"], {"x__1": 1, "other__0": 0}),
-        (["first", "second"], {"first": 0, "second": 1}),  # in the configuration's order
-        (["b", "x__0"], {"b": 0, "x__0": 1}),  # not all of them follow a rule
-        (["in__x__1", "in__x__0"], {"in__x__1": 0, "in__x__0": 1}),  # the index is what follows the first __
-        (["x__", "y__1"], {"x__": 0, "y__1": 1}),  # no digits are 0, as in C
-        (["x__²", "y__1"], {"x__²": 0, "y__1": 1}),  # digits of ASCII only
-    ],
-)
+@pytest.mark.parametrize(("names", "expected"), [
+    (["b", "a"], {"b": 1, "a": 0}),  # as the arguments of forward
+    (["INPUT__1", "INPUT__0"], {"INPUT__1": 1, "INPUT__0": 0}),
+    (["x__1", "other__0"], {"x__1": 1, "other__0": 0}),
+    (["first", "second"], {"first": 0, "second": 1}),  # in the configuration's order
+    (["b", "x__0"], {"b": 0, "x__0": 1}),  # not all of them follow a rule
+    (["in__x__1", "in__x__0"], {"in__x__1": 0, "in__x__0": 1}),  # the index is what follows the first __
+    (["x__", "y__1"], {"x__": 0, "y__1": 1}),  # no digits are 0, as in C
+    (["x__²", "y__1"], {"x__²": 0, "y__1": 1}),  # digits of ASCII only
+])  # fmt: skip
 def test_positions_of_inputs(names: list[str], expected: dict[str, int]) -> None:
     assert positions_of(config(names, ["OUT"]), arguments("a", "b")).inputs == expected
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (["y", "x"], {"y": 0, "x": 1}),
-        (["OUT__2", "OUT__0"], {"OUT__2": 2, "OUT__0": 0}),
-        (["OUT__2", "x"], {"OUT__2": 0, "x": 1}),
-    ],
-)
+@pytest.mark.parametrize(("names", "expected"), [
+    (["y", "x"], {"y": 0, "x": 1}),
+    (["OUT__2", "OUT__0"], {"OUT__2": 2, "OUT__0": 0}),
+    (["OUT__2", "x"], {"OUT__2": 0, "x": 1}),
+])  # fmt: skip
 def test_positions_of_outputs(names: list[str], expected: dict[str, int]) -> None:
     assert positions_of(config(["a"], names), arguments("a")).outputs == expected
 
@@ -65,25 +59,22 @@ def test_control_inputs_have_an_index() -> None:
     assert positions_of(one, arguments("x", "start")).inputs == {"START__1": 1, "x__0": 0}
 
 
-@pytest.mark.parametrize(
-    ("change", "given", "message"),
-    [
-        ({}, arguments("a"), "configuration expects 2 inputs, model provides 1: a"),
-        ({}, [*arguments("a"), *arguments("n", kind="IntType", type="int")],
-         "An input of type 'int' was detected in the model. Only a single input of type Dict(str, "),
-        ({}, [*arguments("a"), *arguments("d", kind="DictType")], "Multiple inputs of kind DictType were detected."),
-        ({"sequence_batching": controls("START")}, arguments("a", "b"), "input 'START' does not follow <name>"),
-        ({"sequence_batching": controls("ID__2", data_type="TYPE_UINT64")}, arguments("a", "b", "c"),
-         "input 'ID__2' type 'TYPE_UINT64' is not supported by PyTorch."),
-        ({"output": []}, arguments("a", "b"), "must contain at least one output, none were specified."),
-        ({"input": [{"name": f"{n}__1", "data_type": "TYPE_FP32", "dims": []} for n in "ab"]}, arguments("a", "b"),
-         "'a__1' is argument 1, 'b__1' is argument 1; count the indexes"),
-        ({"output": [{"name": "OUT", "data_type": "TYPE_BF16", "dims": ["1"]}]}, arguments("a", "b"),
-         "unsupported datatype TYPE_BF16 for output 'OUT' for model 'm'"),
-        ({"output": [{"name": "OUT", "data_type": "TYPE_STRING", "dims": ["1"]}], "max_batch_size": 2},
-         arguments("a", "b"), "Triton only supports 1 dimensional List of String as output for 'OUT' for model 'm'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "given", "message"), [
+    ({}, arguments("a"), "configuration expects 2 inputs, model provides 1: a"),
+    ({}, [*arguments("a"), *arguments("n", kind="IntType", type="int")],
+     "An input of type 'int' was detected in the model. Only a single input of type Dict(str, "),
+    ({}, [*arguments("a"), *arguments("d", kind="DictType")], "Multiple inputs of kind DictType were detected."),
+    ({"sequence_batching": controls("START")}, arguments("a", "b"), "input 'START' does not follow <name>"),
+    ({"sequence_batching": controls("ID__2", data_type="TYPE_UINT64")}, arguments("a", "b", "c"),
+     "input 'ID__2' type 'TYPE_UINT64' is not supported by PyTorch."),
+    ({"output": []}, arguments("a", "b"), "must contain at least one output, none were specified."),
+    ({"input": [{"name": f"{n}__1", "data_type": "TYPE_FP32", "dims": []} for n in "ab"]}, arguments("a", "b"),
+     "'a__1' is argument 1, 'b__1' is argument 1; count the indexes"),
+    ({"output": [{"name": "OUT", "data_type": "TYPE_BF16", "dims": ["1"]}]}, arguments("a", "b"),
+     "unsupported datatype TYPE_BF16 for output 'OUT' for model 'm'"),
+    ({"output": [{"name": "OUT", "data_type": "TYPE_STRING", "dims": ["1"]}], "max_batch_size": 2},
+     arguments("a", "b"), "Triton only supports 1 dimensional List of String as output for 'OUT' for model 'm'"),
+])  # fmt: skip
 def test_what_does_not_fit_is_refused(change: dict[str, Any], given: list[Argument], message: str) -> None:
     with pytest.raises(BackendError) as caught:
         positions_of({**config(["a", "b"], ["OUT"]), **change}, given)
@@ -122,13 +113,10 @@ def test_parameters_of_the_whole_process_are_reported_and_not_applied() -> None:
     assert "not applied here: ENABLE_JIT_PROFILING, INTRA_OP_THREAD_COUNT." in warning
 
 
-@pytest.mark.parametrize(
-    ("key", "text", "message"),
-    [
-        ("INFERENCE_MODE", "perhaps", "failed to convert 'perhaps' to boolean"),
-        ("INTER_OP_THREAD_COUNT", "many", "failed to convert 'many' to integral number"),
-    ],
-)
+@pytest.mark.parametrize(("key", "text", "message"), [
+    ("INFERENCE_MODE", "perhaps", "failed to convert 'perhaps' to boolean"),
+    ("INTER_OP_THREAD_COUNT", "many", "failed to convert 'many' to integral number"),
+])  # fmt: skip
 def test_bad_parameters(key: str, text: str, message: str) -> None:
     with pytest.raises(BackendError) as caught:
         settings_of(parameters(**{key: text}))

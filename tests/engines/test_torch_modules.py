@@ -75,16 +75,13 @@ def test_instances_and_reloads_have_their_own_code(repo: bls.ModelRepository) ->
     assert type(instances[0]._module) is not type(instances[1]._module)
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({"other.txt": b""}, "No model found in "),
-        ({"model.py": b"class Net: pass"}, "Cannot find a subclass of torch.nn.Module in model.py"),
-        ({"model.py": b"import nothing_of_the_kind"}, "No module named 'nothing_of_the_kind'"),
-        ({"model.py": NET.encode(), "helper.py": HELPER, "model.pt": weights(other=[1.0])},
-         "Error(s) in loading state_dict for Net"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("files", "message"), [
+    ({"other.txt": b""}, "No model found in "),
+    ({"model.py": b"class Net: pass"}, "Cannot find a subclass of torch.nn.Module in model.py"),
+    ({"model.py": b"import nothing_of_the_kind"}, "No module named 'nothing_of_the_kind'"),
+    ({"model.py": NET.encode(), "helper.py": HELPER, "model.pt": weights(other=[1.0])},
+     "Error(s) in loading state_dict for Net"),
+])  # fmt: skip
 def test_what_cannot_be_loaded(repo: bls.ModelRepository, files: dict[str, bytes], message: str) -> None:
     with pytest.raises(bls.ModelLoadError) as caught:
         load(repo, files)

@@ -212,20 +212,17 @@ def test_an_error_of_forward_reaches_the_callers_caller(repo: bls.ModelRepositor
     assert (error._origin.chain, error._origin.stage) == (("caller", "m"), "")
 
 
-@pytest.mark.parametrize(
-    ("module", "config", "message"),
-    [
-        (modules.GivesDict, {}, "output must be of type Tensor, List[str] or Tuple containing one of these"),
-        (modules.GivesList, {}, "output must be of type Tensor or List[str], received List[Tensor]"),
-        (modules.GivesScalar, {}, "output 'y' is a scalar which is not supported."),
-        (modules.Identity, {"output": [tensor("y", "INT32")]},
-         "configuration expects datatype TYPE_INT32 for output 'y', model provides TYPE_FP32"),
-        (modules.Identity, {"output": [tensor("y", "STRING")]},
-         "configuration expects datatype TYPE_BYTES for output 'y', model provides TYPE_FP32"),
-        (modules.Identity, {"output": [tensor("y__0"), tensor("z__3")]},
-         "The output z__3 in the model configuration refers to an output index which doesn't exist. This"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("module", "config", "message"), [
+    (modules.GivesDict, {}, "output must be of type Tensor, List[str] or Tuple containing one of these"),
+    (modules.GivesList, {}, "output must be of type Tensor or List[str], received List[Tensor]"),
+    (modules.GivesScalar, {}, "output 'y' is a scalar which is not supported."),
+    (modules.Identity, {"output": [tensor("y", "INT32")]},
+     "configuration expects datatype TYPE_INT32 for output 'y', model provides TYPE_FP32"),
+    (modules.Identity, {"output": [tensor("y", "STRING")]},
+     "configuration expects datatype TYPE_BYTES for output 'y', model provides TYPE_FP32"),
+    (modules.Identity, {"output": [tensor("y__0"), tensor("z__3")]},
+     "The output z__3 in the model configuration refers to an output index which doesn't exist. This"),
+])  # fmt: skip
 def test_invalid_results_of_forward_are_errors(
     repo: bls.ModelRepository, module: Any, config: dict[str, Any], message: str
 ) -> None:
@@ -292,23 +289,20 @@ def damaged() -> bytes:
     return bytes(whole)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: b"", "the file is empty"),
-        (lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n", "fetch it: git lfs pull"),
-        (lambda: b"<html>Not Found</html>", "the file begins with b'<html>Not Found<' and is not an archive"),
-        (lambda: b"PK\x03\x04" + bytes(100), "and is not an archive, expected TorchScript"),
-        (lambda: pickled(torch.nn.Linear(3, 2).state_dict()), "the file has weights or a module written by"),
-        (lambda: pickled({"epoch": 3, "model": torch.nn.Linear(3, 2).state_dict()}),
-         "create the module, load the file"),
-        (lambda: pickled(torch.nn.Linear(3, 2)), "weights or a module written by torch.save"),
-        (lambda: zipped(archive_format=b"pt2"), "an archive of torch.export (.pt2), expected TorchScript"),
-        (lambda: zipped(note=b"hello"), "the file is another kind of zip archive (m/note), expected TorchScript"),
-        (lambda: zipped(**{"data.pkl": b"\x00 no pickle"}), "the file has weights"),
-        (damaged, "failed to load model 'm': model.pt: "),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: b"", "the file is empty"),
+    (lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n", "fetch it: git lfs pull"),
+    (lambda: b"<html>Not Found</html>", "the file begins with b'<html>Not Found<' and is not an archive"),
+    (lambda: b"PK\x03\x04" + bytes(100), "and is not an archive, expected TorchScript"),
+    (lambda: pickled(torch.nn.Linear(3, 2).state_dict()), "the file has weights or a module written by"),
+    (lambda: pickled({"epoch": 3, "model": torch.nn.Linear(3, 2).state_dict()}),
+     "create the module, load the file"),
+    (lambda: pickled(torch.nn.Linear(3, 2)), "weights or a module written by torch.save"),
+    (lambda: zipped(archive_format=b"pt2"), "an archive of torch.export (.pt2), expected TorchScript"),
+    (lambda: zipped(note=b"hello"), "the file is another kind of zip archive (m/note), expected TorchScript"),
+    (lambda: zipped(**{"data.pkl": b"\x00 no pickle"}), "the file has weights"),
+    (damaged, "failed to load model 'm': model.pt: "),
+])  # fmt: skip
 def test_files_of_other_formats_are_named(repo: bls.ModelRepository, make: Any, message: str) -> None:
     with pytest.raises(bls.ModelLoadError) as caught:
         load(repo, make())
@@ -333,16 +327,13 @@ def test_another_file_name(repo: bls.ModelRepository) -> None:
 COUNTS = {"kind": "BATCH_ELEMENT_COUNT", "target_name": ["n"], "data_type": "TYPE_FP32", "source_input": ["x"]}
 
 
-@pytest.mark.parametrize(
-    ("data", "config", "message"),
-    [
-        (modules.TakesNumber, {}, "An input of type 'int' was detected in the model."),
-        (modules.TakesOptional, {}, "An input of type 'Optional[Tensor]' was detected in the model."),
-        (modules.TwoDicts, {}, "Multiple inputs of kind DictType were detected."),
-        (modules.Identity, {"platform": "torch_aoti"}, "platform torch_aoti (archives compiled"),
-        (modules.Identity, {"batch_input": [COUNTS]}, "batch_input: not supported for pytorch models in the notebook"),
-    ],
-)
+@pytest.mark.parametrize(("data", "config", "message"), [
+    (modules.TakesNumber, {}, "An input of type 'int' was detected in the model."),
+    (modules.TakesOptional, {}, "An input of type 'Optional[Tensor]' was detected in the model."),
+    (modules.TwoDicts, {}, "Multiple inputs of kind DictType were detected."),
+    (modules.Identity, {"platform": "torch_aoti"}, "platform torch_aoti (archives compiled"),
+    (modules.Identity, {"batch_input": [COUNTS]}, "batch_input: not supported for pytorch models in the notebook"),
+])  # fmt: skip
 def test_what_does_not_fit_is_refused_at_load(
     repo: bls.ModelRepository, data: Any, config: dict[str, Any], message: str
 ) -> None:

@@ -137,13 +137,10 @@ def test_a_bad_name_leaves_the_capsule_unused(name: object) -> None:
     assert Tensor.from_dlpack("T", made).as_numpy().tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize(
-    ("code", "bits", "lanes"),
-    [
-        *((5, 64, 1), (5, 128, 1), (4, 32, 1), (0, 4, 1), (1, 8, 4)),
-        *((7, 8, 1), (0, 128, 1), (2, 128, 1), (2, 8, 1), (6, 16, 1)),
-    ],
-)
+@pytest.mark.parametrize(("code", "bits", "lanes"), [
+    *((5, 64, 1), (5, 128, 1), (4, 32, 1), (0, 4, 1), (1, 8, 4)),
+    *((7, 8, 1), (0, 128, 1), (2, 128, 1), (2, 8, 1), (6, 16, 1)),
+])  # fmt: skip
 def test_a_type_that_triton_lacks_leaves_the_capsule_unused(code: int, bits: int, lanes: int) -> None:
     made = capsule(code, bits, lanes)
     with pytest.raises(TritonModelException, match=f"code {code}, {bits} bits, {lanes} lanes.* not supported"):

@@ -55,17 +55,14 @@ def test_loading_with_a_config_and_files(disk: bls.ModelRepository) -> None:
         assert not disk.ready("late", 1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("nobody",), "failed to load 'nobody', failed to poll from model repository"),
-        (("../late",), "failed to load '../late', failed to poll from model repository"),
-        (("",), "failed to load '', failed to poll from model repository"),
-        (("late", "{"), "failed to load 'late', failed to poll from model repository"),
-        (("late", "", {"file:1/model.py": b""}), "failed to load 'late', failed to poll from model repository"),
-        (("late", '{"backend": "python"}', {"file:../../x.py": b""}), "failed to load 'late'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("nobody",), "failed to load 'nobody', failed to poll from model repository"),
+    (("../late",), "failed to load '../late', failed to poll from model repository"),
+    (("",), "failed to load '', failed to poll from model repository"),
+    (("late", "{"), "failed to load 'late', failed to poll from model repository"),
+    (("late", "", {"file:1/model.py": b""}), "failed to load 'late', failed to poll from model repository"),
+    (("late", '{"backend": "python"}', {"file:../../x.py": b""}), "failed to load 'late'"),
+])  # fmt: skip
 def test_what_cannot_be_loaded(disk: bls.ModelRepository, arguments: Any, message: str) -> None:
     with disk:
         with pytest.raises(TritonModelException, match=r"^Failed to load model: Failed to process the request") as info:
@@ -74,18 +71,15 @@ def test_what_cannot_be_loaded(disk: bls.ModelRepository, arguments: Any, messag
         assert not disk.ready("late")
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: pb_utils.load_model(None), lambda: pb_utils.load_model(5), lambda: pb_utils.load_model("m", None),
-        lambda: pb_utils.load_model("m", {"backend": "python"}),
-        lambda: pb_utils.load_model("m", "{}", [("file:1/model.py", b"")]),
-        lambda: pb_utils.load_model("m", "{}", {1: b""}),
-        lambda: pb_utils.load_model("m", "{}", {"file:1/model.py": 5}), lambda: pb_utils.unload_model(None),
-        lambda: pb_utils.is_model_ready(5), lambda: pb_utils.is_model_ready("m", 1),
-        lambda: pb_utils.is_model_ready("m", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("call", [
+    lambda: pb_utils.load_model(None), lambda: pb_utils.load_model(5), lambda: pb_utils.load_model("m", None),
+    lambda: pb_utils.load_model("m", {"backend": "python"}),
+    lambda: pb_utils.load_model("m", "{}", [("file:1/model.py", b"")]),
+    lambda: pb_utils.load_model("m", "{}", {1: b""}),
+    lambda: pb_utils.load_model("m", "{}", {"file:1/model.py": 5}), lambda: pb_utils.unload_model(None),
+    lambda: pb_utils.is_model_ready(5), lambda: pb_utils.is_model_ready("m", 1),
+    lambda: pb_utils.is_model_ready("m", None),
+])  # fmt: skip
 def test_arguments_of_a_wrong_kind(repo: bls.ModelRepository, call: Callable[[], Any]) -> None:
     with pytest.raises(TypeError, match="must"):
         repo.run(call)

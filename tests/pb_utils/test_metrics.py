@@ -121,18 +121,15 @@ def test_a_name_of_another_kind_is_taken(repo: bls.ModelRepository) -> None:
             repo.run(lambda kind=kind: MetricFamily("m", "d", kind))
 
 
-@pytest.mark.parametrize(
-    ("kind", "verb", "amount", "message"),
-    [
-        ("counter", "increment", -1, "can only be incremented monotonically by non-negative values"),
-        ("counter", "set", 1, "TRITONSERVER_METRIC_KIND_COUNTER does not support Set"),
-        ("counter", "observe", 1, "TRITONSERVER_METRIC_KIND_COUNTER does not support Observe"),
-        ("gauge", "observe", 1, "TRITONSERVER_METRIC_KIND_GAUGE does not support Observe"),
-        ("histogram", "increment", 1, "TRITONSERVER_METRIC_KIND_HISTOGRAM does not support Increment"),
-        ("histogram", "set", 1, "TRITONSERVER_METRIC_KIND_HISTOGRAM does not support Set"),
-        ("histogram", "value", None, "TRITONSERVER_METRIC_KIND_HISTOGRAM does not support Value"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "verb", "amount", "message"), [
+    ("counter", "increment", -1, "can only be incremented monotonically by non-negative values"),
+    ("counter", "set", 1, "TRITONSERVER_METRIC_KIND_COUNTER does not support Set"),
+    ("counter", "observe", 1, "TRITONSERVER_METRIC_KIND_COUNTER does not support Observe"),
+    ("gauge", "observe", 1, "TRITONSERVER_METRIC_KIND_GAUGE does not support Observe"),
+    ("histogram", "increment", 1, "TRITONSERVER_METRIC_KIND_HISTOGRAM does not support Increment"),
+    ("histogram", "set", 1, "TRITONSERVER_METRIC_KIND_HISTOGRAM does not support Set"),
+    ("histogram", "value", None, "TRITONSERVER_METRIC_KIND_HISTOGRAM does not support Value"),
+])  # fmt: skip
 def test_what_a_kind_does_not_allow(
     repo: bls.ModelRepository, kind: str, verb: str, amount: float | None, message: str
 ) -> None:
@@ -166,17 +163,14 @@ def test_buckets_that_the_server_takes(repo: bls.ModelRepository, buckets: Any) 
     assert 'm_bucket{le="+Inf"} 2' in repo.metrics.text("m")
 
 
-@pytest.mark.parametrize(
-    ("kind", "labels", "buckets", "message"),
-    [
-        ("counter", ["a"], None, "Labels must be a dictionary."),
-        ("counter", "a", None, "Labels must be a dictionary."),
-        ("gauge", {}, [1.0], "Unexpected buckets found."),
-        ("counter", None, [1.0], "Unexpected buckets found."),
-        ("histogram", {}, None, "Missing required buckets."),
-        ("histogram", {}, (1.0, 2.0), "Buckets must be a list."),
-    ],
-)
+@pytest.mark.parametrize(("kind", "labels", "buckets", "message"), [
+    ("counter", ["a"], None, "Labels must be a dictionary."),
+    ("counter", "a", None, "Labels must be a dictionary."),
+    ("gauge", {}, [1.0], "Unexpected buckets found."),
+    ("counter", None, [1.0], "Unexpected buckets found."),
+    ("histogram", {}, None, "Missing required buckets."),
+    ("histogram", {}, (1.0, 2.0), "Buckets must be a list."),
+])  # fmt: skip
 def test_what_the_stub_itself_refuses(
     repo: bls.ModelRepository, kind: str, labels: Any, buckets: Any, message: str
 ) -> None:

@@ -101,19 +101,16 @@ def test_an_argument_of_a_wrong_kind(error: type[Exception], name: str, value: A
     assert name.replace("_id", "").replace("_", " ") in str(info.value).lower().replace("_", " ")
 
 
-@pytest.mark.parametrize(
-    ("options", "getter", "expected"),
-    [
-        ({"model_name": b"m"}, "_model_name", "m"), ({"request_id": b"id"}, "request_id", "id"),
-        ({"inputs": (T,)}, "inputs", [T]), ({"inputs": ()}, "inputs", []),
-        ({"requested_output_names": ("A", "A", "B")}, "requested_output_names", {"A", "B"}),
-        ({"requested_output_names": []}, "requested_output_names", set()),
-        ({"correlation_id": (1 << 64) - 1}, "correlation_id", (1 << 64) - 1),
-        ({"correlation_id": ""}, "correlation_id", ""), ({"timeout": (1 << 64) - 1}, "timeout", (1 << 64) - 1),
-        ({"flags": (1 << 32) - 1}, "flags", (1 << 32) - 1), ({"parameters": None}, "parameters", "{}"),
-        ({"parameters": {}}, "parameters", "{}"), ({"flags": True}, "flags", 1),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "getter", "expected"), [
+    ({"model_name": b"m"}, "_model_name", "m"), ({"request_id": b"id"}, "request_id", "id"),
+    ({"inputs": (T,)}, "inputs", [T]), ({"inputs": ()}, "inputs", []),
+    ({"requested_output_names": ("A", "A", "B")}, "requested_output_names", {"A", "B"}),
+    ({"requested_output_names": []}, "requested_output_names", set()),
+    ({"correlation_id": (1 << 64) - 1}, "correlation_id", (1 << 64) - 1),
+    ({"correlation_id": ""}, "correlation_id", ""), ({"timeout": (1 << 64) - 1}, "timeout", (1 << 64) - 1),
+    ({"flags": (1 << 32) - 1}, "flags", (1 << 32) - 1), ({"parameters": None}, "parameters", "{}"),
+    ({"parameters": {}}, "parameters", "{}"), ({"flags": True}, "flags", 1),
+])  # fmt: skip
 def test_an_argument_that_triton_takes(options: dict[str, Any], getter: str, expected: Any) -> None:
     made = getattr(request(**options), getter)
     assert (made if getter.startswith("_") else made()) == expected

@@ -167,22 +167,19 @@ def test_what_a_sender_passes_on() -> None:
     assert mailbox.dropped == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ((InferenceResponse(), 2), TritonModelException, r"^Unable to send response\. Unsupported flag provided\.$"),
-        ((InferenceResponse(), -1), TritonModelException, "Unsupported flag"),
-        ((None, 5), TritonModelException, "Unsupported flag"),
-        ((), TritonModelException, r"^Inference Response object must be provided when the response flags is set to"),
-        ((None, 0), TritonModelException, "must be provided when the response flags is set to zero"),
-        (([],), TypeError, "incompatible function arguments"),
-        (("x",), TypeError, "incompatible function arguments"),
-        ((TritonError("x"),), TypeError, "incompatible function arguments"),
-        ((InferenceResponse(), "1"), TypeError, "flags must be int"),
-        ((InferenceResponse(), 1.0), TypeError, "flags must be int"),
-        ((InferenceResponse(), None), TypeError, "flags must be int"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "error", "message"), [
+    ((InferenceResponse(), 2), TritonModelException, r"^Unable to send response\. Unsupported flag provided\.$"),
+    ((InferenceResponse(), -1), TritonModelException, "Unsupported flag"),
+    ((None, 5), TritonModelException, "Unsupported flag"),
+    ((), TritonModelException, r"^Inference Response object must be provided when the response flags is set to"),
+    ((None, 0), TritonModelException, "must be provided when the response flags is set to zero"),
+    (([],), TypeError, "incompatible function arguments"),
+    (("x",), TypeError, "incompatible function arguments"),
+    ((TritonError("x"),), TypeError, "incompatible function arguments"),
+    ((InferenceResponse(), "1"), TypeError, "flags must be int"),
+    ((InferenceResponse(), 1.0), TypeError, "flags must be int"),
+    ((InferenceResponse(), None), TypeError, "flags must be int"),
+])  # fmt: skip
 def test_what_a_sender_refuses(arguments: Any, error: type[Exception], message: str) -> None:
     mailbox = Mailbox()
     sender = InferenceResponseSender(mailbox)

@@ -90,28 +90,25 @@ def test_nothing_else_is_public() -> None:
     assert all(hasattr(pb_utils, name) for name in pb_utils.__all__)
 
 
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        (
-            pb_utils.InferenceRequest,
-            "request_id='' correlation_id=0 inputs requested_output_names model_name model_version=-1"
-            " flags=0 timeout=0 preferred_memory trace parameters=None",
-        ),
-        (pb_utils.InferenceRequest.exec, "decoupled=False"),
-        (pb_utils.InferenceRequest.async_exec, "decoupled=False"),
-        (pb_utils.InferenceResponse, "output_tensors=() error=None parameters=None"),
-        (pb_utils.TritonError, "message code=1"),
-        (pb_utils.PreferredMemory, "preferred_memory_type preferred_device_id=0"),
-        (pb_utils.MetricFamily, "name description kind"),
-        (pb_utils.MetricFamily.Metric, "labels=None buckets=None"),
-        *((getattr(pb_utils.Logger, f"log_{level}"), "message") for level in ("info", "warn", "error", "verbose")),
-        (pb_utils.is_model_ready, "model_name model_version=''"),
-        (pb_utils.load_model, "model_name config='' files=None"),
-        (pb_utils.unload_model, "model_name unload_dependents=False"),
-        (response.InferenceResponseSender.send, "response=None flags=0"),
-    ],
-)
+@pytest.mark.parametrize(("function", "expected"), [
+    (
+        pb_utils.InferenceRequest,
+        "request_id='' correlation_id=0 inputs requested_output_names model_name model_version=-1"
+        " flags=0 timeout=0 preferred_memory trace parameters=None",
+    ),
+    (pb_utils.InferenceRequest.exec, "decoupled=False"),
+    (pb_utils.InferenceRequest.async_exec, "decoupled=False"),
+    (pb_utils.InferenceResponse, "output_tensors=() error=None parameters=None"),
+    (pb_utils.TritonError, "message code=1"),
+    (pb_utils.PreferredMemory, "preferred_memory_type preferred_device_id=0"),
+    (pb_utils.MetricFamily, "name description kind"),
+    (pb_utils.MetricFamily.Metric, "labels=None buckets=None"),
+    *((getattr(pb_utils.Logger, f"log_{level}"), "message") for level in ("info", "warn", "error", "verbose")),
+    (pb_utils.is_model_ready, "model_name model_version=''"),
+    (pb_utils.load_model, "model_name config='' files=None"),
+    (pb_utils.unload_model, "model_name unload_dependents=False"),
+    (response.InferenceResponseSender.send, "response=None flags=0"),
+])  # fmt: skip
 def test_arguments_have_tritons_names_order_and_defaults(function: Any, expected: str) -> None:
     def written(p: inspect.Parameter) -> str:
         assert p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD

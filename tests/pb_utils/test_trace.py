@@ -54,13 +54,10 @@ def test_a_new_trace_each(leaf: bls.ModelRepository) -> None:
     assert len({trace for trace, _ in found}) == 3
 
 
-@pytest.mark.parametrize(
-    "trace",
-    [
-        PARENT, {"traceparent": PARENT}, {"Traceparent": PARENT, "accept": "*/*"}, f"00-{TRACE}-{SPAN}-00",
-        f"cc-{TRACE}-{SPAN}-01-more",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("trace", [
+    PARENT, {"traceparent": PARENT}, {"Traceparent": PARENT, "accept": "*/*"}, f"00-{TRACE}-{SPAN}-00",
+    f"cc-{TRACE}-{SPAN}-01-more",
+])  # fmt: skip
 def test_joining_a_trace(leaf: bls.ModelRepository, trace: Any) -> None:
     given = copy.deepcopy(trace)
     found = context(leaf, trace=trace)
@@ -69,14 +66,11 @@ def test_joining_a_trace(leaf: bls.ModelRepository, trace: Any) -> None:
     assert trace == given
 
 
-@pytest.mark.parametrize(
-    "trace",
-    [
-        "", "garbage", PARENT[:-1], PARENT.upper(), f"ff-{TRACE}-{SPAN}-01", f"00-{'0' * 32}-{SPAN}-01",
-        f"00-{TRACE}-{'0' * 16}-01", PARENT + "\n", 1, b"x", [PARENT], {}, {"traceparent": None},
-        {"traceparent": PARENT, "tracestate": 5},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("trace", [
+    "", "garbage", PARENT[:-1], PARENT.upper(), f"ff-{TRACE}-{SPAN}-01", f"00-{'0' * 32}-{SPAN}-01",
+    f"00-{TRACE}-{'0' * 16}-01", PARENT + "\n", 1, b"x", [PARENT], {}, {"traceparent": None},
+    {"traceparent": PARENT, "tracestate": 5},
+])  # fmt: skip
 def test_what_is_no_traceparent(leaf: bls.ModelRepository, trace: Any) -> None:
     """A server sends such a request without a trace, and nobody knows why."""
     with pytest.raises(bls.BLSError, match=r"^trace: ") as raised:
