@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 DIMENSIONS = 32  # of a tensor: NumPy 1's limit
 ELEMENTS = 1 << 62  # of a tensor: far beyond any memory
 TENSORS = 4096  # inputs, requested outputs, or parameters of a request
-JSON_VALUES = 16 << 20  # values of a JSON document: about 600 MB as Python objects
+JSON_VALUES = 4 << 20  # values of a JSON document: below 200 MB as Python objects
 JSON_CONTAINERS = 2 << 20  # its lists and objects
+TEXTS = 4 << 20  # elements of a BYTES tensor
 ANSWER_BYTES = 64 << 20  # of a remote server's metadata, configurations and statistics
 INFER_BYTES = (1 << 31) - 1  # of an inference response, as over gRPC
 REMOTE_MODELS = 1000  # models that one `connect` adds without their names

@@ -33,8 +33,8 @@ class Body:
     def add(self, count: int) -> None:
         """Add bytes before they are kept; ProtocolError if that exceeds the limits."""
         self._size += count
-        if self._size > INLINE_BYTES:
-            most = self._admission.limits.body
+        most = self._admission.limits.body
+        if self._size > min(INLINE_BYTES, most):
             if self._size > most:
                 text = f"the request is larger than the {most:,} bytes that this endpoint accepts (body_limit)"
                 raise ProtocolError(text, status=413)

@@ -21,6 +21,7 @@ from .admission import Admission
 
 _IDLE = 3600  # seconds that an idle connection stays open; clients pool connections
 _ACCEPTED = 16  # connections that the loop accepts in one turn, between which it closes others
+_LINES, _SLOW_BYTES = 64, 512  # data with more lines than these allow is parsed a few bytes at a time
 _quiet = logging.getLogger(__name__)
 _quiet.setLevel(logging.CRITICAL)  # clients get the errors, not the notebook
 
@@ -50,6 +51,7 @@ class HttpServer:
             _timeout: asyncio.TimerHandle | None = None
 
             def connection_made(self, transport: Any) -> None:
+                self._late = bytearray()  # received, and not parsed yet
                 self.logger = self.access_logger = _quiet
                 super().connection_made(transport)
                 self._timeout = self.loop.call_later(patience, transport.close)
@@ -77,6 +79,27 @@ class HttpServer:
                     self.timeout_keep_alive_task = self.loop.call_later(patience, self.timeout_keep_alive_handler)
 
             def data_received(self, data: bytes) -> None:
+                if not self._late and data.count(b"\n") <= _LINES + len(data) // _LINES:
+                    self._feed(data)
+                    return
+                if not self._late:
+                    self.loop.call_soon(self._feed_some)
+                self._late += data
+                self.transport.pause_reading()
+
+            def _feed_some(self) -> None:
+                """Parse a little: each line may be a chunk, which takes longer than its bytes suggest."""
+                piece = bytes(self._late[:_SLOW_BYTES])
+                del self._late[:_SLOW_BYTES]
+                if self.transport.is_closing():
+                    return
+                self._feed(piece)
+                if self._late:
+                    self.loop.call_soon(self._feed_some)
+                elif not (self.flow.read_paused or self.transport.is_closing()):
+                    self.transport.resume_reading()
+
+            def _feed(self, data: bytes) -> None:
                 previous = self.cycle
                 super().data_received(data)
                 if self.cycle is not previous:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.transfers import to_cpu
-from bls_notebook.network.limits import DIMENSIONS, ELEMENTS
+from bls_notebook.network.limits import DIMENSIONS, ELEMENTS, TEXTS
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, serialize_byte_tensor
 from bls_notebook.pb_utils.tensor import Tensor
 
@@ -156,6 +156,8 @@ def input_tensor(
     """
     count = elements_of(name, shape)
     if datatype == "BYTES":
+        if count > TEXTS:
+            refuse(f"input '{name}' has {count:,} elements; the limit for BYTES is {TEXTS:,}")
         elements = _elements(model, request_id, name, count, data.read() if isinstance(data, Part) else data)
         array: np.ndarray[Any, Any] = np.empty(len(elements), np.object_)
         array[:] = elements

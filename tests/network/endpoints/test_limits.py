@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import h11
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
@@ -57,6 +58,8 @@ def test_documents_of_too_many_values_are_refused_unparsed(
 
 
 def test_requests_of_too_many_tensors_are_refused_undecoded(connection: http.client.HTTPConnection) -> None:
+    texts = {"name": "IN", "datatype": "BYTES", "shape": [1 << 30], "parameters": {"binary_data_size": 0}}
+    assert "the limit for BYTES" in post(connection, "models/m/infer", {"inputs": [texts]})[1]
     for kind in ("inputs", "outputs"):
         status, text = post(connection, "models/m/infer", {"inputs": [], kind: [1] * 5000})
         assert (status, f"5,000 {kind}; the limit is 4,096" in text) == (400, True)
@@ -171,3 +174,24 @@ def test_bodies_in_flight_have_a_common_limit() -> None:
     for each in bodies:
         each.release()
     Body(admission).add(1 << 20)
+
+
+def test_a_body_of_tiny_chunks_is_parsed_little_by_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+    receive = h11.Connection.receive_data
+    monkeypatch.setattr(
+        h11.Connection, "receive_data", lambda self, data: parsed.append(len(data)) or receive(self, data)
+    )
+    with bls.ModelRepository() as repo, bls.endpoint(repo) as endpoint:
+        address = ("127.0.0.1", endpoint.http_port)
+        honest = http.client.HTTPConnection(*address, timeout=60)
+        head = b"POST /v2/repository/index HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
+        token = b"authorization: " + endpoint.headers["authorization"].encode() + b"\r\n\r\n"
+        with socket.create_connection(address, 60) as chunked:
+            chunked.sendall(head + token + b"1\r\n{\r\n" + b"1\r\n \r\n" * 5000)
+            honest.request("GET", "/v2/health/live", headers=endpoint.headers)
+            assert honest.getresponse().read() == b""
+            chunked.sendall(b"1\r\n}\r\n0\r\n\r\n")
+            assert chunked.recv(15) == b"HTTP/1.1 200 OK"
+        assert max(parsed) < 1000
+        honest.close()
