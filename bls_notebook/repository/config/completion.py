@@ -188,8 +188,8 @@ def auto_complete(config: ModelConfigMessage, model_class: object) -> ModelConfi
     if not isinstance(result, ModelConfig):
         kind = "None" if result is None else f"a {type(result).__name__}"
         raise ConfigError(
-            f"model '{config.name}': auto_complete_config returned {kind}, expected a pb_utils.ModelConfig; "
-            "return its argument"
+            f"auto_complete_config function in model '{config.name}' must return a valid pb.ModelConfig object. It "
+            f"returned {kind}; return its argument"
         )
     source = "auto_complete_config"
     try:

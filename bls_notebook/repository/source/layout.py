@@ -87,7 +87,7 @@ def _is_folder(path: Path) -> bool:
 
 def find_model(paths: Iterable[Path], name: str) -> Path:
     """Return the folder of a model; a ModelNotFoundError if there is none, a BLSError if there are several."""
-    paths = list(paths)
+    paths = list(dict.fromkeys(paths))  # a folder that is given twice counts once, as on a server
     folders = [p / name for p in paths if _is_folder(p / name)]
     if not folders:
         known = model_names(paths)

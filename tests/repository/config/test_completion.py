@@ -160,7 +160,7 @@ def test_the_model_completes_a_copy_of_the_completed_configuration() -> None:
 @pytest.mark.parametrize(("answer", "named"), [(None, "None"), ({}, "a dict"), ("text", "a str")])
 def test_anything_but_the_configuration_in_json_is_refused_as_on_the_server(answer: object, named: str) -> None:
     with pytest.raises(
-        ConfigError, match=f"model 'm': auto_complete_config returned {named}, expected a pb_utils.ModelConfig"
+        ConfigError, match=f"function in model 'm' must return a valid pb.ModelConfig object. It returned {named};"
     ):
         asked(lambda config: answer)
     with pytest.raises(ConfigError, match=r"auto_complete_config: .*int64 is not JSON serializable; use plain"):

@@ -106,6 +106,8 @@ def test_several_folders(tmp_path: Path) -> None:
             assert said(repo, f"m_{name}") == name
         with pytest.raises(bls.BLSError, match=r"'both' is in 2 folders of the repository: .*one.*two.*unique"):
             repo.load("both")
+    with bls.ModelRepository(tmp_path / "one", tmp_path / "one") as repo:
+        repo.load("both")
     with bls.ModelRepository([tmp_path / "one"], tmp_path / "two") as repo:
         assert repo.paths == (tmp_path / "one", tmp_path / "two")
 
