@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.display import Display, render, render_config
+from bls_notebook.display import render
 from bls_notebook.records.repository import MessageRecord
 from tests.display.samples import error, family, histogram, model, response, statistics, tensor
 from tests.repository.models import TEXT, saying
@@ -59,22 +59,7 @@ def test_the_same_records_give_the_same_text_in_every_process() -> None:
     assert done.stdout.decode() == forms()
 
 
-def test_sequences_are_distinguished() -> None:
-    assert "1 model, 1 ready" in render([model()]).text
-    assert "1 request ·" in render([response()]).text
-    assert "first after" in render([response()], stream=True).text
-    assert render([], stream=True).text == "no responses"
-    assert "no models are loaded" in render([], empty="StatisticsRecord").text
-    assert render([], empty="FamilyRecord").text == "no metrics"
-
-
 @pytest.mark.parametrize("value", [tensor(), [model(), response()], [tensor()], [statistics(), family()]])
 def test_what_has_no_display_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match=r"no display for .*; expected"):
         render(value)
-
-
-def test_config_bundle() -> None:
-    display = render_config("m", "name: 'm'")
-    assert display == Display(display.text, display.html)
-    assert display.text.endswith("name: 'm'")

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from bls_notebook.display import render
 from bls_notebook.records.devices import DeviceRecord, DeviceTable
 from tests.display.page import Page
@@ -45,12 +43,6 @@ def test_what_is_not_known() -> None:
     assert "arm64" in shown.text
     assert "-1" not in shown.text
     assert "unknown" in Page(shown.html).text
-
-
-@pytest.mark.parametrize("width", [40, 60, 200])
-def test_it_fits(width: int) -> None:
-    lines = render(DeviceTable((CPU, REAL, SIMULATED)), width=width).text.splitlines()
-    assert all("device" in lines[0] and line.strip() for line in lines)
 
 
 def test_more_than_all_is_drawn_as_all() -> None:

@@ -3,7 +3,7 @@
 `order` has the calls by the earliest stage in which they can be sent: `a+b, c` says that `a` and `b` can be
 in flight together, and that `c` needs one of them or may need it; "?" that nothing can be known. `PLACE` is a
 folder for files. In `data/overlap_graphs.txt`, a line with the name and the order of the calls comes before the body of
-`one`, or all methods.
+`one`, or all methods. A name with a star: a graph much like another one.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ class Graph(NamedTuple):
     body: str
     order: str
     is_async: bool = False
+    repeats: bool = False
 
 
 def source_of(graph: Graph, place: str) -> str:
@@ -119,7 +120,13 @@ def _graphs() -> Iterator[Graph]:
         (head, _, body), is_async = block.partition("\n"), "await " in block
         name, _, order = head.rpartition(": ")
         one = "" if body.startswith("def ") else f"{'async ' * is_async}def one(self, x):\n"
-        yield Graph(name, indent(one + indent(body, "    " * bool(one)), "    ") + "\n", order, is_async)
+        yield Graph(
+            name.rstrip("*"),
+            indent(one + indent(body, "    " * bool(one)), "    ") + "\n",
+            order,
+            is_async,
+            name.endswith("*"),
+        )
 
 
 GRAPHS = tuple(_graphs())

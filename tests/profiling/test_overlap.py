@@ -54,7 +54,7 @@ def graph(body: str, name: str = "", is_async: bool = False) -> Graph:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", GRAPHS, ids=lambda g: g.name)
+@pytest.mark.parametrize("example", [pytest.param(g, id=g.name, marks=[pytest.mark.extra] * g.repeats) for g in GRAPHS])
 def test_the_order_of_calls_is_the_true_one(repo: bls.ModelRepository, place: str, example: Graph) -> None:
     found = found_of(repo, example, place)
     parts = [", ".join("+".join(sorted(s.split("+"))) for s in example.order.split(", "))]

@@ -91,16 +91,6 @@ CALLERS = {
 """,
     "tries_again": _RETRY.format(change=""),
     "tries_something_else": _RETRY.format(change="x = x + 1"),
-    "remembers": """
-    answers = {}
-    def one(self, x):
-        if x.tobytes() not in self.answers:
-            response = call("twice", x).exec()
-            self.answers[x.tobytes()] = None if response.has_error() else value(response)
-        if self.answers[x.tobytes()] is None:
-            raise pb_utils.TritonModelException("twice has failed")
-        return out(self.answers[x.tobytes()])
-""",
     "batches": """
     def one(self, x):
         response = call("twice", x.ravel()).exec()

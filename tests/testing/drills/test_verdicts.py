@@ -71,7 +71,6 @@ def drilled(repo: bls.ModelRepository, model: str, *faults: str, timeout: float 
         ("tells", "twice", "error-once", "clear", "points to 'twice'", "raise pb_utils.TritonModelException"),
         ("tries_something_else", "twice", "error-once", "rubbish", "another request than the one that failed", None),
         ("stays_broken", "twice", "error-once", "spoilt", "afterwards it fails", "raise pb_utils"),
-        ("remembers", "twice", "error-once", "spoilt", "afterwards it fails", "raise pb_utils"),
         ("keeps_files", "twice", "error", "leak", "each request leaves an open file behind", None),
         ("tells", "twice", "client-cancels", "unharmed", "the next requests are answered as before", None),
         ("ignores", "twice", "error", "unaffected", "although 'twice' responds with an error", None),
