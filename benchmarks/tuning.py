@@ -54,7 +54,7 @@ def wall(workload: Workload, fields: Fields, runs: int) -> int:
     """Return the duration (ns) of the concurrent requests with a setting: the median of runs after a warm-up."""
     with with_fields(workload.repository, fields):
         workload.gathered()
-        return round(median(workload.gathered().session.wall for _ in range(runs)))
+        return round(median(workload.gathered().wall for _ in range(runs)))
 
 
 def measure(graph: TuningGraph, unit: float, runs: int, quick: bool) -> dict[str, Any]:

@@ -256,7 +256,9 @@ def range_figures(session: Session, begin: float, end: float) -> dict[str, Any]:
         own = [span for span in spans if span.model == name]
         busy = sum(within([serving(span)]) for span in own if tree.execution(span.id) == span.id)
         models.append({"model": name, "busy": busy, **figures(own)})
-    return {**figures(spans), "work": within(tree.working()), "models": models}
+    events = tree.working_events()
+    work = within(((a - 1) // 2, b // 2) for a, b in zip(events[::2], events[1::2], strict=True))
+    return {**figures(spans), "work": work, "models": models}
 
 
 def test_selecting_a_range_gives_its_figures_here_and_in_python(one: Shown) -> None:
