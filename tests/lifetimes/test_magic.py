@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.lifetimes import memory_recording, owners
 from bls_notebook.lifetimes.records import Lifetimes
 
 KEEPS = """\
@@ -106,6 +107,20 @@ def test_a_cell_that_raises_shows_what_was_recorded(sender) -> None:
     failed = sender("%%blsmemory\nx = = 2")
     assert ("SyntaxError" in failed.stdout, failed.bundles) == (True, [])
     assert sender("%%blsmemory\n1").success  # both have ended
+
+
+def test_ctrl_c_during_the_search_for_owners(sender, monkeypatch: pytest.MonkeyPatch) -> None:
+    registered = list(owners.providers)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(memory_recording, "find_holders", interrupted)
+        failed = sender("%%blsmemory\nkept = %bls times IN=images\nkept")
+    assert isinstance(failed.error, KeyboardInterrupt)
+    assert owners.providers == registered  # nothing keeps the value of the cell
+    assert sender("%%blsmemory\n1").success
 
 
 def test_one_track_at_a_time(sender) -> None:
