@@ -5,6 +5,7 @@ The shape of what is expected here is compared with the real server's in tests/c
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import re
@@ -117,7 +118,7 @@ async def test_async_requests_and_streams_are_traced_too(leaf: bls.ModelReposito
         assert ids(found)[0] == TRACE
 
 
-def test_each_request_of_a_batch_has_its_own(leaf: bls.ModelRepository) -> None:
+async def test_each_request_of_a_batch_has_its_own_trace(leaf: bls.ModelRepository) -> None:
     source = """
 import json
 import numpy as np
@@ -125,12 +126,19 @@ import triton_python_backend_utils as pb
 
 class TritonPythonModel:
     def execute(self, requests):
+        assert len(requests) == 2
         texts = [np.array([[json.dumps(r.trace().get_context())]], object) for r in requests]
         return [pb.InferenceResponse([pb.Tensor("CONTEXT", t)]) for t in texts]
 """
-    leaf.define("b", source, "max_batch_size: 4\ndynamic_batching {}\n" + CONFIG)
-    answer = leaf.infer("b", {"X": [[1.0]]}, trace=PARENT, parameters={"a": 1}, request_id="r")
-    assert ids(json.loads(json.loads(answer["CONTEXT"].as_numpy()[0, 0])))[0] == TRACE
+    batching = "dynamic_batching { preferred_batch_size: [ 2 ] max_queue_delay_microseconds: 60000000 }\n"
+    leaf.define("b", source, "max_batch_size: 2\n" + batching + CONFIG)
+    traces = [TRACE, TRACE[::-1]]
+    sent = [
+        leaf.infer_async("b", {"X": [[1.0]]}, trace=f"00-{t}-{SPAN}-01", parameters={"a": 1}, request_id="r")
+        for t in traces
+    ]
+    answers = await asyncio.gather(*sent)
+    assert [ids(json.loads(json.loads(a["CONTEXT"].as_numpy()[0, 0])))[0] for a in answers] == traces
 
 
 def test_a_request_that_is_made_has_the_trace_that_it_was_given(leaf: bls.ModelRepository) -> None:
