@@ -158,10 +158,3 @@ def test_nothing_is_left_behind(gpu: Kit, repo: bls.ModelRepository) -> None:
         asyncio.run(repo.infer_async("chain", {"IN": [0]}))
     gc.collect()
     assert gpu.used() == before
-
-
-def test_an_output_survives_its_response(gpu: Kit, repo: bls.ModelRepository) -> None:
-    define(repo, "keep", KEEP)
-    tensor = repo.infer("keep", {"IN": fresh(gpu)})["OUT"]
-    gc.collect()
-    assert gpu.cupy.from_dlpack(tensor).get().tolist() == list(range(SIZE))

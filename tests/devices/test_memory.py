@@ -50,6 +50,7 @@ def test_out_of_memory_says_where(simulated: Kit) -> None:
     lambda x: bls.cupy().from_dlpack(bls.cupy().from_dlpack(x)[7:])[1:],
     lambda x: np.transpose(bls.cupy().from_dlpack(x)),
     lambda x: bls.pb_utils.Tensor.from_dlpack("T", x).to_dlpack(),
+    lambda x: bls.cupy().from_dlpack(bls.pb_utils.Tensor.from_dlpack("T", x.__dlpack__()).to_dlpack()),
 ])  # fmt: skip
 def test_memory_counts_until_its_last_holder_is_gone(gpu: Kit, holder: Callable[[Any], Any]) -> None:
     before = gpu.used()

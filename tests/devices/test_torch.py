@@ -15,11 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bls_notebook as bls
-from bls_notebook.devices import allocation_log, own_gpu
 from bls_notebook.devices.own_gpu import OwnGPU
 from bls_notebook.simulation import gpu_memory
 
-from .book import Book
 from .conftest import CAPACITY, Kit
 from .lazy_torch import needs_torch, torch
 
@@ -96,14 +94,6 @@ def test_the_default_device_is_a_models_own(simulated: Kit) -> None:
         made = torch.zeros(1), torch.tensor([1]), torch.nn.Linear(2, 2).weight, torch.arange(2)
         assert {str(m.device) for m in made} == {"cuda:1"} == {str(torch.get_default_device())}
         assert torch.zeros(1, device="cpu").device.type == "cpu"
-
-
-def test_threads_carry_it(inside: Kit) -> None:
-    seen: list[Any] = []
-    thread = threading.Thread(target=own_gpu.carried(lambda: seen.append(torch.zeros(1, device="cuda"))))
-    thread.start()
-    thread.join()
-    assert seen[0].device == torch.device("cuda:0")
 
 
 def test_a_tensor_says_where_it_is(x: Any) -> None:
@@ -328,16 +318,6 @@ def test_dlpack_shares_memory_both_ways(x: Any, inside: Kit) -> None:
     assert torch.cuda.memory_allocated() == 24  # the capsule keeps it
     assert torch.utils.dlpack.from_dlpack(capsule).tolist() == [9, 4, 5]
     assert inside.cupy.asarray(torch.ones(2, device="cuda")).sum() == 2
-
-
-def test_who_watches_memory_sees_it(inside: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    book = Book()
-    monkeypatch.setattr(allocation_log, "recording", book)
-    there = torch.ones(4).cuda()
-    assert list(book.alive.values()) == [("gpu:0", 16)]
-    there.cpu()
-    del there
-    assert (book.alive, book.events) == ({}, [("transfer", "cpu", "gpu:0", 16), ("transfer", "gpu:0", "cpu", 16)])
 
 
 _STEPS: dict[str, Any] = {

@@ -89,15 +89,6 @@ def test_three_models(repo: bls.ModelRepository, first: str, third: str) -> None
     assert value(repo.infer("a", ints(1, 2, 0))) == 4
 
 
-def test_the_error_reaches_the_model_that_closed_the_circle(repo: bls.ModelRepository) -> None:
-    repo.define("a", model('''
-def execute(self, requests):
-    response = ask("a").exec()
-    return [answer(1 if response.has_error() else 0)]
-'''), pbtxt())  # fmt: skip
-    assert infer(repo, "a") == 1
-
-
 # Decoupled: the route's next model is asked as a stream.
 STREAM = (
     """

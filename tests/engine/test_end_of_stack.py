@@ -11,7 +11,7 @@ import pytest
 
 import bls_notebook as bls
 from tests.engine.harness import ints, value
-from tests.engine.kinds import REQUESTS, at_rest, fresh_loop, lay_out
+from tests.engine.kinds import REQUESTS, STREAM, at_rest, fresh_loop, lay_out
 from tests.engine.sources import model, pbtxt
 
 # Those that need no event loop on this stack: asyncio itself loses a task whose step meets the end of it.
@@ -19,6 +19,8 @@ OWN_STACK = (
     "inline", "nested", "async", "of async", "gather", "stream", "half-read stream", "dynamic batcher",
     "sequence batcher", "oldest sequence", "ensemble", "cached", "body",
 )  # fmt: skip
+# What has to wake a loop of the engine's is not dropped in silence.
+ASYNC_STREAM = ([4, 5, 6], lambda repo, loop: [value(r) for r in repo.stream("async_stream", ints(4))])
 FRAMES = 140  # more than the engine ever needs at once
 
 
@@ -26,6 +28,7 @@ FRAMES = 140  # more than the engine ever needs at once
 def kept() -> Any:
     with bls.ModelRepository() as repository:
         lay_out(repository)
+        repository.define("async_stream", STREAM.replace("def execute", "async def execute"), pbtxt(decoupled=True))
         yield repository
 
 
@@ -47,9 +50,9 @@ def at_depth(n: int, call: Callable[[], Any]) -> Any:
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("kind", OWN_STACK)
+@pytest.mark.parametrize("kind", [*OWN_STACK, "async stream"])
 def test_near_the_end_of_the_stack(kept: bls.ModelRepository, kind: str) -> None:
-    expected, once = REQUESTS[kind]
+    expected, once = {**REQUESTS, "async stream": ASYNC_STREAM}[kind]
     outcomes = set()
     room = depth_left()
     for spare in range(5, FRAMES, 3):

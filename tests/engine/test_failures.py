@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 from typing import Any
 
 import pytest
@@ -13,8 +12,8 @@ import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.engine.tensors import inbound
 from tests.engine import gates
-from tests.engine.harness import Caller, assert_all_idle, idle, infer, ints, message, queued, row, until, value
-from tests.engine.sources import caller_of, model, pbtxt
+from tests.engine.harness import Caller, assert_all_idle, idle, ints, message, queued, row, until, value
+from tests.engine.sources import model, pbtxt
 
 WORDS = """
 class Unprintable(Exception):
@@ -123,18 +122,6 @@ def test_a_callee_whose_name_is_no_text(repo: bls.ModelRepository) -> None:
     assert "can't decode byte 0x80 in position 6: invalid start byte" in message(repo.infer("bad", ints(1)))
 
 
-@pytest.mark.parametrize("does", ["sys.exit(3)", "raise Unprintable()", "return (1,)"])
-def test_the_caller_model_goes_on(repo: bls.ModelRepository, does: str) -> None:
-    repo.define("bad", misbehaving(does), pbtxt())
-    repo.define("a", model('''
-async def execute(self, requests):
-    got = [ask("bad", 1).exec(), await ask("bad", 1).async_exec()]
-    got += await asyncio.gather(*[ask("bad", n % 2).async_exec() for n in range(6)])
-    return [answer(sum(r.has_error() for r in got))]
-'''), pbtxt())  # fmt: skip
-    assert infer(repo, "a") == 5
-
-
 def test_others_in_flight_are_answered(repo: bls.ModelRepository) -> None:
     repo.define("bad", model('''
 def execute(self, requests):
@@ -152,55 +139,6 @@ def execute(self, requests):
             assert "SystemExit: 1" in message(response)
         else:
             assert value(response) == n
-
-
-def test_endless_recursion_through_bls_loses_no_instance(repo: bls.ModelRepository) -> None:
-    """Python's limit strikes somewhere in the engine; wherever that is, all comes back."""
-    repo.define("a", model('''
-def execute(self, requests):
-    return [ask("a").exec()]
-'''), pbtxt(min(1024, sys.getrecursionlimit() // 3)))  # fmt: skip
-
-    def deep(left: int) -> Any:
-        return repo.infer("a", ints(0)) if left == 0 else deep(left - 1)
-
-    def run() -> None:
-        for n in range(0, 10, 3):
-            try:
-                response = deep(n)
-            except RecursionError:
-                pass
-            else:
-                assert "recursion" in message(response)
-            assert_all_idle(repo)
-
-    Caller(run).result()
-
-
-@pytest.mark.parametrize("kind", ["def", "async def"])
-def test_a_stream_begun_at_the_end_of_the_stack(repo: bls.ModelRepository, kind: str) -> None:
-    """It is refused by Python, or answered: what has to wake a loop is not dropped in silence."""
-    repo.define("a", model(f'''
-{kind} execute(self, requests):
-    requests[0].get_response_sender().send(answer(1), FINAL)
-'''), pbtxt(decoupled=True))  # fmt: skip
-
-    def deep(left: int) -> Any:
-        return list(repo.stream("a", ints(0))) if left == 0 else deep(left - 1)
-
-    def run() -> list[bool]:
-        answered = []
-        for n in range(sys.getrecursionlimit() - 80, sys.getrecursionlimit() - 10):
-            try:
-                answered.append(value(deep(n)[-1]) == 1)
-            except (RecursionError, bls.BLSError):
-                answered.append(False)
-        return answered
-
-    answered = Caller(run).result()
-    assert answered[0]
-    assert not answered[-1]
-    assert value(list(repo.stream("a", ints(0)))[-1]) == 1
 
 
 def test_a_chain_of_async_calls_without_end(repo: bls.ModelRepository) -> None:
@@ -326,16 +264,6 @@ def execute(self, requests):
     caller = Caller(repo.infer, "bad", ints(1))
     until(lambda: gc.collect() >= 0 and caller.done)
     assert "not answered" in message(caller.result())
-
-
-def test_each_model_of_a_chain_names_itself(repo: bls.ModelRepository) -> None:
-    repo.define("c", misbehaving("raise ValueError('deep down')"), pbtxt())
-    for name, below in ("b", "c"), ("a", "b"):
-        repo.define(name, caller_of(below, 1), pbtxt())
-    record = repo.infer("a", ints(1)).record
-    assert record.error is not None
-    assert record.error.chain == ("a", "b", "c")
-    assert "deep down" in record.error.message
 
 
 SCHEDULERS = {"plain": "", "batching": "max_batch_size: 4 ", "dynamic": "max_batch_size: 4 dynamic_batching {} "}

@@ -286,23 +286,6 @@ def finalize(self):
     until(lambda: gates.counts["finalized"] == 1)
 
 
-def test_models_that_unload_each_other(repo: bls.ModelRepository) -> None:
-    gates.shared["meeting"] = threading.Barrier(2)
-    for name, other in ("a", "b"), ("b", "a"):
-        repo.define(name, model(f'''
-def execute(self, requests):
-    gates.shared["meeting"].wait(gates.LIMIT)
-    pb.unload_model({other!r})
-    return [answer(1)]
-
-def finalize(self):
-    gates.count("finalized")
-'''), pbtxt())  # fmt: skip
-    callers = [Caller(infer, repo, name) for name in "ab"]
-    assert [c.result() for c in callers] == [1, 1]
-    until(lambda: gates.counts["finalized"] == 2)
-
-
 def test_loading_and_unloading_in_finalize_and_initialize(repo: bls.ModelRepository) -> None:
     repo.define("b", constant(1), pbtxt())
     repo.define("a", model('''
@@ -360,15 +343,6 @@ def test_close_gives_up_on_hung_models_after_its_limit() -> None:
     gates.open_gate("go on")
     assert [c.result() for c in callers] == [1, 1, 1]
     until(lambda: gates.log.qsize() == 3)  # and they are finalized all the same
-
-
-def test_two_repositories_do_not_meet(repo: bls.ModelRepository) -> None:
-    with bls.ModelRepository() as other:
-        repo.define("a", constant(1), pbtxt())
-        other.define("a", constant(2), pbtxt())
-        other.define("b", caller_of("a"), pbtxt())
-        assert (infer(repo, "a"), infer(other, "a"), infer(other, "b")) == (1, 2, 2)
-        assert "not ready" in message(repo.infer("b", ints(0)))
 
 
 def test_counting_of_responses_is_not_upset_by_a_second_thread(

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.tensors import handover, outputs
-from bls_notebook.pb_utils import request
 from tests.engine import seen
 from tests.engine.holders import LARGE, MAKERS, fresh
 from tests.engine.isolated import CONFIG, HEAD, MOVES_REQUESTS, ask, check_inputs_arrived, fine, keeper, the_only
@@ -30,14 +28,8 @@ def track(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def test_counting_holders_works_on_this_python() -> None:
-    assert handover._TENSOR_UNHELD > 0
-    assert handover._ARRAY_UNHELD > 0
-    assert handover._BASE_UNHELD > 0
-    assert outputs._RESPONSE_UNHELD > 0
-    assert outputs._LIST_UNHELD > 0
-    if (3, 11) <= sys.version_info < (3, 14):
-        assert request._UNHELD > 0
+def test_holders_of_requests_can_be_counted_on_this_python() -> None:
+    assert MOVES_REQUESTS or not (3, 11) <= sys.version_info < (3, 14)
 
 
 MOVING = ["fresh", "view", "slice", "reshaped", "other type"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 import time
 import weakref
@@ -13,18 +12,16 @@ import pytest
 
 from bls_notebook.engine.waiting import threads
 from bls_notebook.engine.waiting.event_loops import ModelLoop, in_every_loop, mailbox
-from bls_notebook.engine.waiting.interrupts import Interrupted, clear_interrupt, interrupt_thread
+from bls_notebook.engine.waiting.interrupts import clear_interrupt, interrupt_thread
 from bls_notebook.engine.waiting.threads import Parker
-from tests.engine.harness import LIMIT, Caller, ctrl_c_once, until
+from tests.engine.harness import LIMIT, Caller, until
 
 
 def run(job: Callable[[], None]) -> None:
     """Run a job in a worker and wait until the worker is free again."""
     done = threading.Event()
-    worker: list[threading.Thread] = []
 
     def wrapped() -> None:
-        worker.append(threading.current_thread())
         try:
             job()
         finally:
@@ -52,14 +49,6 @@ def test_an_idle_worker_is_used_again() -> None:
         run(lambda: seen.add(threading.get_ident()))
     settled()
     assert len(seen - known) <= 2  # one more than needed is kept
-
-
-def test_as_many_workers_as_jobs_that_wait() -> None:
-    barrier = threading.Barrier(13)
-    for _ in range(12):
-        threads.start_in_thread(lambda: barrier.wait(LIMIT))  # type: ignore[arg-type,return-value]
-    barrier.wait(LIMIT)
-    settled()
 
 
 def test_workers_are_daemons_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,32 +147,6 @@ def test_park_ends_by_unpark_or_by_its_time() -> None:
     assert parker.park(LIMIT)
 
 
-def test_park_gives_way_to_ctrl_c() -> None:
-    parker = Parker()
-    main = threading.main_thread().ident or 0
-    with ctrl_c_once(lambda: sys._current_frames()[main].f_code is Parker.park.__code__):
-        parker.park(LIMIT)
-    parker.unpark()
-    assert parker.park(LIMIT)
-
-
-def test_interrupting_a_thread() -> None:
-    running = threading.Event()
-
-    def spin() -> str:
-        try:
-            running.set()
-            while True:
-                pass
-        except Interrupted:
-            return "left"
-
-    thread = Caller(spin)
-    assert running.wait(LIMIT)
-    interrupt_thread(thread.ident or 0)
-    assert thread.result() == "left"
-
-
 def test_an_interrupt_that_is_taken_back() -> None:
     held, running = threading.Event(), threading.Event()
 
@@ -261,25 +224,6 @@ def test_posting_to_a_closed_loop_is_silent() -> None:
     until(lambda: loop.loop.is_closed())
     loop.post(lambda: None)
     loop.stop()
-
-
-def test_stopping_a_loop_cancels_its_tasks() -> None:
-    loop = ModelLoop("test")
-    began, cancelled = threading.Event(), threading.Event()
-
-    async def forever() -> None:
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-
-    tasks = []
-    loop.post(lambda: tasks.append(loop.loop.create_task(forever())))
-    assert began.wait(LIMIT)
-    loop.stop()
-    assert cancelled.wait(LIMIT)
-    until(lambda: loop.loop.is_closed())
 
 
 def test_a_loop_whose_thread_cannot_be_started_is_no_loop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,11 +154,6 @@ def test_what_is_wrong_with_inputs_is_said_in_tritons_words(
     assert problem(models, model, inputs) == expected
 
 
-def test_the_request_id_is_told(models: bls.ModelRepository) -> None:
-    got = problem(models, "m", {"A": A[:3], "B": B}, request_id="r-7")
-    assert got == "[request id: r-7] unexpected shape for input 'A' for model 'm'. Expected [4], got [3]. "
-
-
 @pytest.mark.parametrize("dtype", ["?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f8", "O", "S1"])
 def test_every_other_data_type(models: bls.ModelRepository, dtype: str) -> None:
     given = A.astype(dtype)
