@@ -63,16 +63,6 @@ def test_the_value_of_the_cell_is_its_value_and_known_as_out(sender) -> None:
     assert "Out[" not in silent.text
 
 
-def test_await_at_the_top_level(sender) -> None:
-    shown = sender(
-        "%%blsmemory\nimport asyncio, bls_notebook as bls\nrepo = bls.current_repository()\n"
-        "answers = await asyncio.gather(*(repo.infer_async('times', {'IN': images}) for _ in range(4)))\n"
-        "len(answers)"
-    )
-    assert shown.value == 4
-    assert "held by answers" in " ".join(shown.text.split())
-
-
 def test_into_keeps_what_was_recorded_and_it_draws_as_a_value_but_not_with_q(sender) -> None:
     assert sender("%%blsmemory --into before -q\nanswer = %bls times IN=images").bundles == []
     track = sender("before").value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -122,16 +121,6 @@ def test_a_failed_definition_fails_the_cell_with_one_display(kernel: Kernel) -> 
     assert kernel.run("%bls times IN=[1]")[0]["status"] == "ok"
 
 
-def test_an_error_response_is_an_error_of_the_kernel_if_it_is_asked_to_be(kernel: Kernel) -> None:
-    assert kernel.run("%bls times IN=[-1]")[0]["status"] == "ok"
-    kernel.run("%config BLSNotebook.raise_errors = True")
-    reply, outputs = kernel.run("%bls times IN=[-1]")
-    kernel.run("%config BLSNotebook.raise_errors = False")
-    assert (reply["status"], reply["ename"]) == ("error", "FailedRequest")
-    assert [m["msg_type"] for m in outputs] == ["display_data", "error"]
-    assert "negative" in outputs[1]["content"]["evalue"]
-
-
 def test_completion_and_help_by_message(kernel: Kernel) -> None:
     code = "x = 1\nr = %bls times I"
     found = kernel.client.complete(code, len(code), reply=True, timeout=SECONDS)["content"]
@@ -214,13 +203,6 @@ async def call():
     return await bls.current_repository().infer_async("logs", {})
 task = asyncio.create_task(call())
 """
-
-
-def test_what_models_log_is_in_the_cell_that_caused_it(kernel: Kernel) -> None:
-    assert kernel.run(LOGS)[0]["status"] == "ok"
-    _, outputs = kernel.run("%bls logs -q")
-    text = "".join(m["content"]["text"] for m in outputs if m["msg_type"] == "stream")
-    assert re.sub(r"\x1b\[[\d;]*m", "", text) == "before\n[info] logs: in between\nafter\n"
 
 
 def test_a_request_that_outlives_its_cell_logs_under_it_all_the_same(kernel: Kernel) -> None:

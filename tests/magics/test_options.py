@@ -13,15 +13,7 @@ from hypothesis import strategies as st
 from IPython.core.error import UsageError
 
 from bls_notebook.capabilities import registry
-from bls_notebook.magics.arguments import (
-    UnfinishedError,
-    evaluate,
-    expanded,
-    parameters_of,
-    read_line,
-    sequence,
-    split_words,
-)
+from bls_notebook.magics.arguments import UnfinishedError, evaluate, parameters_of, read_line, sequence, split_words
 from bls_notebook.magics.completion.magic_lines import magic_line, suggest
 from bls_notebook.magics.request import PARSER as REQUEST
 from bls_notebook.magics.tritonmodel import PARSER, config_of
@@ -142,11 +134,6 @@ def test_an_expression_that_fails_gets_one_line_unless_it_is_in_a_function_of_th
         evaluate("mine()", {"mine": mine}, "here")
 
 
-def test_words_are_expanded_as_in_other_magics() -> None:
-    assert expanded("$name/{n + 1}", {"name": "m", "n": 2}) == "m/3"
-    assert expanded("{missing}", {}) == "{missing}"
-
-
 @pytest.mark.parametrize(
     ("line", "words", "inputs"),
     [
@@ -171,6 +158,7 @@ def test_words_are_expanded_as_in_other_magics() -> None:
         ("m --parameters {'a': 1} X=2", ["m", "--parameters={'a': 1}"], {"X": "2"}),
         ("$model X={'a': 1}['a']", ["m"], {"X": "{'a': 1}['a']"}),
         ("{model} -n {2 + 1}", ["m", "-n3"], {}),
+        ("{missing}", ["{missing}"], {}),
     ],
 )
 def test_a_line_is_read(line: str, words: list[str], inputs: dict[str, str]) -> None:
@@ -225,10 +213,6 @@ def test_what_is_left_open_is_named(line: str, opener: str, start: int) -> None:
     with pytest.raises(UnfinishedError) as caught:
         split_words(line)
     assert (caught.value.opener, caught.value.start) == (opener, start)
-
-
-def test_other_characters_may_split() -> None:
-    assert [w.text for w in split_words('a=1,b="x,y",c=f(1,2)', lambda c: c == ",")] == ["a=1", 'b="x,y"', "c=f(1,2)"]
 
 
 def test_plain_takes_quotes_off_only_around_the_whole_word() -> None:

@@ -18,14 +18,10 @@ from bls_notebook.profiling.records.comparison import CAUSES
 from bls_notebook.profiling.records.verdicts import Verdict
 from bls_notebook.repository.substitution.variant import with_instances
 from tests.engine import gates
-from tests.profiling.simulated import Locked, Model, simulate_times
+from tests.profiling.simulated import Model, simulate_times
 from tests.profiling.workloads import CONFIG, HEAD, WORKLOADS, Workload, define
 
 MS = 1_000_000
-SIMULATED = {
-    "queue": Model([30 * MS]), "helped": Model([30 * MS], instances=8), "contention": Model([Locked(20 * MS)], 4),
-    "little": Model([20_000]),
-}  # fmt: skip
 LIVE = ("batcher", "exec in", "blocking", "async, one", "a lock", "lock of", "response")
 
 
@@ -89,21 +85,6 @@ def test_instance_counts_are_run_and_put_back(monkeypatch: pytest.MonkeyPatch) -
     assert found.verification.models == ("sleeper",)
     assert found.verification.count == found.verdict.count == 4
     assert found.verification.measured == pytest.approx(found.verdict.predicted, rel=0.01)
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_counts_are_put_back_whatever_happens(error: type[BaseException]) -> None:
-    with bls.ModelRepository() as repo:
-        define(repo, named("exec in async execute"))
-
-        def fail() -> None:
-            with with_instances(repo, ["callee", "caller"], 3):
-                assert count_of(repo, "callee") == count_of(repo, "caller") == 3
-                raise error
-
-        with pytest.raises(error):
-            fail()
-        assert (count_of(repo, "callee"), count_of(repo, "caller")) == (24, 1)
 
 
 ANSWERS = """

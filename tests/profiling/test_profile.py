@@ -12,7 +12,6 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine.recording import log as recording
-from bls_notebook.profiling.session_builder import Sources
 from bls_notebook.profiling.stack_sampler import _waiting
 from tests.engine import gates
 from tests.engine.harness import Caller, idle, infer, ints, queued, until
@@ -298,9 +297,3 @@ def test_marks_have_room_as_spans_have() -> None:
             bls.mark(str(number))
     assert [mark.name for mark in profile.record.marks] == ["0", "1"]
     assert recording.active is None
-
-
-def test_files_of_the_package_itself_are_no_sources() -> None:
-    sources = Sources()
-    assert sources.number(bls.ModelRepository.infer.__code__) == 0
-    assert sources.number(here.__code__) == 1

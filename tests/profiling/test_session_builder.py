@@ -118,29 +118,6 @@ def test_an_iterative_sequence_began_when_it_first_ran(log: Log) -> None:
     assert [(s.started, s.inferred, s.released) for s in frozen(log).spans] == [(20, 35, 36)]
 
 
-def test_numbers_run_out_at_the_limit_and_a_nested_profile_brings_more(log: Log) -> None:
-    assert len({log.take() for _ in range(100)}) == 100
-    assert (log.take(), log.take(), log.dropped) == (0, 0, 2)
-    assert recording.start("q", 5) is log
-    assert [log.take() > 0 for _ in range(6)] == [True] * 5 + [False]
-    recording.stop("q")
-    assert recording.active is log
-    recording.stop("q")
-    assert recording.active is log
-
-
-def test_logs_follow_each_other_with_numbers_of_their_own() -> None:
-    first = recording.start("p", 10)
-    one = first.take()
-    assert recording.span_id(one) == 1
-    recording.stop("p")
-    second = recording.start("p", 10)
-    other = second.take()
-    assert (second is first, recording.span_id(one), recording.span_id(other)) == (False, 0, 1)
-    recording.stop("p")
-    assert recording.active is None
-
-
 def test_many_threads_lose_nothing() -> None:
     log = recording.start("p", 4 * BLOCK)
     begin = threading.Barrier(4)
