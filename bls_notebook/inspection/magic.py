@@ -8,7 +8,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser, Variables, evaluate, help_text, identifier, seconds, whole_number
+from bls_notebook.magics.arguments import Parser, Variables, add_options, evaluate, help_text, identifier, whole_number
 from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Magic, Verb
 from bls_notebook.magics.notebook import Notebook
@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 PARSER = Parser("%blsinspect", *help_text(__file__, "%blsinspect"))
 PARSER.usage = "%(prog)s [VALUE [OTHER]] [options]"
-_add = PARSER.add_argument
-_add("values", nargs="*", metavar="VALUE", help="an expression for a response or a tensor, or a model's name")
-_add("--at", default="", metavar="SLICE", help="a slice of the tensor, such as [0,:,:,1]")
-_add("--rate", type=whole_number(100), metavar="N", help="play the tensor as a sound with N samples per second")
-_add("--into", type=identifier, metavar="NAME", help="a variable for the inspection")
+add_options(PARSER, __file__, "%blsinspect", identifier=identifier, rate=whole_number(100))
 
 
 def blsinspect(notebook: Notebook, line: str, cell: str, variables: Variables) -> Inspection:
@@ -66,7 +62,4 @@ def _watch(notebook: Notebook, arguments: argparse.Namespace) -> Watch:
 
 WATCH = Verb(
     "watch", "a live panel: the state of each model, its queue, rate and latency, and the memory", _watch, __file__
-)
-WATCH.parser.add_argument(
-    "--interval", type=seconds, default=0.5, metavar="TIME", help="time between samples (default: 500ms)"
 )

@@ -9,7 +9,7 @@ from typing import Any
 import bls_notebook as bls
 from bls_notebook import display as displays
 from bls_notebook.extending import critical
-from bls_notebook.magics.arguments import Parser, Variables, help_text, identifier, new_file, whole_number
+from bls_notebook.magics.arguments import Parser, Variables, add_options, help_text, identifier, new_file
 from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Magic
@@ -19,14 +19,7 @@ from bls_notebook.progress import progress
 from .owners import SearchRoot, providers
 
 PARSER = Parser("%%blsmemory", *help_text(__file__, "%%blsmemory"))
-_add = PARSER.add_argument
-_add("--into", type=identifier, metavar="NAME", help="a variable for the recording")
-_add("--save", type=new_file, metavar="FILE", help="a file for the recording, for bls.load")
-_add("--limit", type=whole_number(1), metavar="N", help="number of blocks to keep; older dead ones are dropped")
-_add("--no-lines", action="store_true", help="record no lines of code: saves 0.2 to 0.5 µs for each tensor")
-_add("--static", action="store_true", help="show a picture even if widgets work")
-_add("--widget", type=identifier, metavar="NAME", help="a variable for the widget; its life is the selected block")
-_add("-q", "--quiet", action="store_true", help="show nothing")
+add_options(PARSER, __file__, "%%blsmemory", identifier=identifier, new_file=new_file)
 
 
 def bls_memory(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:

@@ -7,23 +7,8 @@ import sys
 from contextlib import redirect_stdout
 
 import bls_notebook as bls
-from bls_notebook.commands import Command, print_record
+from bls_notebook.commands import Command, add_options, print_record
 from bls_notebook.repository.call_order import load_with_callees
-
-
-def add_endpoint_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the ports and the token of an endpoint."""
-    for protocol in ("http", "grpc"):
-        parser.add_argument(f"--{protocol}-port", type=int, default=0, metavar="N", help="default: a free one")
-    parser.add_argument("--token", metavar="TEXT", help="token that clients must send (default: random)")
-    parser.add_argument("--no-token", action="store_true", help="accept requests without a token")
-
-
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("repository", help="a folder with one sub-folder for each model; their code runs")
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="models to load (default: all)")
-    add_endpoint_options(parser)
-    parser.add_argument("--json", action="store_true", help="print the addresses and models as JSON")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -45,4 +30,5 @@ def _run(arguments: argparse.Namespace) -> int:
     return 1
 
 
-ENDPOINT = Command("serve models to Triton clients from this process until Ctrl-C", _arguments, _run)
+_SUMMARY = "serve models to Triton clients from this process until Ctrl-C"
+ENDPOINT = Command(_SUMMARY, lambda parser: add_options(parser, __file__, "the command endpoint", "a listener"), _run)

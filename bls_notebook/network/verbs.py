@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import key_and_value, seconds
+from bls_notebook.magics.arguments import add_options
 from bls_notebook.magics.cell_errors import debug_later, reported
 from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
-
-from .commands import add_endpoint_options
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -36,7 +34,7 @@ def _connect(notebook: Notebook, arguments: argparse.Namespace) -> Connection | 
     with reported(notebook):
         connection = bls.connect(
             arguments.url, *arguments.names, prefix=arguments.prefix, timeout=arguments.timeout,
-            names=dict(arguments.name or ()), headers=dict(arguments.header or ()),
+            names=dict(arguments.name), headers=dict(arguments.header),
             root_certificates=arguments.root_certificates, private_key=arguments.private_key,
             certificate_chain=arguments.certificate_chain,
         )  # fmt: skip
@@ -59,23 +57,6 @@ def _disconnect(notebook: Notebook, connections: list[Connection], arguments: ar
 
 
 CONNECT = Verb("connect", "add models of a running server, to call them like local models", _connect, __file__)
-_add_to_connect = CONNECT.parser.add_argument
-_add_to_connect("url", nargs="?", metavar="URL", help="address of the server")
-_add_to_connect("names", nargs="*", metavar="MODEL", help="models on the server (default: all that are ready)")
-_add_to_connect("--disconnect", action="store_true", help="remove the models of a server, or of all servers")
-_add_to_connect("--prefix", default="", metavar="TEXT", help="put before the local name of each model")
-_add_to_connect(
-    "--name", action="append", type=key_and_value, metavar="REMOTE=LOCAL",
-    help="local name for a model of the server",
-)  # fmt: skip
-_add_to_connect(
-    "--header", action="append", type=key_and_value, metavar="NAME=VALUE",
-    help="header of every request, such as a token; $VARIABLE inserts a notebook variable",
-)  # fmt: skip
-_add_to_connect("--timeout", type=seconds, metavar="TIME", help="timeout of a request (default: none)")
-_add_to_connect("--root-certificates", metavar="FILE", help="PEM file of trusted root certificates, for TLS")
-_add_to_connect("--private-key", metavar="FILE", help="PEM file of the client's key, for TLS")
-_add_to_connect("--certificate-chain", metavar="FILE", help="PEM file of the client's certificate, for TLS")
 
 
 def _endpoint(notebook: Notebook, arguments: argparse.Namespace) -> Endpoint:
@@ -106,5 +87,4 @@ def _endpoint(notebook: Notebook, arguments: argparse.Namespace) -> Endpoint:
 
 
 ENDPOINT = Verb("endpoint", "serve the models of this notebook to Triton clients", _endpoint, __file__)
-ENDPOINT.parser.add_argument("--stop", action="store_true", help="stop the endpoint")
-add_endpoint_options(ENDPOINT.parser)
+add_options(ENDPOINT.parser, __file__, "a listener")

@@ -10,13 +10,12 @@ import bls_notebook as bls
 from bls_notebook.magics.arguments import (
     Parser,
     Variables,
-    counts,
+    add_options,
     evaluate,
     help_text,
     identifier,
     new_file,
     read_line,
-    whole_number,
 )
 from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.cell_errors import fail_on, reported
@@ -32,66 +31,9 @@ if TYPE_CHECKING:
 
 PARSER = Parser("%blsprofile", *help_text(__file__, "%blsprofile"))
 PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
-_add = PARSER.add_argument
-_add("model", metavar="MODEL", help="the model's name")
-_add(
-    "-n", dest="count", type=whole_number(1), metavar="N",
-    help="number of requests (default: 8, or 1 with --overlap)",
-)  # fmt: skip
-_add(
-    "--overlap", action="store_true",
-    help="find the calls of MODEL that are independent, by running it again with changed answers of its "
-    "callees (up to 50 times; these runs reach no callee); show the gain of running them together and the "
-    "code to write. No comparison is made",
-)  # fmt: skip
-_add(
-    "--apply", action="store_true",
-    help="with --overlap: run the changed model, prove that its answers are equal and that it is faster, and "
-    "put it into a new cell below; the cell that defines MODEL stays as it is",
-)  # fmt: skip
-_add(
-    "--tune", action="store_true",
-    help="find the smallest setting with which N requests at once are nearly as fast as possible (instances of "
-    "every model that they reach, and batches), and the lines of config.pbtxt to change; --verify runs it",
-)  # fmt: skip
-_add(
-    "--instances", type=counts, metavar="N,...",
-    help="also measure these instance counts of the models that requests queue for, or else of MODEL; "
-    "afterwards the original instances are back",
-)  # fmt: skip
-_add(
-    "--repeat", type=whole_number(1), metavar="N",
-    help="runs of each kind (default: 5, and up to 25 within a few seconds if they differ much)",
-)  # fmt: skip
-_add(
-    "--verify", action="store_true",
-    help="run the instance count that is predicted to help most, or the setting that --tune found",
-)  # fmt: skip
-_add("--into", type=identifier, metavar="NAME", help="a variable for the comparison")
-_add(
-    "--save", type=new_file, metavar="FILE",
-    help="a file for the comparison, for bls.load; compressed if it ends with .gz. With --tune: a .pbtxt file "
-    "for the changed lines",
-)  # fmt: skip
-_add("-q", "--quiet", action="store_true", help="show nothing")
-
+add_options(PARSER, __file__, "%blsprofile", identifier=identifier, new_file=new_file)
 CELL_PARSER = Parser("%%blsprofile", *help_text(__file__, "%%blsprofile"))
-_add = CELL_PARSER.add_argument
-_add("--into", type=identifier, metavar="NAME", help="a variable for the profile")
-_add(
-    "--save", type=new_file, metavar="FILE",
-    help="a file for the profile: .json or .json.gz for bls.load, .trace.json for ui.perfetto.dev",
-)  # fmt: skip
-_add("--limit", type=whole_number(1), metavar="N", help="the number of requests to keep")
-_add(
-    "--beside", metavar="NAME", type=identifier,
-    help="a variable with an earlier profile: show both on one time axis, with their differences",
-)  # fmt: skip
-_add(
-    "--record", metavar="FILE",
-    help="a file for the requests of the cell and of models, with their tensors, for %%blsreplay and bls.load",
-)  # fmt: skip
-_add("-q", "--quiet", action="store_true", help="show nothing")
+add_options(CELL_PARSER, __file__, "%%blsprofile", identifier=identifier, new_file=new_file)
 
 
 def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
@@ -108,7 +50,7 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
             PARSER.error("--overlap examines one model: leave --instances, --verify and --save out")
         with reported(notebook):
             overlap = bls.overlap(
-                arguments.model, inputs, n=arguments.count or 1, repeat=arguments.repeat, apply=arguments.apply
+                arguments.model, inputs, n=arguments.n or 1, repeat=arguments.repeat, apply=arguments.apply
             )
         notebook.assign(arguments.into, overlap)
         if arguments.apply:
@@ -116,7 +58,7 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
         return None if arguments.quiet else overlap
     with reported(notebook):
         comparison = bls.compare(
-            arguments.model, inputs, n=arguments.count, instances=arguments.instances,
+            arguments.model, inputs, n=arguments.n, instances=arguments.instances,
             repeat=arguments.repeat, verify=arguments.verify,
         )  # fmt: skip
     notebook.assign(arguments.into, comparison)
@@ -159,7 +101,7 @@ def _tuned(notebook: Notebook, arguments: argparse.Namespace, inputs: dict[str, 
         PARSER.error("--tune searches instance counts itself: leave --instances and --overlap out")
     if arguments.save and not arguments.save.endswith(".pbtxt"):
         PARSER.error(f"--save: got {arguments.save!r}, expected a name that ends with .pbtxt (the changed lines)")
-    options = {} if arguments.count is None else {"n": arguments.count}
+    options = {} if arguments.n is None else {"n": arguments.n}
     with reported(notebook):
         tuning = bls.tune(arguments.model, inputs, verify=arguments.verify, repeat=arguments.repeat, **options)
     notebook.assign(arguments.into, tuning)
