@@ -88,6 +88,15 @@ class PythonSource:
             todo += ((child, inner) for child in ast.iter_child_nodes(node))
         return out
 
+    @cached_property
+    def nodes(self) -> list[tuple[ast.AST, Scope]]:
+        """All nodes, outer before inner, each with the function or module that it is in."""
+        scopes = {id(scope.node): scope for scope in self.scopes}
+        out: list[tuple[ast.AST, Scope]] = [(self.tree, scopes[id(self.tree)])]
+        for node, scope in out:  # grows
+            out += ((child, scopes.get(id(node), scope)) for child in ast.iter_child_nodes(node))
+        return out
+
     def calls_of(self, name: str) -> Iterator[tuple[ast.Call, Scope]]:
         """Yield calls of functions called `name`, each with its scope."""
         for scope in self.scopes:
@@ -202,7 +211,7 @@ class PythonSource:
         """Return callees whose name is a parameter of the function, or an attribute of `self`."""
         node = argument(call, "model_name", 4)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-            name = self.attributes.get(node.attr)
+            name = self.attribute_text(node.attr)
             return [(name, call.lineno)] if name else []
         if not isinstance(node, ast.Name) or not isinstance(scope.node, Function):
             return []
@@ -218,16 +227,23 @@ class PythonSource:
         return out
 
     @cached_property
-    def attributes(self) -> dict[str, str]:
-        """Attributes to which the source assigns one string and nothing else."""
-        assigned: dict[str, set[str]] = {}
-        for scope in self.scopes:
-            for node in scope.nodes:
-                for target in getattr(node, "targets", [getattr(node, "target", None)]):
-                    if isinstance(target, ast.Attribute):
-                        known = scope.text(node.value) if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
-                        assigned.setdefault(target.attr, set()).add(known or "")
-        return {name: next(iter(texts)) for name, texts in assigned.items() if len(texts) == 1}
+    def attributes(self) -> dict[str, list[tuple[ast.expr | None, Scope]]]:
+        """The values assigned to each attribute, and to each name in a class; None for an unknown value."""
+        out: dict[str, list[tuple[ast.expr | None, Scope]]] = {}
+        in_class = {id(part) for node, _ in self.nodes if isinstance(node, ast.ClassDef) for part in node.body}
+        for node, scope in self.nodes:
+            value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+            if isinstance(node, ast.AnnAssign) and value is None:
+                continue  # it only declares a type
+            for target in getattr(node, "targets", [getattr(node, "target", None)]):
+                if isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and id(node) in in_class):
+                    out.setdefault(last_name(target), []).append((value, scope))
+        return out
+
+    def attribute_text(self, name: str) -> str:
+        """Return the string that is an attribute's only value; empty if it has other values."""
+        texts = {scope.text(value) or "" for value, scope in self.attributes.get(name, ())}
+        return texts.pop() if len(texts) == 1 else ""
 
     def lines_with(self, pattern: str) -> list[int]:
         """Return the numbers of the lines that match a pattern outside comments."""

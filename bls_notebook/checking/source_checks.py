@@ -99,7 +99,7 @@ def _file_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]
 def _path(code: PythonSource, scope: Scope, node: ast.expr | None) -> str:
     """Return the path that an expression evaluates to; empty if unknown."""
     if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
-        return code.attributes.get(node.attr, "")
+        return code.attribute_text(node.attr)
     value = scope.value(node)
     if isinstance(value, ast.Call) and last_name(value.func) in ("join", "Path"):  # os.path.join
         parts = [_path(code, scope, part) for part in value.args]

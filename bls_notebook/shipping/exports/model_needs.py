@@ -35,7 +35,6 @@ _FUNCTIONS: dict[str, Callable[..., str]] = {
     **dict.fromkeys(("getcwd", "cwd"), os.getcwd),
     "home": lambda *_: str(Path.home()),
 }
-Node = tuple[ast.AST, Scope]
 
 
 @dataclass
@@ -71,31 +70,10 @@ class _Reader:
         self._said: dict[str, set[int]] = {}  # texts, with their lines
 
     @cached_property
-    def nodes(self) -> list[Node]:
-        """All nodes, outer before inner, each with the function or module that it is in."""
-        scopes = {id(scope.node): scope for scope in self.code.scopes}
-        out: list[Node] = [(self.code.tree, scopes[id(self.code.tree)])]
-        for node, scope in out:  # grows
-            out += ((child, scopes.get(id(node), scope)) for child in ast.iter_child_nodes(node))
-        return out
-
-    @cached_property
-    def _attributes(self) -> dict[str, list[tuple[ast.expr, Scope]]]:
-        """The values assigned to each attribute, and to each name in a class."""
-        out: dict[str, list[tuple[ast.expr, Scope]]] = {}
-        in_class = {id(part) for node, _ in self.nodes if isinstance(node, ast.ClassDef) for part in node.body}
-        for node, scope in self.nodes:
-            match node:
-                case ast.Assign(targets=[target], value=value) | ast.AugAssign(target=target, value=value):
-                    if isinstance(target, ast.Attribute) or id(node) in in_class:
-                        out.setdefault(last_name(target), []).append((value, scope))
-        return out
-
-    @cached_property
     def _of_triton(self) -> dict[str, str]:
         """Triton's functions that control models, by each expression that names one."""
         out: dict[str, str] = {}
-        for node, _ in self.nodes:
+        for node, _ in self.code.nodes:
             match node:
                 case ast.Import(names=names) | ast.ImportFrom(module="triton_python_backend_utils", names=names):
                     for alias in names:
@@ -127,7 +105,7 @@ class _Reader:
                 path = self.value(inner, scope, depth)
                 return None if path is None else os.path.dirname(path)
             case ast.Attribute(attr=name, value=ast.Name(id="self" | "cls" | "TritonPythonModel")):
-                assigned = self._attributes.get(name, [])
+                assigned = self.code.attributes.get(name, [])
                 return self.value(*assigned[0], depth) if len(assigned) == 1 else None
             case ast.Subscript(slice=ast.Constant(value="model_repository")):
                 return str(self.folder)
@@ -172,7 +150,7 @@ class _Reader:
             case ast.Subscript(value=value):
                 found = scope.value(value)
             case ast.Name(id=name):  # perhaps the variable of a loop
-                loops = (n for n, _ in self.nodes if isinstance(n, (ast.For, ast.comprehension)))
+                loops = (n for n, _ in self.code.nodes if isinstance(n, (ast.For, ast.comprehension)))
                 items = [loop.iter for loop in loops if isinstance(loop.target, ast.Name) and loop.target.id == name]
                 found = scope.value(items[0]) if len(items) == 1 else None
         values = found.values if isinstance(found, ast.Dict) else getattr(found, "elts", ())
@@ -181,7 +159,7 @@ class _Reader:
 
     def read(self) -> CodeNeeds:
         """Return the needs of the source."""
-        for node, scope in self.nodes:
+        for node, scope in self.code.nodes:
             line = getattr(node, "lineno", 0)
             match node:
                 case ast.ImportFrom(module="builtins", names=names):
@@ -302,7 +280,7 @@ class _Reader:
     @cached_property
     def _changes_directory(self) -> bool:
         """True if the code makes a folder of the model the working directory."""
-        calls = ((n, scope) for n, scope in self.nodes if isinstance(n, ast.Call) and last_name(n.func) == "chdir")
+        calls = ((n, scope) for n, scope in self.code.nodes if isinstance(n, ast.Call) and last_name(n.func) == "chdir")
         return any(_within(self._known(argument(n, "path", 0), scope) or "", self._own[0]) for n, scope in calls)
 
     def _finish(self) -> None:
@@ -322,7 +300,7 @@ class _Reader:
             if name not in _KERNEL:
                 self.say(line, "undefined", name=name)
         requests = {
-            node.lineno: self._names(argument(node, "model_name", 4), scope) for node, scope in self.nodes
+            node.lineno: self._names(argument(node, "model_name", 4), scope) for node, scope in self.code.nodes
             if isinstance(node, ast.Call) and last_name(node.func) == "InferenceRequest"
         }  # fmt: skip
         for request in self.code.calls:
