@@ -1,25 +1,32 @@
-"""Explain why a model failed to load, and which command fixes it. Pure, except that it searches folders for modules."""
+"""Explain why a model failed to load, and which command fixes it. Pure, apart from the search for missing modules."""
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
 from bls_notebook.engine.exception_text import describe, traceback_of
+from bls_notebook.records.regular_file import source_text
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.config.templates import scan
+from bls_notebook.repository.source.discovery import IGNORED, is_model
 from bls_notebook.repository.source.layout import shown_path
-from bls_notebook.repository.source.pip_packages import install_advice
-
-from .missing_modules import missing_modules, project_folder
+from bls_notebook.repository.source.pip_packages import distribution_of, install_advice
+from bls_notebook.repository.source.syntax import import_statements, syntax_tree
 
 _LONGEST = 240
 _API = "triton_python_backend_utils"
+_MOST_FOLDERS = 2000  # of a project that are searched
+_PROVIDED = sys.stdlib_module_names | {_API, "c_python_backend_utils"}
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/")
 # Reasons by kind, or kind and case: why, remedy, and the flags that are true; and names of modules, classes and
 # functions that tell causes apart.
@@ -176,7 +183,7 @@ def _origin(error: BaseException) -> tuple[str, str, str]:
 
 def _of_module(name: str, module: str, source: Path, top: Path) -> FailureReason:
     first = module.partition(".")[0]
-    module_folder = project_folder(first, source.parent, top)
+    module_folder = _project_folder(first, source.parent, top)
     if module_folder is not None:
         place = shown_path(module_folder)
         file = module_folder.joinpath(*module.split("."))
@@ -185,6 +192,56 @@ def _of_module(name: str, module: str, source: Path, top: Path) -> FailureReason
         return reason_of("module", name, module=module, place=place)
     if first in sys.modules and module != first:  # another version or another package of this name
         return reason_of("package:other", name, package=first, module=module)
-    modules = [module, *(m for m in missing_modules(source, top) if m != first)]
+    modules = [module, *(m for m in _missing_modules(source, top) if m != first)]
     packages = f"the package {module} is" if len(modules) == 1 else f"the packages {', '.join(modules)} are"
     return reason_of("package", name, packages=packages, install=install_advice(modules, "%pip install"))
+
+
+def _project_folder(module: str, folder: Path, top: Path) -> Path | None:
+    """Return the folder in the project `top` that contains a top-level module, nearest to the model's `folder`."""
+    above = [folder, *(place for place in folder.parents if place.is_relative_to(top))]
+    for inside in (place / part for place in above for part in ("", "src", "lib")):
+        parts = inside / module  # often a package without __init__.py
+        package = (any(parts.glob("*.py")) or any(parts.glob("*/*.py"))) and not is_model(parts)
+        if package or (inside / f"{module}.py").is_file():
+            return inside
+    if distribution_of(module) or _is_installed(module):  # a folder of this name elsewhere means little
+        return None
+    for name, folders, files in islice(os.walk(top), _MOST_FOLDERS):
+        folders[:] = sorted(f for f in folders if f not in IGNORED and not f.startswith("."))
+        if f"{module}.py" in files or (module in folders and Path(name, module, "__init__.py").is_file()):
+            return Path(name)
+    return None
+
+
+def _missing_modules(source: Path, top: Path) -> list[str]:
+    """Return the modules, not of the project, that a source and its helper modules import and that are missing here."""
+    missing: dict[str, None] = {}
+    pending = [source]
+    for file in pending:  # grows
+        for base, name in _imported(file):
+            first = name.partition(".")[0]
+            folder = base or _project_folder(first, file.parent, top)
+            if folder is None and not _is_installed(first):
+                missing.setdefault(first)
+            for part in name.split(".") if folder is not None else ():
+                folder = Path(folder or "", part)
+                files = (folder.with_name(f"{part}.py"), folder / "__init__.py")
+                pending += [f for f in files if f.is_file() and f not in pending]
+    return list(missing)
+
+
+def _imported(file: Path) -> Iterator[tuple[Path | None, str]]:
+    """Yield the dotted names that a source may import, and the folder of relative ones."""
+    tree = syntax_tree(source_text(file))
+    for node in import_statements(tree, needed=True) if tree is not None else ():
+        level, within = (node.level, node.module or "") if isinstance(node, ast.ImportFrom) else (0, "")
+        base = file.parents[level - 1] if level else None
+        names = [f"{within}.{alias.name}".removeprefix(".") for alias in node.names]
+        yield from ((base, name) for name in names if base or name.partition(".")[0] not in _PROVIDED)
+
+
+def _is_installed(module: str) -> bool:
+    with suppress(ValueError):  # of modules without a spec
+        return module in sys.modules or find_spec(module) is not None
+    return False
