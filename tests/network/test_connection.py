@@ -369,7 +369,9 @@ def test_a_taken_name_is_refused_and_other_names_work(service: Service, repo: bl
         assert [row.name for row in repo.index()] == ["echo"]
 
 
-def test_an_export_omits_remote_models(service: Service, repo: bls.ModelRepository, tmp_path: Path) -> None:
+def test_exports_omit_remote_models_and_checks_name_their_server(
+    service: Service, repo: bls.ModelRepository, tmp_path: Path
+) -> None:
     with serving(service) as port:
         url = f"grpc://127.0.0.1:{port}"
         bls.connect(url, "echo", repo=repo)
@@ -380,7 +382,11 @@ def test_an_export_omits_remote_models(service: Service, repo: bls.ModelReposito
         assert left_out in (tmp_path / "all" / "README.md").read_text()
         with pytest.raises(bls.BLSError, match=r"'echo' \(grpc://.*the files of a remote model are on its server"):
             bls.export(tmp_path / "one", "echo", repo=repo)
-        assert "echo" not in bls.check(repo=repo).models
+        check = bls.check(repo=repo)
+        assert "echo" not in check.models
+        (found,) = (each for each in check.findings if each.code.startswith("callee"))
+        assert (found.severity, found.code) == ("warning", "callee-remote")
+        assert found.what == f"it calls 'echo', a model on the server {url}"
 
 
 def test_the_configuration_of_a_remote_model_cannot_be_changed(
@@ -443,15 +449,6 @@ def test_addresses_and_headers_are_checked() -> None:
     for wrong in ({"a b": "c"}, {"a": "\n"}):
         with pytest.raises(AddressError, match="headers"):
             address_of("grpc://h", wrong)
-
-
-def test_a_check_names_the_server_of_a_remote_callee(repo: bls.ModelRepository, service: Service) -> None:
-    with serving(service) as port:
-        bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
-        repo.define("caller", *CALLER)
-        (found,) = (each for each in bls.check(repo=repo).findings if each.code.startswith("callee"))
-        assert (found.severity, found.code) == ("warning", "callee-remote")
-        assert found.what == f"it calls 'echo', a model on the server grpc://127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize(("server", "asked"), [("triton 2.51.0", "a%41b c"), ("other 1", "a%2541b c")])

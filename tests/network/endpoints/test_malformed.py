@@ -10,7 +10,6 @@ import socket
 import struct
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,8 @@ from tritonclient.grpc import service_pb2 as pb
 
 import bls_notebook as bls
 from bls_notebook.network import Endpoint
+from bls_notebook.network.endpoints.grpc_stream import AnswerStream
+from bls_notebook.network.limits import UNREAD_ANSWERS
 from tests.engine.harness import until
 from tests.shipping.fake_tritonserver import linux
 
@@ -219,22 +220,22 @@ def test_a_stream_answers_a_request_of_wrong_size(channel: grpc.Channel) -> None
 
 
 @pytest.mark.slow
-def test_a_stream_whose_client_does_not_read_is_paused(channel: grpc.Channel) -> None:
-    message = pb.ModelInferRequest(model_name="nowhere" * 9000).SerializeToString()
-    total, sent, seen = 600, 0, -1
+def test_a_stream_whose_client_does_not_read_is_paused(channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    unread: list[int] = []
+    paused, room = threading.Event(), AnswerStream.room
 
-    def requests() -> Iterator[bytes]:
-        nonlocal sent
-        while sent < total:
-            sent += 1
-            yield message
+    async def counted(stream: AnswerStream) -> None:
+        unread.append(stream._queue.qsize() + stream._waiting)
+        if stream._is_full():
+            paused.set()
+        await room(stream)
 
-    answers = channel.stream_stream(STREAM)(requests(), timeout=120)
-    while seen != sent or not sent:
-        seen = sent
-        time.sleep(0.3)
-    assert 0 < sent < total
-    assert sum(1 for _ in answers) == total == sent
+    monkeypatch.setattr(AnswerStream, "room", counted)
+    messages = [pb.ModelInferRequest(model_name="nowhere" * 9000).SerializeToString()] * 600
+    answers = channel.stream_stream(STREAM)(iter(messages), timeout=120)
+    assert paused.wait(60)
+    assert sum(1 for _ in answers) == len(messages)
+    assert max(unread) == UNREAD_ANSWERS + 1
 
 
 @linux

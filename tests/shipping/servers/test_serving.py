@@ -107,11 +107,13 @@ def test_it_ends_with_its_process(end: str, tmp_path: Path, private: Path, monke
         record = json.loads(told)
         log = Path(record["log_file"])
         server, *others = _of_group(log.parent)
+        prefix = Path(f"/proc/{server}/cmdline").read_text().partition("prefix-name=")[2].partition("\0")[0]
         assert process.stderr.readline() == b"Ctrl-C stops it.\n"
         process.send_signal(signal.SIGKILL if end == "kill -9" else signal.SIGINT)
         assert process.wait(60) == (-signal.SIGKILL if end == "kill -9" else 0)
     wait_gone(server, *others)
-    assert not list(private.glob("bls-*"))
+    assert prefix
+    assert not [*private.glob("bls-*"), *Path("/dev/shm").glob(f"{prefix}*")]
 
 
 def _of_group(run: Path) -> list[int]:
