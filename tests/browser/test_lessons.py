@@ -1,4 +1,4 @@
-"""The lessons on async and on streams: as a page without a kernel, and the first experiment, run."""
+"""The lessons on async and on streams, as a page without a kernel."""
 
 from __future__ import annotations
 
@@ -32,16 +32,3 @@ def test_every_experiment_has_its_picture_without_a_kernel(open_notebook: Any, f
         "() => [...document.querySelectorAll('img.bls-figure')]"
         ".every((img) => img.complete && img.naturalWidth > 0 && img.clientWidth > 400)"
     )
-
-
-def test_the_first_experiment_runs(open_notebook: Any) -> None:
-    cells = json.loads(SYNC_AND_ASYNC.read_text("utf-8"))["cells"]
-    code = [cell for cell in cells if cell["cell_type"] == "code"][:3]
-    notebook = open_notebook([{**cell, "outputs": [], "execution_count": None} for cell in code])
-    assert notebook.errors() == []
-    shown = notebook.output(2).first
-    shown.get_by_role("button", name="eight times as long as one").click()
-    shown.locator(".bls-tl-over").wait_for()
-    assert "queued on the one instance of scanner" in shown.locator(".bls-session-verdict").inner_text()
-    assert notebook.ask("one_instance.verdict.cause") == "queue"
-    shown.locator(".bls-tl-session").nth(1).wait_for()

@@ -234,24 +234,3 @@ def test_dark_theme_and_thousands_of_blocks(open_notebook: Any) -> None:
     place = {"x": 100, "y": 3 * PANEL + AXIS + HEAD + ROW / 2}
     chart.page.locator(".bls-life-chart").click(position=place)
     assert chart.until(lambda: rows.evaluate("(el) => el.scrollHeight") > height[1])
-
-
-def test_a_magic_shows_it_and_it_is_still_a_picture_without_a_kernel(open_notebook: Any) -> None:
-    model = "%load_ext bls_notebook\nimport numpy as np\nimages = np.ones(100_000, np.float32)"
-    keeps = (
-        "%%tritonmodel keeps --input IN FP32 [-1] --output OUT FP32 [-1]\n"
-        "import triton_python_backend_utils as pb_utils\n\n\n"
-        "class TritonPythonModel:\n"
-        "    kept = []\n\n"
-        "    def execute(self, requests):\n"
-        "        arrays = [pb_utils.get_input_tensor_by_name(r, 'IN').as_numpy() for r in requests]\n"
-        "        self.kept += arrays\n"
-        "        return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', a + 1)]) for a in arrays]\n"
-    )
-    cell = "%%blsmemory --widget chart\nfor _ in range(4):\n    %bls keeps IN=images -q"
-    notebook = open_notebook([model, keeps, cell])
-    Chart(notebook)
-    assert notebook.errors() == []
-    text = notebook.output(2).first.inner_text()
-    assert "held by keeps.kept" in text
-    assert notebook.ask("len(chart.record.left_behind())") == 4

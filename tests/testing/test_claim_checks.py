@@ -10,7 +10,7 @@ from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.errors import BLSError, ErrorRecord
 from bls_notebook.records.repository import ResponseRecord, TensorRecord
 from bls_notebook.records.units import quantity
-from bls_notebook.testing.claim_checks import FORMS, Judgement, judge
+from bls_notebook.testing.claim_checks import FORMS, judge
 from tests.lifetimes.samples import ALL
 from tests.profiling.simulated import Model, Simulation
 
@@ -156,11 +156,6 @@ def test_something_else_has_no_claims() -> None:
     for other in (3, [], [1], "overlapped 4", None):
         with pytest.raises(BLSError, match="expected a record of %%blsprofile"):
             judge(other, "overlapped 4")
-
-
-def test_a_judgement_is_plain_data() -> None:
-    judgement = judge(session(), "overlapped 4")
-    assert Judgement.from_dict(judgement.to_dict()) == judgement
 
 
 @pytest.mark.parametrize(

@@ -47,17 +47,9 @@ async def test_async(triton_repository):
     answer = await triton_repository.infer_async("front", X)
     assert answer.error is None
     triton_repository.assert_called("double")
-
-def test_a_file(triton_repository):
-    triton_repository.load_file("models/double/1/model.py", name="other")
-    assert triton_repository.infer("other", X)["Y"].as_numpy().tolist() == [0, 2, 4]
-
-@pytest.mark.parametrize("size", [1, 2])
-def test_many(triton_repository, size):
-    assert len(triton_repository.infer("double", {"X": np.zeros(size, np.float32)})["Y"].as_numpy()) == size
 """
     )
-    project.runpytest_inprocess().assert_outcomes(passed=7)
+    project.runpytest_inprocess().assert_outcomes(passed=4)
 
 
 def test_failures_show_the_chain_with_its_lines_and_what_differs(project: pytest.Pytester) -> None:
@@ -199,14 +191,6 @@ def test_import():
     others = [f"-pno:{name}" for name in ("hypothesispytest", "nbval", "anyio", "rerunfailures")]
     result = project.runpytest_subprocess(*others)
     result.assert_outcomes(passed=3)
-
-
-def test_without_it(project: pytest.Pytester) -> None:
-    project.makepyfile("def test_plain(triton_repository): pass")
-    project.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
-    result = project.runpytest_inprocess("-p", "no:bls_notebook")
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*fixture 'triton_repository' not found*"])
 
 
 def test_unittest(project: pytest.Pytester) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from IPython.core.debugger import Pdb
 
-from bls_notebook.testing import Recording
 from bls_notebook.testing.records import Replay
 from tests.magics.conftest import Cells
 
@@ -132,17 +131,3 @@ def test_one_line_for_what_is_wrong(rest: str, said: str, cells: Cells, run: str
     assert not outcome.success
     assert said in str(outcome.error)
     assert "\n" not in str(outcome.error)
-
-
-def test_a_file_that_is_none(cells: Cells, tmp_path: Path) -> None:
-    (tmp_path / "x.blsrec").write_bytes(b"\x00")
-    outcome = cells(f"%blsreplay {tmp_path / 'x.blsrec'}")
-    assert "x.blsrec: not a recording" in str(outcome.error)
-    outcome = cells("%%blsprofile --record /nowhere/run.blsrec\n1")
-    assert "there is no folder" in str(outcome.error)
-
-
-def test_a_recording_is_shown(cells: Cells, run: str) -> None:
-    cells("import bls_notebook as bls")
-    outcome = cells(f"bls.load({run!r})")
-    assert isinstance(outcome.value, Recording)

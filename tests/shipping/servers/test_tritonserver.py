@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,29 +44,6 @@ def test_a_collected_server_is_stopped(tmp_path: Path) -> None:
     del server
     wait_gone(pid, child)
     assert not any(path.exists() for path in paths)
-
-
-@linux
-@pytest.mark.parametrize("end", ["pass", "os.kill(os.getpid(), signal.SIGKILL)", "os._exit(1)"])
-def test_the_server_ends_with_the_process_that_started_it(tmp_path: Path, end: str) -> None:
-    made = stand_in(tmp_path)
-    script = f"""
-import os, signal
-from pathlib import Path
-from bls_notebook.shipping.servers.environment import ServerEnvironment
-from bls_notebook.shipping.servers.tritonserver import TritonServer
-made = ServerEnvironment(Path({str(made.folder)!r}), "3.11", Path("site"), Path("lib"))
-server = TritonServer({str(tmp_path)!r}, environment=made).start()
-run, child = server._run, server.metadata()["child"]
-print(server.pid, child, run.watchdog.pid, run.folder, run.shared_memory, flush=True)
-{end}
-"""
-    root = Path(__file__).resolve().parents[3]
-    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=60)
-    pid, child, watchdog, folder, prefix = done.stdout.split()
-    wait_gone(int(pid), int(child), int(watchdog))  # the watchdog last: it removes the files
-    assert not Path(folder).exists()
-    assert not list(Path("/dev/shm").glob(f"{prefix}*"))
 
 
 @linux
