@@ -181,7 +181,7 @@ def _of_answer(case: Case, outcome: Outcome, healthy: Healthy) -> tuple[str, str
     if case.has("once") and same:
         return "unharmed", f"the same response, although {case.called} failed once"
     if case.has("cancel"):
-        return "unharmed", "the next requests are answered as before"
+        return "unobserved", "nobody sees the response; the next requests are answered as before"
     if outcome.others and not same and not case.has("timing"):
         return "fallback", f"a response with the help of {', '.join(map(repr, outcome.others))}"
     if case.has("timing"):

@@ -72,7 +72,7 @@ def drilled(repo: bls.ModelRepository, model: str, *faults: str, timeout: float 
         ("tries_something_else", "twice", "error-once", "rubbish", "another request than the one that failed", None),
         ("stays_broken", "twice", "error-once", "spoilt", "afterwards it fails", "raise pb_utils"),
         ("keeps_files", "twice", "error", "leak", "each request leaves an open file behind", None),
-        ("tells", "twice", "client-cancels", "unharmed", "the next requests are answered as before", None),
+        ("tells", "twice", "client-cancels", "unobserved", "nobody sees the response; the next requests", None),
         ("ignores", "twice", "error", "unaffected", "although 'twice' responds with an error", None),
         ("swallows_nan", "twice", "nan", "silent", "another response than without the fault", None),
         ("hangs", "twice", "error", "hang", "no response", "time.sleep(0.01)"),
