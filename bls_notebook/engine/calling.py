@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import copy_context
 from typing import Any
+from weakref import ref
 
 from bls_notebook.pb_utils.errors import TritonModelException, UnreadableError
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, parameters_problem
@@ -39,6 +40,7 @@ from .waiting.interrupts import CtrlC
 from .waiting.stream import AnsweredStream, AsyncResponseStream, TicketStream
 
 MAX_DEPTH = 1000
+_noting = threading.Lock()  # bare threads of one execution note at the same time
 _running_loop = asyncio.get_running_loop
 _get_ident = threading.get_ident
 
@@ -52,7 +54,7 @@ class SendingExecution(Execution):
     tickets: Sequence[Ticket]
 
     def bare_caller(self) -> SendingExecution:
-        return bare_caller(self.server, self.model, self.span)
+        return BareCaller(self.server, self.model, self.span, self)
 
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
         model = self.server.find(request._model_name, request._model_version)
@@ -195,19 +197,26 @@ class SendingExecution(Execution):
             self.ticket.drop_sender()
 
 
-class _Bare(SendingExecution):
-    """Sends the requests of a bare thread: one that carries no context."""
+class BareCaller(SendingExecution):
+    """Sends the requests of a bare thread of `model`; `span` is the number of the thread's request in a profile.
 
+    A bare thread carries no context. Errors and warnings reach the execution `behind`, if it is known.
+    """
 
-def bare_caller(server: Server, model: LoadedModel | None, span: int = 0) -> SendingExecution:
-    """Return the sender for a bare thread; `model` owns its code, `span` is the number of its request in a profile."""
-    execution = _Bare(server, None, None)
-    execution.bare = True
-    execution.span = span
-    if model is not None:
-        execution._of = model.name
-        model.bare.add(execution)
-    return execution
+    def __init__(self, server: Server, model: LoadedModel | None, span: int = 0, behind: Any = None) -> None:
+        super().__init__(server, None, None)
+        self.bare, self.span, self._of = True, span, "" if model is None else model.name
+        self._behind: Any = ref(behind) if isinstance(behind, Execution) else lambda: None
+        if model is not None:
+            model.bare.add(self)
+
+    def note_error(self, response: InferenceResponse) -> None:
+        with _noting:
+            Execution.note_error(self._behind() or self, response)
+
+    def note_warnings(self, warnings: Iterable[str]) -> None:
+        with _noting:
+            Execution.note_warnings(self._behind() or self, warnings)
 
 
 _exec = SendingExecution.exec

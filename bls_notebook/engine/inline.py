@@ -97,7 +97,8 @@ def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], Non
                 execution.span = span = request._span
                 options, size = request._options, request._size
                 if instance.gpu >= 0:
-                    timer, plain = spans.measured(span, instance.gpu), False
+                    log, plain = recording.active, False
+                    timer = log and log.measure((span,), instance.gpu)
             if call_keys.active:
                 execution.call_key = getattr(request, "_call_key", None)
             if allocation_log.recording is not None:
@@ -229,6 +230,7 @@ def _late_answer(execution: SendingExecution) -> InferenceResponse:
     if ticket is None:  # execute returned [None]
         name = execution.instance_name
         response = error_response(execute_failed(name, returned_none("execute returned [None]")))
-        spans.record_answer(execution.span, response)
+        if execution.span and (log := recording.active) is not None:
+            log.answer(execution.span, perf_counter_ns(), response)
         return response
     return first_response(ticket)

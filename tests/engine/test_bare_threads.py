@@ -49,9 +49,18 @@ def execute(self, requests):
 
 
 @pytest.mark.parametrize("kind", BARE)
-def test_a_bare_thread_with_an_idle_callee(repo: bls.ModelRepository, kind: str) -> None:
-    repo.define("double", DOUBLE, pbtxt())
-    repo.define("a", _bare(kind, "double"), pbtxt())
+def test_answers_errors_and_stubs_of_a_bare_thread_reach_its_model(repo: bls.ModelRepository, kind: str) -> None:
+    repo.define("callee", model("def execute(self, requests):\n    raise ValueError('planted')\n"), pbtxt())
+    repo.define("a", _bare(kind, "callee"), pbtxt())
+    record = repo.infer("a", ints(0)).record
+    if record.error is None:
+        assert kind == "exec itself"
+        assert "'a' ignored an error of 'callee'" in record.warnings[0]
+    else:
+        assert record.error.chain == ("a", "callee")
+    with repo.stub("callee"):
+        assert repo.infer("a", ints(0)).stubs == ("callee",)
+    repo.define("callee", DOUBLE, pbtxt())
     assert infer(repo, "a") == (0 if kind == "exec itself" else 2)
 
 

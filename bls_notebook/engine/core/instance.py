@@ -75,6 +75,14 @@ class Instance:
         """Ident of the loop's thread; 0 without a loop."""
         return 0 if self._loop is None else self._loop.thread
 
+    @property
+    def only_execution(self) -> Any:
+        """The execution that the instance runs or whose response it owes; None if there are none or several."""
+        running = {self.holder, *(ticket.execution for ticket in list(self.serving))}
+        running.update(list(self.loop.executions) if self.loop_thread else ())
+        running -= {None}
+        return running.pop() if len(running) == 1 else None
+
     def wake(
         self, job: Callable[[Instance], None], start: Callable[[Callable[[], None]], None] = start_in_thread
     ) -> None:

@@ -133,19 +133,6 @@ def record_response(ticket: Any, response: InferenceResponse, final: bool) -> No
         log.end(ticket.span, now, None if given_up else response, max(0, int(count)), ticket.sent_bytes)
 
 
-def record_answer(span: int, response: InferenceResponse) -> None:
-    """Record the single response of a request whose start is recorded already."""
-    log = recording.active
-    if log is not None and span:
-        log.answer(span, perf_counter_ns(), response)
-
-
-def measured(span: int, gpu: int) -> Any:
-    """Start a timer on a GPU for a request; return it, or None."""
-    log = recording.active
-    return None if log is None else log.measure((span,), gpu)
-
-
 def record_inline(
     execution: Execution,
     timer: Any,
@@ -230,7 +217,7 @@ def span_of_frame(frame: FrameType | None, instance: Instance | None) -> int:
             if span := _span_of(value):
                 return span
         frame = frame.f_back
-    return 0 if instance is None else _span_served(instance)
+    return 0 if instance is None else getattr(instance.only_execution, "span", 0)
 
 
 def _values(frame: FrameType) -> list[Any]:
@@ -248,12 +235,3 @@ def _span_of(value: Any) -> int:
     if isinstance(value, InferenceRequest):
         return getattr(value, "_span", 0)
     return getattr(value._request, "span", 0) if isinstance(value, InferenceResponseSender) else 0
-
-
-def _span_served(instance: Instance) -> int:
-    """Return the number of the only request that an instance serves; 0 if there are several."""
-    under_way = {getattr(instance.holder, "span", 0)}
-    if instance.loop_thread:
-        under_way |= {execution.span for execution in list(instance.loop.executions)}
-    under_way.discard(0)
-    return under_way.pop() if len(under_way) == 1 else 0

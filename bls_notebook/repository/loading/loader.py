@@ -18,7 +18,7 @@ from bls_notebook.backends.protocol import BackendError, RemoteBackend
 from bls_notebook.backends.python import PythonInstance
 from bls_notebook.backends.registry import runs_on_gpu
 from bls_notebook.devices.registry import gpu_count
-from bls_notebook.engine.calling import SendingExecution, bare_caller
+from bls_notebook.engine.calling import BareCaller
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
@@ -221,12 +221,13 @@ def _load_error(
     return problem
 
 
-def _find_bare_caller(frame: FrameType | None) -> SendingExecution | None:
+def _find_bare_caller(frame: FrameType | None) -> BareCaller | None:
     """Return the sender of a request from a bare thread: the model on its stack, or that started the thread."""
     home, frame = owner_of(frame)
     if home is None or home.owner is None:
         return None
-    return bare_caller(home.owner.server, home.owner, span_of_frame(frame, home.instance))
+    span, behind = span_of_frame(frame, home.instance), home.instance and home.instance.only_execution
+    return BareCaller(home.owner.server, home.owner, span, behind)
 
 
 _runtime.finders.append(_find_bare_caller)
