@@ -47,6 +47,13 @@ def hear_interrupts(notebook: Notebook) -> Callable[[], None]:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return
+        # If Ctrl-C comes while the main thread waits for the GIL before a sleep, Python calls `handle` only after that
+        # sleep. The signal itself must wake the loop.
+        wakeup = getattr(loop, "_csock", None)
+        if wakeup is not None:
+            other = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
+            if other != -1:
+                signal.set_wakeup_fd(other)
 
         def handle(number: int, frame: FrameType | None) -> None:
             awaited.set()

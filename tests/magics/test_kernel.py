@@ -182,6 +182,12 @@ def test_an_interrupt_of_a_request_is_told_in_one_line(kernel: Kernel, call: str
     assert kernel.run("repo.unload('stays')")[0]["status"] == "ok"  # when nothing is in flight
 
 
+def test_ctrl_c_wakes_the_loop_even_if_it_comes_just_before_it_sleeps(kernel: Kernel) -> None:
+    fd = "fd = signal.set_wakeup_fd(-1)\nsignal.set_wakeup_fd(fd, warn_on_full_buffer=False)"
+    _, outputs = kernel.run(f"import asyncio, signal\n{fd}\nfd == asyncio.get_running_loop()._csock.fileno()")
+    assert data_of(outputs, "execute_result") == [{"text/plain": "True"}]
+
+
 LOGS = """\
 %%tritonmodel logs
 import threading
