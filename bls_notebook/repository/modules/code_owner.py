@@ -29,10 +29,8 @@ from bls_notebook.pb_utils._runtime import caller_var
 from .exit_guard import keep_process
 
 _OURS = "bls_notebook."
-_ENGINE = (
-    "bls_notebook.engine.",
-    "bls_notebook.backends.",
-)  # the engine called the model: frames further out are not the model's
+# The engine called the model: frames further out are not the model's.
+_ENGINE = ("bls_notebook.engine.", "bls_notebook.backends.")
 _builtins = vars(builtins)
 _INTERPRETERS: tuple[type, ...] = ()
 if sys.version_info >= (3, 14):
@@ -120,9 +118,9 @@ def install() -> None:
     @functools.wraps(prepare)
     def prepare_for(name: str) -> dict[str, Any]:
         data: dict[str, Any] = prepare(name)
-        home = running_home()
+        home: Any = running_home()
         if home is not None:
-            data["sys_path"] = [*data["sys_path"], *home.folders]
+            data["sys_path"] = [*data["sys_path"], *home.path()]
         return data
 
     spawn.get_preparation_data = prepare_for

@@ -69,6 +69,7 @@ class ModuleHome(ModelHome):
         self.reference = weakref.ref(self)
         self.folders = [str(f) for f in folders]
         self._roots = [os.path.abspath(folder) for folder in self.folders]
+        self._search: list[str] = []  # `sys.path` as the code left it, if it added own folders
         self._own: set[str] = set()  # cache of `owns`: top-level names
         self._foreign: set[str] = set()
         self._ended = False
@@ -96,12 +97,18 @@ class ModuleHome(ModelHome):
         spec = named(spec, self)
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
+        before = sys.path.copy()
         try:
             assert spec.loader is not None
             spec.loader.exec_module(module)
         except BaseException:
             sys.modules.pop(spec.name, None)
             raise
+        finally:
+            own = [entry for entry in sys.path if entry not in before and self._within(entry)]
+            self._search = sys.path.copy() if own else []
+            for entry in own:  # where other code would find the modules
+                sys.path.remove(entry)
         if package:
             setattr(parent, tail, module)
         return module
@@ -119,8 +126,8 @@ class ModuleHome(ModelHome):
         if top in self._foreign or top in SHARED:
             return False
         # The notebook's folder is not searched: it does not exist on Triton.
-        own = self._path()
-        installed = [entry for entry in sys.path if entry in _site_packages() or entry in own]
+        own = self.path()
+        installed = [entry for entry in [*self._search, *sys.path] if entry in _site_packages() or entry in own]
         spec = PathFinder.find_spec(top, [*installed, *self.folders])
         if spec is None:
             return False
@@ -129,23 +136,23 @@ class ModuleHome(ModelHome):
         (self._own if is_own else self._foreign).add(top)
         return is_own
 
-    def _path(self) -> list[str]:
+    def path(self) -> list[str]:
         """Return the search path of the instance's modules: its folders, after subfolders that its code added.
 
         Triton's folders come last on the path, so installed packages win.
         """
-        added = [entry for entry in sys.path if isinstance(entry, str) and self._within(entry)]
+        added = [entry for entry in [*self._search, *sys.path] if self._within(entry)]
         return [*added, *self.folders]
 
-    def _within(self, place: str) -> bool:
-        place = os.path.abspath(place)
+    def _within(self, place: object) -> bool:
+        place = os.path.abspath(place) if isinstance(place, str) else ""
         return any(place == root or place.startswith(root + os.sep) for root in self._roots)
 
     def find_spec(self, name: str, path: Sequence[str] | None) -> ModuleSpec | None:
         """Return the import spec of one of the instance's modules; None if there is none."""
         if self._ended:
             raise ModuleNotFoundError(f"No module named {name!r}: model {self.model!r} has been unloaded", name=name)
-        spec = PathFinder.find_spec(name, self._path() if path is None else list(path))
+        spec = PathFinder.find_spec(name, self.path() if path is None else list(path))
         if spec is None:
             return None
         if spec.submodule_search_locations is not None:
@@ -272,9 +279,6 @@ def _inside(substitute: Any, full: str) -> ModuleType:
     return module  # type: ignore[no-any-return]
 
 
-for _function in (
-    ModuleHome.load,
-    ModuleHome._import,
-    _Source.exec_module,
-):  # they run the code of models and of the modules that models import
+# They run the code of models and of the modules that models import.
+for _function in (ModuleHome.load, ModuleHome._import, _Source.exec_module):
     may_be_interrupted(_function.__code__)

@@ -369,19 +369,22 @@ class TritonPythonModel:
     assert loaded(disk, source, helper=HELPER.format("a")) == "a"
 
 
-def test_parts_of_the_models_folder_may_be_put_on_the_path(
-    disk: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def test_parts_of_the_models_folder_may_be_put_on_the_path(disk: bls.ModelRepository) -> None:
+    path = sys.path.copy()
     before = "import os, sys\nsys.path.append(os.path.join(os.path.dirname(__file__), 'lib'))\n"
-    source = saying("(bls_test_parts.WHO, json.WHO if hasattr(json, 'WHO') else 'installed')", before)
-    source = source.replace("class Triton", "import bls_test_parts, json\nclass Triton", 1)
+    late = "importlib.import_module('bls_test_late').WHO"
+    source = saying(f"(bls_test_parts.WHO, {late}, json.WHO if hasattr(json, 'WHO') else 'installed')", before)
+    source = source.replace("class Triton", "import bls_test_parts, importlib, json\nclass Triton", 1)
     for name in "ab":
-        files = {"lib/bls_test_parts": f"WHO = {name!r}\n", "lib/json": "WHO = 'own'\n"}
+        files = {
+            "lib/bls_test_parts": f"WHO = {name!r}\n",
+            "lib/json": "WHO = 'own'\n",
+            "lib/bls_test_late": "WHO = 1\n",
+        }
         write(disk.paths[0], name, source, **files)
         disk.load(name)
-    assert [said(disk, name) for name in "ab"] == ["('a', 'installed')", "('b', 'installed')"]
-    assert "bls_test_parts" not in sys.modules
+    assert [said(disk, name) for name in "ab"] == ["('a', 1, 'installed')", "('b', 1, 'installed')"]
+    assert ("bls_test_parts" in sys.modules, sys.path) == (False, path)  # nobody else finds what they put there
 
 
 def test_a_mock_of_another_test_is_not_in_the_way(disk: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
