@@ -49,6 +49,7 @@ class HttpServer:
             """
 
             _timeout: asyncio.TimerHandle | None = None
+            _trusted = False
 
             def connection_made(self, transport: Any) -> None:
                 self._late = bytearray()  # received, and not parsed yet
@@ -64,8 +65,8 @@ class HttpServer:
 
             @property
             def trusted(self) -> bool:
-                """Whether the latest request had the token."""
-                return self.scope is not None and "trusted" in self.scope["state"]
+                """Whether a request had the token."""
+                return self._trusted or (self.scope is not None and "trusted" in self.scope["state"])
 
             @property
             def idle(self) -> bool:
@@ -100,7 +101,7 @@ class HttpServer:
                     self.transport.resume_reading()
 
             def _feed(self, data: bytes) -> None:
-                previous = self.cycle
+                previous, self._trusted = self.cycle, self.trusted  # the scope of a next request is new
                 super().data_received(data)
                 if self.cycle is not previous:
                     self._cancel_timeout()

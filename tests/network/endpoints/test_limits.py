@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -9,6 +10,8 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from tritonclient.grpc import service_pb2 as pb
 import bls_notebook as bls
 from bls_notebook.network import limits
 from bls_notebook.network.endpoints.admission import Admission, Body
+from bls_notebook.network.endpoints.http_server import HttpServer
 from bls_notebook.network.kserve.errors import ProtocolError
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.network.kserve.tensors import flat
@@ -138,24 +142,46 @@ def test_refused_requests_of_a_stream_wait_with_their_client() -> None:
             assert sum(1 for _ in answers) == total + 1
 
 
-def test_connections_without_a_request_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    resource = pytest.importorskip("resource")
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
-    with bls.ModelRepository() as repo, bls.endpoint(repo) as endpoint:
-        address = ("127.0.0.1", endpoint.http_port)
-        honest = http.client.HTTPConnection(*address, timeout=60)
-        opened = []
-        for number in range(40):
-            opened.append(socket.create_connection(address, 60))
-            if number % 2:  # refused, and kept
-                opened[-1].sendall(b"GET /v2 HTTP/1.1\r\nhost: x\r\n\r\n")
-            if number % 10 == 9:
-                honest.request("GET", "/v2/health/live", headers=endpoint.headers)
-                assert honest.getresponse().read() == b""
-                assert honest.sock is not None
-        assert opened[0].recv(1) == b""  # closed to make room
-        for each in (honest, *opened):
-            each.close()
+def test_connections_without_the_token_make_room_for_others() -> None:
+    first, second = b"GET /first HTTP/1.1\r\nhost: x\r\n\r\n", b"GET /second HTTP/1.1\r\nhost: x\r\n\r\n"
+
+    async def clients() -> None:
+        began, answer = asyncio.Event(), asyncio.Event()
+
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            if scope["path"] == "/first":
+                scope["state"]["trusted"] = True
+            else:  # its token has not been checked yet
+                began.set()
+                await answer.wait()
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body"})
+
+        server = HttpServer(application, limits.Limits(connections=4))
+        async with AsyncExitStack() as stack:
+            listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            serving = asyncio.create_task(server.serve(listening))
+            stack.push_async_callback(server.stop, serving, 1)
+
+            async def connect(request: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+                reader, writer = await asyncio.open_connection(*listening.getsockname())
+                stack.callback(writer.close)
+                writer.write(request)
+                return reader, writer
+
+            honest, writer = await connect(first)
+            assert b" 200 " in await honest.readuntil(b"\r\n\r\n")
+            writer.write(second)
+            await began.wait()
+            others = [await connect(second if number % 2 else b"") for number in range(20)]
+            for other, _ in others[:17]:
+                with suppress(ConnectionError):
+                    assert await other.read() == b""  # closed to make room
+            answer.set()
+            assert b" 200 " in await honest.readuntil(b"\r\n\r\n")
+
+    with ThreadPoolExecutor(1) as pool:  # where uvicorn leaves signals alone
+        pool.submit(asyncio.run, asyncio.wait_for(clients(), gates.LIMIT)).result()
 
 
 def test_bodies_in_flight_have_a_common_limit() -> None:
