@@ -160,12 +160,6 @@ def test_loading_and_unloading_are_seen_while_they_last(repo: bls.ModelRepositor
     assert (states(repo), reasons(repo)) == ({"m": "UNAVAILABLE"}, {"m": "unloaded"})
 
 
-def test_a_model_that_unloads_itself_does_not_wait(repo: bls.ModelRepository) -> None:
-    repo.define("m", saying("'gone'", inside="pb_utils.unload_model('m')"), TEXT)
-    assert said(repo, "m") == "gone"
-    assert "is not ready" in said(repo, "m")
-
-
 def ensemble(member: str, version: int = -1) -> str:
     return f"""platform: "ensemble"
 {TEXT}

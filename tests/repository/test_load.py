@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from tests.engine.harness import message
-from tests.repository.models import ECHO, ECHOES, TEXT, said, saying, with_method, write
+from tests.repository.models import TEXT, said, saying, with_method, write
 
 PARAMETER = with_method(
     saying("self.config", "import json\n"),
@@ -26,21 +25,22 @@ def config_with(value: str) -> str:
     return json.dumps({"backend": "python", "output": output, "parameters": {"p": {"string_value": value}}})
 
 
-@pytest.mark.parametrize("changed", ["", "1/model.py", "1/extra.txt", "labels.txt"])
+@pytest.mark.parametrize("changed", ["", "1/model.py", "1/helper.py", "1/extra.txt", "labels.txt"])
 def test_loading_again_loads_what_has_changed(disk: bls.ModelRepository, changed: str) -> None:
-    write(disk.paths[0], "m", saying("N", "N = 0\n", "global N\nN += 1"))
+    source = saying("(N, helper.N)", "import helper\nN = 0\n", "global N\nN += 1\nhelper.N += 1")
+    write(disk.paths[0], "m", source, helper="N = 0\n")
     first = disk.load("m")
-    assert said(disk, "m") == "1"
+    assert said(disk, "m") == "(1, 1)"
     if changed:
         file = disk.paths[0] / "m" / changed
         file.write_text(file.read_text() + "\n" if file.exists() else "new")
         os.utime(file, ns=(1, 1))
     again = disk.load("m")
-    assert said(disk, "m") == ("1" if changed else "2")
+    assert said(disk, "m") == ("(1, 1)" if changed else "(2, 2)")
     if not changed:
         assert again == first
         disk.reload("m")
-        assert said(disk, "m") == "1"
+        assert said(disk, "m") == "(1, 1)"
 
 
 def test_a_config_overrides_and_stays_until_an_unload_or_the_files_change(disk: bls.ModelRepository) -> None:
@@ -171,12 +171,3 @@ def test_the_last_failure_is_kept_for_the_debugger(repo: bls.ModelRepository) ->
     assert isinstance(failure, ZeroDivisionError)
     *_, (frame, _) = traceback.walk_tb(failure.__traceback__)
     assert "requests" in frame.f_locals
-
-
-def test_strict_can_be_set_while_models_serve(repo: bls.ModelRepository) -> None:
-    repo.define("loose", ECHOES.replace("as_numpy()", "as_numpy().astype(np.float64)"), ECHO)
-    assert repo.infer("loose", {"IN": [1]}).warnings
-    repo.strict = True
-    assert "FP64" in message(repo.infer("loose", {"IN": [1]}))
-    repo.strict = False
-    assert repo.infer("loose", {"IN": [1]}).error is None

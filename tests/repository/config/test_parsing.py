@@ -65,19 +65,16 @@ def test_pbtxt_and_strict_json_read_back_as_the_same_message_and_json_is_protobu
     assert as_text(to_dict(config)) == as_text(theirs)  # but for the form of numbers
 
 
-def test_every_form_of_a_configuration_means_the_same() -> None:
+def test_every_form_of_a_configuration_means_the_same_and_no_other_type_is_taken() -> None:
     message = parse_pbtxt(TEXT, model="m")
     for form in (TEXT, to_json(message), "\n " + to_json(message), to_dict(message), message):
         assert parse_config(form, model="m") == message
     assert parse_config(None, model="m") == new_config()
     parse_config(message, model="m").max_batch_size = 1
     assert message.max_batch_size == 8  # what was given is copied
-
-
-def test_no_other_type_is_taken() -> None:
-    for form in (3, b"name: 'm'", ["name"]):
-        with pytest.raises(ConfigError, match=f"got {type(form).__name__}, expected config.pbtxt text"):
-            parse_config(form, model="m")
+    for other in (3, b"name: 'm'", ["name"]):
+        with pytest.raises(ConfigError, match=f"got {type(other).__name__}, expected config.pbtxt text"):
+            parse_config(other, model="m")
 
 
 @pytest.mark.parametrize(
@@ -159,13 +156,6 @@ def test_a_json_error_names_model_place_and_reason(text: str, reason: str) -> No
         parse_json(text, model="m")
     assert str(caught.value).startswith("model 'm': config")
     assert "\n" not in str(caught.value)
-
-
-def test_json_takes_what_the_server_takes_beyond_plain_protobuf() -> None:
-    config = parse_json({"input": [{"name": "A", "data_type": "type_fp32", "dims": 4}], "maxBatchSize": "2"}, model="m")
-    assert (config.input[0].data_type, list(config.input[0].dims), config.max_batch_size) == (11, [4], 2)
-    assert parse_json({"response_cache": {"enable": "true"}}, model="m").response_cache.enable
-    assert not parse_json({"response_cache": {"enable": "false"}}, model="m").response_cache.enable
 
 
 def test_python_callers_may_give_tuples_and_numpy_numbers() -> None:

@@ -271,13 +271,6 @@ def test_rejected_fields_are_refused(name: str) -> None:
         validate(complete(config, model="m"))
 
 
-def test_the_parameters_of_the_python_backend() -> None:
-    for name, value in ("FORCE_CPU_ONLY_INPUT_TENSORS", "perhaps"), ("TRITON_BATCH_STRATEGY_PATH", "x.so"):
-        config = parse_pbtxt(CONFIG + f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}', model="m")
-        with pytest.raises(ConfigError, match=name):
-            validate(complete(config, model="m"))
-
-
 def test_the_load_and_the_check_name_them(tmp_path: Path) -> None:
     limited = """platform: "ensemble"
 input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]

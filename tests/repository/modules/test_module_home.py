@@ -110,16 +110,6 @@ import slow
     assert answer == "([1, 1, 1, 1, 1, 1], 1)"
 
 
-def test_every_load_is_fresh(disk: bls.ModelRepository) -> None:
-    source = saying("helper.N", "import helper\n", "helper.N += 1")
-    assert (says(disk, source, helper="N = 0\n"), said(disk, "m")) == ("1", "2")
-    disk.reload("m")
-    assert said(disk, "m") == "1"
-    (disk.paths[0] / "m" / "1" / "helper.py").write_text("N = 100\n")
-    disk.load("m")
-    assert said(disk, "m") == "101"
-
-
 USES_ITS_OWN_CLASSES = """
 from __future__ import annotations
 import copy, dataclasses, enum, inspect, pickle, typing

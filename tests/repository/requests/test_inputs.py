@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.pb_utils import MemoryType, PreferredMemory, Tensor
-from bls_notebook.pb_utils.dtypes import from_bits, to_bits
 from tests.repository.models import ECHOES, HEAD
 
 TYPES = {f"{name}{8 * size}": f"{code}{size}" for name, code in (("UINT", "u"), ("INT", "i")) for size in (1, 2, 4, 8)}
@@ -181,13 +180,6 @@ def test_preferred_memory_of_the_cpu(repo: bls.ModelRepository, memory: Any) -> 
     assert response["OUT"].as_numpy().tolist() == [1.0]
 
 
-def test_an_unknown_model_is_an_error_response(repo: bls.ModelRepository) -> None:
-    for name in ("nobody", "../x", ""):
-        error = repo.infer(name, {"IN": [1.0], "TEXT": ["a"]}).error
-        assert error is not None
-        assert error.message().endswith(f"Model '{name}' is not ready.")
-
-
 BRAIN = f"""{HEAD}
 class TritonPythonModel:
     def execute(self, requests):
@@ -208,6 +200,7 @@ output {{ name: "OUT" data_type: TYPE_BF16 dims: [ {dims} ] }}
         ([1, 257], [1.0, 256.0]),  # a tie, to even
         ([1 + 3 / 256], [1 + 4 / 256]),  # the other way
         ([3.4e38, float("-inf")], [float("inf"), float("-inf")]),
+        ([float("nan")], [float("nan")]),
         (7, [7.0]),
         (np.float32(0.5), [0.5]),
     ],
@@ -218,7 +211,8 @@ def test_numbers_for_bf16_are_rounded(repo: bls.ModelRepository, given: Any, got
     assert answer.error is None
     assert answer["OUT"].triton_dtype().name == "BF16"
     outputs = answer.as_numpy()
-    assert (outputs["OUT"].dtype, outputs["OUT"].tolist()) == (np.float32, got)
+    assert outputs["OUT"].dtype == np.float32
+    np.testing.assert_array_equal(outputs["OUT"], got)
 
 
 def test_arrays_of_bfloat16_are_bf16(repo: bls.ModelRepository) -> None:
@@ -229,14 +223,3 @@ def test_arrays_of_bfloat16_are_bf16(repo: bls.ModelRepository) -> None:
     refused = repo.infer("m", {"IN": np.zeros((1, 2), np.float32)})  # an array is sent as it is
     assert refused.error is not None
     assert "'FP32', but model 'm' expects 'BF16'" in refused.error.message()
-
-
-@given(st.lists(st.floats(width=32), max_size=20))
-def test_bf16_is_rounded_as_others_round_it(values: list[float]) -> None:
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    array = np.array(values, np.float32)
-    bits = to_bits(array)
-    wanted = array.astype(ml_dtypes.bfloat16)
-    got = from_bits(bits)
-    assert np.array_equal(got, wanted.astype(np.float32), equal_nan=True)
-    assert to_bits(got).tolist() == bits.tolist()

@@ -14,7 +14,7 @@ from bls_notebook.display import render
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from tests.engine import gates
 from tests.engine.harness import message
-from tests.repository.models import ECHO, ECHOES, HEAD, TEXT, said, saying
+from tests.repository.models import ECHO, ECHOES, HEAD, TEXT, saying
 
 COUNT = f"""{HEAD}
 class TritonPythonModel:
@@ -56,6 +56,8 @@ class TritonPythonModel:
     assert repr(r) == "<Response of 'two': A FP32[1], B BYTES[1]>"
     with pytest.raises(KeyError, match="no output 'C'; outputs of this response: A, B"):
         r["C"]
+    later = asyncio.run(repo.infer_async("two", {}, request_id="id-2"))
+    assert (later.model, later.version, later.request_id, list(later)) == ("two", 4, "id-2", ["A", "B"])
 
 
 def test_a_repr_is_short_however_much_there_is() -> None:
@@ -120,22 +122,6 @@ def test_what_the_model_sees_of_a_request(repo: bls.ModelRepository) -> None:
     assert json.loads(r["OUT"].as_numpy()[0]) == ["id", "seq", 3, 77, {"a": 1, "b": "x", "c": False}, ["OUT"]]
     r = repo.infer("m", {})
     assert json.loads(r["OUT"].as_numpy()[0]) == ["", 0, 0, 0, {}, ["OUT"]]
-
-
-async def test_infer_async(repo: bls.ModelRepository) -> None:
-    repo.define("m", ECHOES, ECHO)
-    r = await repo.infer_async("m", {"IN": [1, 2]}, request_id="x")
-    assert (r["OUT"].as_numpy().tolist(), r.model, r.version, r.request_id) == ([1, 2], "m", 1, "x")
-    several = await asyncio.gather(*[repo.infer_async("m", {"IN": [i]}) for i in range(10)])
-    assert [s["OUT"].as_numpy()[0] for s in several] == list(range(10))
-    failed = await repo.infer_async("nobody", {})
-    assert failed.error is not None
-
-
-async def test_sync_calls_inside_a_running_loop(repo: bls.ModelRepository) -> None:
-    repo.define("m", saying("asyncio._get_running_loop()", "import asyncio\n"), TEXT)
-    assert said(repo, "m") == "None"
-    assert asyncio.get_running_loop().is_running()
 
 
 @pytest.mark.parametrize(
