@@ -42,7 +42,6 @@ class VersionFiles:
 
     name: str
     version: int
-    model_folder: Path
     folder: Path  # folder of the version
     filename: str  # `default_model_filename` of the configuration; may be empty
     new_modules: Callable[[], Modules]  # returns a new import system, for backends that run Python files

@@ -15,23 +15,10 @@ def _python() -> ModuleType:
 
 
 _modules: dict[str, Callable[[], ModuleType]] = {"python": _python}
-_registered: dict[str, OpenModel] = {}
 
 
 def backend_names() -> tuple[str, ...]:
-    return tuple(sorted({*_modules, *_registered}))
-
-
-def register_backend(name: str, open_model: OpenModel) -> None:
-    """Add or replace a backend.
-
-    Parameters
-    ----------
-    name : str
-    open_model : callable
-        Takes a `VersionFiles` and returns a `BackendModel`; see `backends.protocol`.
-    """
-    _registered[name] = open_model
+    return tuple(sorted(_modules))
 
 
 def register_backend_module(name: str, load: Callable[[], ModuleType]) -> None:
@@ -45,9 +32,7 @@ def register_backend_module(name: str, load: Callable[[], ModuleType]) -> None:
 
 def find_backend(name: str) -> OpenModel | None:
     """Return the `open_model` of a backend, or None."""
-    if name in _modules and name not in _registered:
-        return _modules[name]().open_model  # type: ignore[no-any-return]
-    return _registered.get(name)
+    return _modules[name]().open_model if name in _modules else None
 
 
 def has_runtime(name: str, runtime: str) -> bool:
@@ -57,7 +42,7 @@ def has_runtime(name: str, runtime: str) -> bool:
 
 def runs_on_gpu(name: str) -> bool:
     """Return whether `KIND_AUTO` may become `KIND_GPU` for a backend on a machine with a GPU."""
-    if name not in _modules or name in _registered:
+    if name not in _modules:
         return True
     has_gpu = getattr(_modules[name](), "has_gpu", None)
     return has_gpu is None or bool(has_gpu())

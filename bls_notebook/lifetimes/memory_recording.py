@@ -1,8 +1,8 @@
 """`track_memory` records the memory of every tensor that passes through a request while a block of code runs.
 
 Guarantees: one recording at a time in the process. Reading a recording does not change what it records.
-When it ends, nothing of it remains in the engine or in the tensors. If Ctrl-C interrupts it at any byte code, the
-end of its `with` block, the end of its object's life, or the next recording switches it off.
+When it ends, nothing of it remains in the engine or in the tensors. It ends with its `with` block, also if Ctrl-C
+interrupts the block at any byte code, or with the life of its object.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from bls_notebook.devices import allocation_log, cupy_memory_hook
 from bls_notebook.devices.registry import devices, gpus
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording.code_lines import place_finder
+from bls_notebook.engine.waiting.critical import UndividedContext
 from bls_notebook.engine.waiting.event_loops import in_every_loop
 from bls_notebook.engine.waiting.interrupts import may_be_interrupted, would_be_lost_in
-from bls_notebook.extending import critical
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.raw_events import NOWHERE, CodeLine, Holder, Maker
 
@@ -74,7 +74,7 @@ def track_memory(
     return MemoryTrack(limit, name, lines, holders)
 
 
-class MemoryTrack(LifetimesAnalysis):
+class MemoryTrack(UndividedContext, LifetimesAnalysis):
     """A memory recording, which can be read while its block runs and afterwards.
 
     `record` is a `Lifetimes`: a snapshot while the block runs, the final one afterwards.
@@ -88,44 +88,28 @@ class MemoryTrack(LifetimesAnalysis):
         self._table = AllocationTable(limit)
         self._lock = threading.Lock()  # guards the table
         self._recording: allocation_log.AllocationRecorder | None = None
-        self._switching = False  # while the recording is being switched on or off
         self._record: Lifetimes | None = None
         self._start = self._end = 0
         self._began = ""
         self._used: dict[str, int] = {}
 
-    def __enter__(self) -> MemoryTrack:
-        recording: allocation_log.AllocationRecorder | None = None
-        try:
-            with critical(), _starting:
-                self._refuse_a_second()
-                me = ref(self)  # weak, so that an abandoned recording ends
-                place = place_finder() if self._lines else None
-                recording = allocation_log.AllocationRecorder(MOST_LOG, lambda: _shorten(me), place)
-                self._begin(recording)
-        except BaseException:
-            if recording is not None:
-                self._off(recording)
-            raise
-        return self
-
-    def _refuse_a_second(self) -> None:
+    def _check(self) -> None:
         if self._record is not None or self._recording is not None:
             raise BLSError("track_memory: this track has been used; make a new one for each block")
-        if allocation_log.recording is None:
-            return
-        on = None if _on is None else _on()
-        if on is None or on._recording is not allocation_log.recording or on._switching:
-            _quiet(allocation_log.recording)  # Ctrl-C left it half on
-            return
-        raise BLSError(
-            "track_memory: memory is being tracked already, and one track can be on at a time: leave "
-            "the block (or the cell) that tracks it first"
-        )
+
+    def _enter(self) -> None:
+        with _starting:
+            if allocation_log.recording is not None:
+                raise BLSError(
+                    "track_memory: memory is being tracked already, and one track can be on at a time: leave "
+                    "the block (or the cell) that tracks it first"
+                )
+            me = ref(self)  # weak, so that an abandoned recording ends
+            place = place_finder() if self._lines else None
+            self._begin(allocation_log.AllocationRecorder(MOST_LOG, lambda: _shorten(me), place))
 
     def _begin(self, recording: allocation_log.AllocationRecorder) -> None:
         global _on
-        self._switching = True
         self._recording = recording
         self._table = AllocationTable(self._limit, recording.base)
         self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
@@ -138,24 +122,21 @@ class MemoryTrack(LifetimesAnalysis):
         if backend is not None and not backend.simulated:
             cupy_memory_hook.begin(backend.array_module(), recording)
             in_every_loop(cupy_memory_hook.follow)
-        self._switching = False
 
-    def __exit__(self, *error: object) -> None:
-        with critical():
-            recording = self._recording
-            if recording is None:
-                return
-            self._end = perf_counter_ns()
-            try:
-                gc.collect()  # so that garbage is not reported as a leak
-                _quiet(recording)
-                self._record = self._now()
-            finally:  # also on Ctrl-C
-                self._off(recording)
+    def _leave(self) -> None:
+        recording = self._recording
+        if recording is None:
+            return
+        self._end = perf_counter_ns()
+        try:
+            gc.collect()  # so that garbage is not reported as a leak
+            _quiet(recording)
+            self._record = self._now()
+        finally:  # also on Ctrl-C
+            self._off(recording)
 
     def _off(self, recording: allocation_log.AllocationRecorder) -> None:
         global _on
-        self._switching = True
         _quiet(recording)
         self._recording = _on = None
         recording.stop()

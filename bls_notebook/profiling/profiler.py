@@ -2,8 +2,8 @@
 
 Guarantees: profiles may nest and overlap, in any threads, and each records everything while it is on. A
 request sent before the profile began is not in it; a request unfinished at its end is in it, as open. The end
-of the `with` block waits for nothing except the statistics of remote servers, for at most one second. Ctrl-C
-at any byte code leaves no recording on that cannot be ended.
+of the `with` block waits for nothing except the statistics of remote servers, for at most one second. The recording
+ends with its block, also if Ctrl-C interrupts the block at any byte code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording import log as recording
 from bls_notebook.engine.recording.log import Placed
 from bls_notebook.engine.recording.spans import record_begun
-from bls_notebook.extending import critical, observe
+from bls_notebook.engine.waiting.critical import UndividedContext
+from bls_notebook.extending import observe
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched
 from bls_notebook.repository.statistics import statistics_record_of
@@ -68,7 +69,7 @@ def mark(name: str) -> None:
 DEFAULT_LIMIT = 100_000
 
 
-class Profile(SessionAnalysis):
+class Profile(UndividedContext, SessionAnalysis):
     """A recording of requests, running or ended; see `profile`. A `tape` records the tensors that they carry."""
 
     def __init__(
@@ -97,46 +98,40 @@ class Profile(SessionAnalysis):
         self._processors: ProcessorUse | None = None
         self._used = self._waited = 0
 
-    def __enter__(self) -> Profile:
-        began = False
-        try:
-            with critical(), self._lock:
-                if self._start:
-                    raise BLSError("profile: it has been used already; make a new one: with bls.profile() as ...")
-                began = True
-                self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-                self._start = perf_counter_ns()
-                self._observation = observe(self._limit, device_timer(), self._lines, self._tape)
-                self._log = self._observation.log
-                self._dropped = self._log.dropped
-                self._before = _batch_statistics()
-                self._servers = [server_counts()]
-                if self._tape is None:  # the probe would slow requests more than recording them does
-                    self._probe.start(self._log)
-                self._processors = ProcessorUse()  # slow to read, so before the start time
-                self._start = perf_counter_ns()
-        except BaseException:
-            if began:
-                self._observation = None
-            raise
-        return self
+    def _check(self) -> None:
+        if self._start:
+            raise BLSError("profile: it has been used already; make a new one: with bls.profile() as ...")
 
-    def __exit__(self, *error: object) -> None:
+    def _enter(self) -> None:
+        with self._lock:
+            self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+            self._start = perf_counter_ns()
+            self._observation = observe(self._limit, device_timer(), self._lines, self._tape)
+            self._log = self._observation.log
+            self._dropped = self._log.dropped
+            self._before = _batch_statistics()
+            self._servers = [server_counts()]
+            if self._tape is None:  # the probe would slow requests more than recording them does
+                self._probe.start(self._log)
+            self._processors = ProcessorUse()  # slow to read, so before the start time
+            self._start = perf_counter_ns()
+
+    def _leave(self) -> None:
         log = self._log
-        assert log is not None
-        with critical():
-            self._end = perf_counter_ns()
-            self._probe.stop()
-            if self._processors is not None:
-                self._used, self._waited = self._processors.used(), self._processors.waited()
-            try:
-                _record_running(log)
-                self._dropped = log.dropped - self._dropped
-                self._unbatched = _unbatched(self._before)
-                self._servers.append(server_counts())
-            finally:
-                self._before = {}
-                self._observation = None
+        if log is None or self._observation is None:
+            return
+        self._end = perf_counter_ns()
+        self._probe.stop()
+        if self._processors is not None:
+            self._used, self._waited = self._processors.used(), self._processors.waited()
+        try:
+            _record_running(log)
+            self._dropped = log.dropped - self._dropped
+            self._unbatched = _unbatched(self._before)
+            self._servers.append(server_counts())
+        finally:
+            self._before = {}
+            self._observation = None
 
     def only_of(self, sender: Execution) -> None:
         """Keep only the requests that `sender` sends from now on and those they cause; call it after entering."""

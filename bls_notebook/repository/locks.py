@@ -8,8 +8,8 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from bls_notebook.engine.fork_guard import in_own_process
-from bls_notebook.engine.waiting.interrupts import CtrlC, LongCtrlC
-from bls_notebook.engine.waiting.threads import Parker, start_in_thread
+from bls_notebook.engine.waiting.interrupts import CtrlC
+from bls_notebook.engine.waiting.threads import Parker
 
 
 class NameLock:
@@ -46,7 +46,6 @@ class NameLock:
 _C = TypeVar("_C")
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_Context = TypeVar("_Context", bound="UndividedContext")
 
 
 def undivided(method: Callable[Concatenate[_C, _P], _R]) -> Callable[Concatenate[_C, _P], _R]:
@@ -61,39 +60,3 @@ def undivided(method: Callable[Concatenate[_C, _P], _R]) -> Callable[Concatenate
             return method(self, *args, **options)
 
     return call
-
-
-class UndividedContext:
-    """A context manager that Ctrl-C cannot leave half entered or half exited.
-
-    A subclass defines `_enter`, and `_leave`, which undoes the completed part of `_enter` and may be called twice.
-    The Ctrl-C handler stays installed while the block runs: otherwise a KeyboardInterrupt raised just as Python calls
-    `__exit__` would skip `_leave`.
-    """
-
-    _ctrl_c: LongCtrlC
-
-    def __enter__(self: _Context) -> _Context:
-        self._ctrl_c = LongCtrlC()
-        self._ctrl_c.__enter__()
-        try:
-            self._enter()
-        except BaseException as error:
-            self.__exit__(type(error), error, error.__traceback__)
-            raise
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        try:
-            self._leave()
-        except KeyboardInterrupt:  # Ctrl-C interrupted the wait for a model's lock
-            start_in_thread(self._leave)
-            raise
-        finally:
-            self._ctrl_c.__exit__(kind, error, traceback)
-
-    def _enter(self) -> None:
-        raise NotImplementedError
-
-    def _leave(self) -> None:
-        raise NotImplementedError

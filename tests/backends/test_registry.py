@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -51,9 +52,15 @@ class Doubling:
 
 @pytest.fixture
 def repo(monkeypatch: pytest.MonkeyPatch) -> Iterator[bls.ModelRepository]:
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry, "_modules", dict(registry._modules))
     with bls.ModelRepository() as repository:
         yield repository
+
+
+def _module(open_model: Any) -> ModuleType:
+    module = ModuleType("doubling")
+    module.open_model = open_model  # type: ignore[attr-defined]
+    return module
 
 
 CONFIG = {"backend": "doubling", "default_model_filename": "plus.txt"}
@@ -66,7 +73,7 @@ def test_a_backend_of_ones_own(repo: bls.ModelRepository) -> None:
         made.append(Doubling(files))
         return made[-1]
 
-    registry.register_backend("doubling", open_model)
+    registry.register_backend_module("doubling", lambda: _module(open_model))
     record = repo.load("d", CONFIG, {"file:3/plus.txt": b"0.5"})
     assert (record.backend, record.version) == ("doubling", 3)
     assert repo.infer("d", {"IN": [1, 2]})["OUT"].as_numpy().tolist() == [2.5, 4.5]
@@ -77,7 +84,7 @@ def test_a_backend_of_ones_own(repo: bls.ModelRepository) -> None:
 
 
 def test_what_a_backend_refuses_is_told_in_one_line(repo: bls.ModelRepository) -> None:
-    registry.register_backend("doubling", Doubling)
+    registry.register_backend_module("doubling", lambda: _module(Doubling))
     with pytest.raises(bls.ModelLoadError) as caught:
         repo.load("d", CONFIG, {"file:1/other.txt": b""})
     assert str(caught.value) == "model 'd' version 1 could not be loaded: no plus.txt"

@@ -21,6 +21,7 @@ from bls_notebook.display.svg import DIM, INK, LEFT_BEHIND, contrast, readable
 from bls_notebook.display.widgets import widget_file
 from bls_notebook.profiling.analysis.difference import difference
 from bls_notebook.profiling.records.session import Session, SideBySide
+from bls_notebook.shipping.records import Verified
 from tests.display.page import Page
 from tests.display.samples import everything, findings, lists, response
 from tests.lifetimes import samples as lifetimes_samples
@@ -47,7 +48,9 @@ LIGHT = {"--jp-ui-font-color1": "#212121", "--jp-content-link-color": "#0d47a1"}
 SURFACES = ("#ffffff", "#f2f2f2")  # the page, and a row under the pointer
 
 ONE: list[Any] = [
-    *everything(), findings(findings=(), memory=()), Session((), (), 1), pipeline(), pipeline().statistics(),
+    *everything(),
+    Verified("a", "m/a", 2, changed=("1/model.py",)),
+    findings(findings=(), memory=()), Session((), (), 1), pipeline(), pipeline().statistics(),
     difference(pipeline(), pipeline(2)),
     SideBySide(pipeline(), pipeline(2)), comparison(), overlap(), tuning(),
     *(make() for make in lifetimes_samples.ALL.values()),

@@ -41,11 +41,11 @@ CONFIGS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "half a character": (as_bytes(b'name: "bad#" "\xed\xa0\x80"'), "line 1 is not UTF-8"),
     "a byte order mark": (as_bytes(b"\xef\xbb\xbf"), r"config.pbtxt:1:1: Expected .* got \\ufeff"),
     "no text": (as_bytes(b"\x00\x01\x02"), "config.pbtxt:1:1"),
-    "a folder": (Path.mkdir, "config.pbtxt: it is not a file"),
+    "a folder": (Path.mkdir, "config.pbtxt: it cannot be read: it is not a file"),
     "a link to itself": (lambda file: file.symlink_to(file), "config.pbtxt: it cannot be read: Too many levels"),
-    "a pipe": (os.mkfifo, "config.pbtxt: it is not a file"),
-    "a device": (lambda file: file.symlink_to("/dev/zero"), "config.pbtxt: it is not a file"),
-    "too large": (as_holes, "config.pbtxt: it has 16,777,217 bytes, expected at most"),
+    "a pipe": (os.mkfifo, "config.pbtxt: it cannot be read: it is not a file"),
+    "a device": (lambda file: file.symlink_to("/dev/zero"), "config.pbtxt: it cannot be read: it is not a file"),
+    "too large": (as_holes, "config.pbtxt: it cannot be read: it has 4,194,305 bytes, expected at most"),
     "deep": (as_bytes(b"input { " * 100_000), "config.pbtxt:1:9"),
 }
 

@@ -18,9 +18,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 from .interrupts import LongCtrlC, critical_files
 from .threads import Parker, start_in_thread
+
+_Context = TypeVar("_Context", bound="UndividedContext")
 
 
 class Critical(LongCtrlC):
@@ -71,3 +74,45 @@ class Critical(LongCtrlC):
 
         start_in_thread(work)
         parker.park()
+
+
+class UndividedContext:
+    """A context manager that Ctrl-C cannot leave half entered or half exited.
+
+    A subclass defines `_enter`, and `_leave`, which undoes the completed part of `_enter` and may be called twice.
+    The Ctrl-C handler stays installed while the block runs: otherwise a KeyboardInterrupt raised just as Python calls
+    `__exit__` would skip `_leave`.
+    """
+
+    _ctrl_c: LongCtrlC
+
+    def __enter__(self: _Context) -> _Context:
+        self._check()
+        self._ctrl_c = LongCtrlC()
+        self._ctrl_c.__enter__()
+        try:
+            self._enter()
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+        self._ctrl_c.in_block(True)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._ctrl_c.in_block(False)
+        try:
+            self._leave()
+        except KeyboardInterrupt:  # Ctrl-C interrupted the wait for a model's lock
+            start_in_thread(self._leave)
+            raise
+        finally:
+            self._ctrl_c.__exit__(kind, error, traceback)
+
+    def _check(self) -> None:
+        """Raise an exception if it cannot be entered; `_leave` is not called then."""
+
+    def _enter(self) -> None:
+        raise NotImplementedError
+
+    def _leave(self) -> None:
+        raise NotImplementedError

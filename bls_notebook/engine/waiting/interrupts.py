@@ -8,8 +8,8 @@ thread has left the engine, at the latest when the request is over.
 Guarantees: Ctrl-C is never lost and never arrives after its request. Without Ctrl-C, a request from outside any model
 costs two exchanges of the handler. A handler that another library has set stays. `Interrupted` is raised in another
 thread at its next bytecode (after a sleep or lock in C returns); it is not an `Exception`, so that `except Exception`
-in a model does not swallow it. Critical sections first check that the stack has room for the engine's calls, because
-a recursive caller may have only a frame or two left.
+in a model does not swallow it. Critical sections first check that the stack has room for the engine's calls, because a
+recursive caller may have only a frame or two left.
 """
 
 from __future__ import annotations
@@ -152,6 +152,10 @@ def _handle(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _handle_in_block(number: int, frame: FrameType | None) -> None:  # another object: see `LongCtrlC.in_block`
+    _handle(number, frame)
+
+
 def _withdraw() -> None:
     for timer in _later:
         timer.cancel()
@@ -219,8 +223,9 @@ class CtrlC:
 
     def __enter__(self) -> CtrlC:
         self._before = None
-        if _get_ident() == _main and _handler_of(_SIGINT) is _default:
-            self._before = _default
+        handler = _handler_of(_SIGINT)
+        if (handler is _default or handler is _handle_in_block) and _get_ident() == _main:
+            self._before = handler
             _later.clear()  # a Ctrl-C during `__exit__` may have left timers of the request before
             _set_handler(_SIGINT, _handle)
         return self
@@ -244,6 +249,12 @@ class LongCtrlC(CtrlC):
     """As `CtrlC`, also around foreign code that may set another handler meanwhile."""
 
     __slots__ = ()
+
+    def in_block(self, inside: bool) -> None:
+        """Say whether a block of the user runs, whose requests raise each its own Ctrl-C."""
+        before, after = (_handle, _handle_in_block) if inside else (_handle_in_block, _handle)
+        if _get_ident() == _main and _handler_of(_SIGINT) is before:
+            _set_handler(_SIGINT, after)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if _get_ident() != _main or _handler_of(_SIGINT) is not _handle:

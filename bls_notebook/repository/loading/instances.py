@@ -124,8 +124,8 @@ class InstanceMaker:
                 caller.modules = home
             return home
 
-        name, version, folder, file = source.name, self._version, source.folder, config.default_model_filename
-        files = VersionFiles(name, version, folder, self._folder, file, new_modules, backend_folder, config.runtime)
+        name, file = source.name, config.default_model_filename
+        files = VersionFiles(name, self._version, self._folder, file, new_modules, backend_folder, config.runtime)
         self._backend_model = open_model(files)
         return self._backend_model
 

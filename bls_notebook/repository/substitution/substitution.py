@@ -43,9 +43,9 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.errors import BLSError, ModelNotFoundError
 from bls_notebook.engine.schedulers.selection import scheduler_for
+from bls_notebook.engine.waiting.critical import UndividedContext
 from bls_notebook.repository.catalog import Catalog, Config
 from bls_notebook.repository.config import parse_config
-from bls_notebook.repository.locks import UndividedContext
 from bls_notebook.repository.model_index import STUBBED
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.names import check_model_name

@@ -24,10 +24,10 @@ from typing import Any
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.waiting.critical import UndividedContext
 from bls_notebook.engine.waiting.interrupts import CtrlC
 from bls_notebook.repository.catalog import Catalog
 from bls_notebook.repository.loading.loader import load_versions
-from bls_notebook.repository.locks import UndividedContext
 from bls_notebook.repository.source.model_source import ModelSource, SourcePlace
 
 from .substitution import HasCatalog

@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.extending import critical
+from bls_notebook.engine.waiting.critical import UndividedContext
 from bls_notebook.profiling.profiler import DEFAULT_LIMIT, Profile
 from bls_notebook.records.base import Printable
 from bls_notebook.records.units import bytes_in, count, size
@@ -20,7 +20,7 @@ from .recording_file import Array, digest, shown
 LIMIT = 1 << 28
 
 
-class Recorder(Printable):
+class Recorder(UndividedContext, Printable):
     """A running or finished recording; see `record`."""
 
     to_servers = 0
@@ -33,25 +33,24 @@ class Recorder(Printable):
         self._made: Recording | None = None
         self._base = self._sent = 0
 
-    def __enter__(self) -> Recorder:
+    def _check(self) -> None:
         if self._profile._start:
             raise BLSError("record: this recorder was used before; make a new one: with bls.record(...)")
+
+    def _enter(self) -> None:
         log = self._profile.__enter__()._log
         self._base = 0 if log is None else log.base  # ids count from here
         self._sent = Recorder.to_servers
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        with critical():
-            self._end(*error)
-
-    def _end(self, *error: object) -> None:
-        self._profile.__exit__(*error)
+    def _leave(self) -> None:
+        if not self._profile.running:
+            return
+        self._profile.__exit__(None, None, None)
         if Recorder.to_servers > self._sent:
             warnings.warn(
                 f"record: {count(Recorder.to_servers - self._sent, 'request')} went to a tritonserver (--triton) and "
                 "cannot be recorded: only models in this process can",
-                stacklevel=2,
+                stacklevel=3,
             )
         if self._path is not None:
             self.recording.save(self._path)
@@ -60,7 +59,7 @@ class Recorder(Printable):
                     f"record: {self._path.name} lacks the values of {count(cut, 'tensor')} "
                     f"({size(self.record.cut_bytes)}): over limit={self._tape.limit}; "
                     "record with a larger limit",
-                    stacklevel=2,
+                    stacklevel=3,
                 )
 
     @property
