@@ -161,7 +161,7 @@ def test_an_ensemble_and_nothing_but_errors(prover: Prover) -> None:
     assert not found.notes
     found = prover.prove("add_sub", {"INPUT0": [1.0, 2.0, 3.0, 4.0]})
     assert (found.equal, found.failed) == (True, 1)
-    assert found.notes[0].startswith("every request failed")
+    assert found.notes[0].startswith("every request had an error")
 
 
 def test_rows_alone_and_in_a_batch(prover: Prover) -> None:

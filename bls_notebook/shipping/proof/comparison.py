@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from math import isfinite
 from typing import Any
 
@@ -128,8 +129,11 @@ def _errors(here: ProofAnswer, there: ProofAnswer, sides: Sides) -> list[str]:
 
 
 def _around_difference(first: str, second: str) -> tuple[str, str]:
-    """Return the first lines of two error messages, long ones from shortly before their first difference."""
+    """Return the first lines of two error messages that differ, long ones from shortly before the difference."""
     lines = first_line(first, sys.maxsize), first_line(second, sys.maxsize)
+    if normal(lines[0]) == normal(lines[1]):
+        pairs = zip_longest(normal(first).splitlines(), normal(second).splitlines(), fillvalue="")
+        lines = next((pair for pair in pairs if pair[0] != pair[1]), lines)
     same = next((i for i, (a, b) in enumerate(zip(*lines, strict=False)) if a != b), min(map(len, lines)))
     start = same - 60 if same > 120 else 0
     one, other = (f"{'…' * bool(start)}{first_line(line[start:])}" for line in lines)
@@ -146,7 +150,7 @@ def _outputs(here: Output, there: Output, allowed: Allowed, sides: Sides) -> str
     if first.dtype.kind == "O":
         differing = sum(a != b for a, b in zip(first.ravel().tolist(), second.ravel().tolist(), strict=True))
         return f"{differing:,} of {first.size:,} elements differ" if differing else ""
-    differ = _bits(first) != _bits(second)
+    differ = np.not_equal(*(values.copy().view(f"u{values.itemsize}") for values in (first, second)))
     if not differ.any() or _close(first, second, allowed):
         return ""
     kinds = {
@@ -155,10 +159,6 @@ def _outputs(here: Output, there: Output, allowed: Allowed, sides: Sides) -> str
     }
     kind = next((kind for kind, places in kinds.items() if not (differ & ~places).any()), "")
     return f"{int(differ.sum()):,} of {first.size:,} elements differ{kind}"
-
-
-def _bits(values: Array) -> Array:
-    return values.copy().view(f"u{values.itemsize}")
 
 
 def _close(here: Array, there: Array, allowed: Allowed) -> bool:

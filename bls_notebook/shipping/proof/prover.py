@@ -344,7 +344,7 @@ class _Comparison:
         generated = self.compared - given
         notes: list[str] = []
         if self.failed == self.compared:
-            notes.append("every request failed, so only errors were compared: pass inputs that the model accepts")
+            notes.append("every request had an error: pass inputs that the model accepts")
         if not unequal:
             unequal += self._rows_alone(notes)
         batches = self.spec.scheduler == "default"

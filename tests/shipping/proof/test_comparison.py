@@ -51,7 +51,7 @@ def test_equal(here: list[ProofAnswer], there: list[ProofAnswer]) -> None:
         (one([1]), one([1], version=2), "answered by version 0 here, 2 on the server"),
         (one([1]), one([1], parameters={"a": 1}), "parameters: {} here, {'a': 1} on the server"),
         (one([1]), [ProofAnswer(error="no")], "an error only on the server: no"),
-        ([ProofAnswer(error="a")], [ProofAnswer(error="b")], "errors: 'a' here, 'b' on the server"),
+        ([ProofAnswer(error="x\na")], [ProofAnswer(error="x\nb")], "errors: 'a' here, 'b' on the server"),
         ([ProofAnswer(error="a", status="UNKNOWN")], [ProofAnswer(error="a", status="INTERNAL")],
          "error code: gRPC status UNKNOWN here, INTERNAL on the server"),
         (one([1]) * 2, one([1]), "2 responses here, 1 on the server"),
