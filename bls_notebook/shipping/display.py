@@ -150,7 +150,7 @@ def _both(record: Certificate) -> Iterator[doc.Row]:
     if mode:
         yield doc.Row(["model control mode", "", mode])
     if record.here_ns:
-        yield doc.Row(["median answer", ns(record.here_ns), f"{ns(record.there_ns)}, over loopback"])
+        yield doc.Row(["median answer", ns(record.here_ns), f"{ns(record.there_ns)}, at the client"])
     for package in record.packages:
         yield doc.Row([package.name, package.here or "absent", package.there or "absent"])
 

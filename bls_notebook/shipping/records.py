@@ -174,7 +174,7 @@ class Certificate(Record):
     ``given`` and ``generated`` are the numbers of compared requests (or sequences) by origin; ``failed`` is the
     number that failed with the same error on both sides. ``tolerance`` and ``ulps`` are the allowed differences
     of floats. ``files`` are the SHA-256 hashes of the served files, those of callees included. ``here_ns`` and
-    ``there_ns`` are median latencies: of a call in this process, and of a request to the server over loopback.
+    ``there_ns`` are median latencies: of a call in this process, and of a request, measured by the client.
 
     ``alone`` is the number of rows of batches that were sent again one by one; ``instances`` are the instance
     counts with which requests were sent again in parallel. ``counted`` compares the statistics of the model and
