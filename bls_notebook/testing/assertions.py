@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.lifetimes.memory_recording import track_memory
 from bls_notebook.lifetimes.records import Lifetimes
-from bls_notebook.profiling.profiler import Profile
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.units import bytes_in, count
@@ -24,7 +23,7 @@ from bls_notebook.repository.substitution.stub import StubCall
 from bls_notebook.shipping.records import Certificate
 
 from . import claim_checks
-from .call_log import Calls
+from .call_log import RecordedCalls
 from .claim_checks import Judgement, judge
 from .failure_text import calls_text, differences_text, error_text, unlike
 from .records import Drilled
@@ -40,11 +39,11 @@ class Assertions:
 
     here: Path
     update_snapshots: bool
-    _calls: Calls
     _errors: list[ErrorRecord]
     _warned: list[tuple[str, str]]
     _servers: Servers | None
-    _profile: Profile | None = None
+    _known: set[str]  # models that served requests, or had a stub
+    _profile: RecordedCalls
 
     if TYPE_CHECKING:
 
@@ -57,26 +56,24 @@ class Assertions:
     @property
     def session(self) -> Session:
         """Profile of the requests so far: spans, models, waits."""
-        record = Session() if self._profile is None else self._profile.record
-        return replace(record, sender="the test")
+        return replace(self._profile.record, sender="the test")
 
     def forget(self) -> None:
         """Discard the recorded requests: later assertions ignore them."""
         self._end_profile()
         self._errors.clear()
         self._warned.clear()
-        self._calls.clear()
-        self._profile = Profile(name="test").__enter__()
+        self._profile = RecordedCalls().__enter__()
 
     def _end_profile(self) -> None:
-        if self._profile is not None and self._profile.running:
+        if self._profile.running:
             self._profile.__exit__(None, None, None)
 
     def calls(self, model: str = "") -> tuple[StubCall, ...]:
         """Return the requests that a model received (default: all models), in the order of their execution."""
         self._skip_on_server("which requests a model got")
         self._know(model)
-        return tuple(call for call in self._calls.calls if model in ("", call.model))
+        return tuple(call for call in self._profile.calls if model in ("", call.model))
 
     def assert_called(
         self,
@@ -127,8 +124,8 @@ class Assertions:
         if inputs:
             wanted += f" with the expected input{'s' * (len(inputs) > 1)} {' and '.join(inputs)}"
         details = [differences_text(differ, ("expected", "received")) for _, differ in near[:3]]
-        if near and self._calls.left_out:
-            details.append(f"tensors of {count(self._calls.left_out, 'request')} were not kept: over the memory limit")
+        if near and (left_out := self._profile.left_out):
+            details.append(f"tensors of {count(left_out, 'request')} were not kept: over the memory limit")
         raise _failed(
             f"{model}: {count(len(matching), 'matching request')}, expected {wanted}", *details,
             calls_text(self.session),
@@ -309,7 +306,7 @@ class Assertions:
         """Raise a ModelNotFoundError for an unknown model: an assertion about it would prove nothing."""
         __tracebackhide__ = True
         for model in models:
-            if model and model not in self._calls.known:
+            if model and model not in self._known:
                 find_model(self.paths, model)
 
     def _skip_on_server(self, fact: str) -> None:

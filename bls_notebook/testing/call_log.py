@@ -1,112 +1,84 @@
-"""`Calls`: a log of the requests that a repository's models received during a test, with their tensors.
-
-Guarantees: the log has copies, so requests reach their model unchanged; the copies take at most `most_bytes`,
-and requests whose tensors did not fit are counted. Models that are loaded later are logged too.
-"""
+"""`RecordedCalls`: a profile of a test's requests, with copies of their inputs."""
 
 from __future__ import annotations
 
-import threading
-import weakref
-from collections.abc import Callable, Mapping
+import json
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
-from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.waiting.interrupts import may_be_interrupted
-from bls_notebook.extending import Host
-from bls_notebook.repository.substitution.call import call_of, is_null
+import numpy as np
+
+from bls_notebook.pb_utils.dtypes import from_bits
+from bls_notebook.profiling.profiler import Profile
+from bls_notebook.profiling.records.spans import Span
 from bls_notebook.repository.substitution.stub import StubCall
 
-MOST_BYTES = 256 << 20
+from .recording.payload_tape import Tape
+from .records import RequestKept, TensorKept
+
+MOST_BYTES = 256 << 20  # of copied inputs
+
+_Array = np.ndarray[Any, Any]
 
 
-class Calls:
-    """Logs the requests to a repository's models; copies at most `most_bytes` of inputs."""
+class RecordedCalls(Profile):
+    """A profile of a test's requests, with copies of at most `MOST_BYTES` of their inputs."""
 
-    def __init__(self, host: Host, most_bytes: int = MOST_BYTES) -> None:
-        self._lock = threading.Lock()
-        self._most = most_bytes
-        self._bytes = 0
-        self._calls: list[StubCall] = []
-        self._listened: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.known: set[str] = set()
-        """Models that served requests, or had a stub."""
-        self.left_out = 0
-        """Number of requests whose tensors did not fit."""
-        host.before_serving(self._listen)
+    def __init__(self) -> None:
+        self._inputs = _InputTape(True, MOST_BYTES)
+        super().__init__(name="test", tape=self._inputs)
+        self._base = 0
+
+    def __enter__(self) -> RecordedCalls:
+        super().__enter__()
+        assert self._log is not None
+        self._base = self._log.base
+        return self
 
     @property
-    def calls(self) -> tuple[StubCall, ...]:
-        """The requests, in the order of their execution."""
-        return tuple(self._calls)
+    def calls(self) -> Iterator[StubCall]:
+        """The requests that models executed, in the order of their execution."""
+        arrays: dict[str, _Array] = {}
+        requests = {request.id: request for request in self._requests(arrays)}
+        spans = {span.id: span for span in self.record.spans}
+        batches = Counter(span.batch for span in spans.values() if span.batch)
+        for span in sorted(spans.values(), key=lambda span: span.started):
+            if span.ran and (request := requests.get(span.id)) is not None:
+                yield StubCall(
+                    (), span.model, span.version,
+                    {tensor.name: arrays[tensor.values] for tensor in request.inputs if tensor.values},
+                    request.outputs, json.loads(request.parameters), (request.correlation_id, request.flags),
+                    tuple(_callers(span, spans))[::-1], request.request_id, request.timeout, span.instance,
+                    batches.get(span.batch, 1),
+                )  # fmt: skip
 
-    def clear(self) -> None:
-        """Empty the log."""
-        with self._lock:
-            self._calls = []
-            self._bytes = self.left_out = 0
+    @property
+    def left_out(self) -> int:
+        """Number of requests with inputs that did not fit."""
+        return sum(any(tensor.cut for tensor in request.inputs) for request in self._requests({}))
 
-    def _listen(self, versions: Mapping[int, LoadedModel]) -> None:
-        for model in versions.values():
-            self.known.add(model.name)
-            if model.seen.remote or not model.instances:  # ensembles and remote models execute nothing here
-                scheduler = getattr(model.scheduler, "_inner", model.scheduler)  # behind the cache
-                if scheduler not in self._listened:
-                    self._listened.add(scheduler)
-                    _hear(scheduler, weakref.ref(self), (model.name, model.version, model.name))
-                continue
-            for instance in model.instances:
-                if instance not in self._listened:
-                    self._listened.add(instance)
-                    # A weak reference: the search for owners of a waiting request follows references of `execute`.
-                    where = (model.name, model.version, instance.name)
-                    instance.execute = _heard(  # type: ignore[assignment]
-                        instance.execute, weakref.ref(self), where
-                    )
+    def _requests(self, arrays: dict[str, _Array]) -> Iterator[RequestKept]:
+        """Yield the requests, and put the values of their inputs into `arrays`."""
 
-    def note(self, where: tuple[str, int, str], requests: list[Any], sender: Any = None) -> None:
-        """Log the requests of one `execute`; `where` is the model, the version and the instance."""
-        batch = [request for request in requests if not is_null(request)]
-        for request in batch:
-            size = sum(int(getattr(t._array, "nbytes", 0)) for t in request._inputs)
-            with self._lock:
-                fits = self._bytes + size <= self._most
-                self._bytes += size if fits else 0
-                self.left_out += not fits
-            call = call_of(request, (), where, len(batch), tensors=fits, sender=sender)
-            self._calls.append(StubCall.of(call))
+        def kept(
+            name: str, datatype: str, shape: tuple[int, ...], size: int, array: _Array | None, cut: bool
+        ) -> TensorKept:
+            values = "" if array is None else str(len(arrays))
+            if array is not None:
+                arrays[values] = from_bits(array) if datatype == "BF16" else array
+                arrays[values].flags.writeable = False
+            return TensorKept(name, datatype, shape, size, values, cut)
+
+        return self._inputs.requests(self._base, self._start, kept)
 
 
-def _note(calls: weakref.ref[Calls], *arguments: Any) -> None:
-    if (listener := calls()) is not None:
-        listener.note(*arguments)
+class _InputTape(Tape):
+    def answered(self, *response: Any) -> None:
+        """Keep no outputs."""
 
 
-def _heard(
-    execute: Callable[[list[Any]], Any], calls: weakref.ref[Calls], where: tuple[str, int, str]
-) -> Callable[[list[Any]], Any]:
-    def heard(requests: list[Any]) -> Any:
-        _note(calls, where, requests)
-        return execute(requests)
-
-    may_be_interrupted(heard.__code__)  # it runs the code of a model
-    return heard
-
-
-def _hear(scheduler: Any, calls: weakref.ref[Calls], where: tuple[str, int, str]) -> None:
-    """Log the requests that reach the scheduler of an ensemble or a remote model."""
-    call, submit = scheduler.call, scheduler.submit
-
-    def heard_call(parent: Any, request: Any) -> Any:
-        passed = [request]
-        del request  # a reference in this frame would keep the tensors alive during the call
-        _note(calls, where, passed, parent)
-        return call(parent, passed.pop())
-
-    def heard_submit(ticket: Any) -> None:
-        if ticket.request is not None:
-            _note(calls, where, [ticket.request], ticket.parent)
-        submit(ticket)
-
-    may_be_interrupted(heard_call.__code__)
-    scheduler.call, scheduler.submit = heard_call, heard_submit
+def _callers(span: Span, spans: dict[int, Span]) -> Iterator[str]:
+    while span.parent in spans:
+        span = spans[span.parent]
+        yield span.model

@@ -26,7 +26,7 @@ from bls_notebook.repository.requests.sender import Sender, takes_arguments_of
 from bls_notebook.repository.source.names import check_model_name
 
 from .assertions import Assertions
-from .call_log import Calls
+from .call_log import RecordedCalls
 from .triton_servers import Servers, skipping
 
 if TYPE_CHECKING:
@@ -91,7 +91,9 @@ class RepositoryUnderTest(Assertions, _Repository):
         self.update_snapshots = update_snapshots
         self.repository = ModelRepository(*paths, **options)
         self._host = Host(self.repository)
-        self._calls = Calls(self._host)
+        self._profile = RecordedCalls()
+        known = self._known = set[str]()
+        self._host.before_serving(lambda versions: known.update(model.name for model in versions.values()))
         mine = weakref.ref(self)
         self._host.on_missing(lambda name: _load_missing(mine(), name))
         self.forget()

@@ -197,8 +197,11 @@ def test_memory(repo: RepositoryUnderTest, monkeypatch: pytest.MonkeyPatch) -> N
         repo.assert_peak("5 ms")
 
 
-def test_tensors_that_do_not_fit_are_not_kept_and_told(repo: RepositoryUnderTest) -> None:
-    repo._calls._most = 20
+def test_tensors_that_do_not_fit_are_not_kept_and_told(
+    repo: RepositoryUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bls_notebook.testing.call_log.MOST_BYTES", 20)
+    repo.forget()
     repo.infer("double", X)
     repo.infer("double", X)
     first, second = repo.calls("double")

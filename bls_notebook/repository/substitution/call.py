@@ -98,31 +98,19 @@ class Call:
     place: int = 0
 
 
-def call_of(
-    request: InferenceRequest,
-    key: Key,
-    target: tuple[str, int, str],
-    batch: int,
-    place: int = 0,
-    tensors: bool = True,
-    sender: Any = None,
-) -> Call:
-    """Return the `Call` of a request that a model has received; without its inputs if `tensors` is False.
-
-    `target` is the model, its version and its instance. `sender` is the execution that sent the request, for requests
-    that have no parent yet.
-    """
+def call_of(request: InferenceRequest, key: Key, target: tuple[str, int, str], batch: int, place: int = 0) -> Call:
+    """Return the `Call` of a request that a model has received; `target` is the model, its version and its instance."""
     options = request._options
     model, version, instance = target
     return Call(
         key,
         model,
         version,
-        {tensor._name: _copy(tensor) for tensor in request._inputs if tensors},
+        {tensor._name: _copy(tensor) for tensor in request._inputs},
         tuple(request._requested),
         json.loads(options.parameters),
         (options.correlation_id, options.flags),
-        chain_of(sender or getattr(request._answerable, "parent", None)),
+        chain_of(getattr(request._answerable, "parent", None)),
         options.request_id,
         options.timeout,
         instance,
