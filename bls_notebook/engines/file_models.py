@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from itertools import accumulate
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from bls_notebook.backends.protocol import BackendError
 from bls_notebook.devices.device import DeviceError
+from bls_notebook.devices.registry import simulated_gpus
 from bls_notebook.devices.transfers import to_gpu
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -26,6 +28,25 @@ from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.visible_text import encodable
 
 INVALID = "Invalid argument"
+
+
+def imported(backend: str, package: str, install: str) -> Any:
+    """Import the package that runs a backend's models; BackendError with the command `install` if that fails."""
+    try:
+        return import_module(package)
+    except (ImportError, OSError) as error:  # OSError: a shared library is missing
+        raise BackendError(
+            f'backend "{backend}" needs the package {package}, which cannot be imported here ({error}); install it: '
+            f"{install}"
+        ) from error
+
+
+def build_has_gpu(has_cuda: Callable[[], bool]) -> bool:
+    """Return whether a package can use the GPUs here; simulated GPUs need no CUDA build."""
+    try:
+        return bool(simulated_gpus()) or has_cuda()
+    except BackendError:
+        return True  # opening a model reports the missing package
 
 
 def parameter(config: dict[str, Any], key: str) -> str | None:

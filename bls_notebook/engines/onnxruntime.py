@@ -23,7 +23,16 @@ from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
 
-from .file_models import INVALID, BatchedInstance, BatchError, bool_parameter, int_parameter, parameter
+from .file_models import (
+    INVALID,
+    BatchedInstance,
+    BatchError,
+    bool_parameter,
+    build_has_gpu,
+    imported,
+    int_parameter,
+    parameter,
+)
 from .onnx_graph import Signature, check_config, complete_config, needs_completing, signature_of
 
 _ERROR = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : (.*)", re.DOTALL)
@@ -34,24 +43,11 @@ _Array = np.ndarray[Any, Any]
 
 
 def runtime() -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise BackendError(
-            'backend "onnxruntime" needs the package onnxruntime, which cannot be imported here '
-            f"({error}); install it: pip install onnxruntime"
-        ) from error
-    return onnxruntime
+    return imported("onnxruntime", "onnxruntime", "pip install onnxruntime")
 
 
 def has_gpu() -> bool:
-    """Whether this build can use the GPUs here; simulated GPUs need no CUDA build."""
-    if simulated_gpus():
-        return True
-    try:
-        return "CUDAExecutionProvider" in runtime().get_available_providers()
-    except BackendError:
-        return True  # opening a model reports the missing package
+    return build_has_gpu(lambda: "CUDAExecutionProvider" in runtime().get_available_providers())
 
 
 def ort_message(error: BaseException) -> str:

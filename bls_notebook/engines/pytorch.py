@@ -43,8 +43,10 @@ from .file_models import (
     BatchedInstance,
     BatchError,
     bool_parameter,
+    build_has_gpu,
     controls_of,
     dims_of,
+    imported,
     int_parameter,
     refuse_parts,
 )
@@ -165,24 +167,11 @@ def _control_index(name: str, datatype: str) -> int:
 
 
 def runtime() -> Any:
-    try:
-        import torch
-    except (ImportError, OSError) as error:  # OSError: a shared library is missing
-        raise BackendError(
-            f'backend "pytorch" needs the package torch, which cannot be imported here ({error}); '
-            'install it: pip install "bls_notebook[torch]"'
-        ) from error
-    return torch
+    return imported("pytorch", "torch", 'pip install "bls_notebook[torch]"')
 
 
 def has_gpu() -> bool:
-    """Whether this build can use the GPUs here; simulated GPUs need no CUDA build."""
-    if simulated_gpus():
-        return True
-    try:
-        return bool(runtime().cuda.is_available())
-    except BackendError:
-        return True  # opening a model reports the missing package
+    return build_has_gpu(lambda: bool(runtime().cuda.is_available()))
 
 
 def device_of(kind: str, number: int) -> str | None:
@@ -266,33 +255,27 @@ _PROCESS_PARAMETERS = {
 }
 
 
-@dataclass(frozen=True)
-class TorchSettings:
-    """Parameters of a model; `warnings` name the parameters that are not applied here."""
-
-    optimized: bool
-    cache_cleaning: bool
-    inference_mode: bool
-    cudnn: bool
-    weight_sharing: bool
-    warnings: tuple[str, ...]
+# Parameters of one model, and their defaults.
+_PARAMETERS = {
+    "DISABLE_CUDNN": False, "DISABLE_OPTIMIZED_EXECUTION": False, "ENABLE_CACHE_CLEANING": False,
+    "ENABLE_WEIGHT_SHARING": False, "INFERENCE_MODE": True,
+}  # fmt: skip
 
 
-def settings_of(config: dict[str, Any]) -> TorchSettings:
-    """Parse the parameters of a configuration; BackendError for an invalid one."""
+def settings_of(config: dict[str, Any]) -> dict[str, bool]:
+    """Return the parameters of a model; BackendError for an invalid one."""
+    given = {key: bool_parameter(config, key) for key in _PARAMETERS}
+    return _PARAMETERS | {key: value for key, value in given.items() if value is not None}
+
+
+def parameter_warnings(config: dict[str, Any]) -> tuple[str, ...]:
+    """Return a warning if parameters are not applied here; BackendError for an invalid one."""
     ignored = [key for key, read in _PROCESS_PARAMETERS.items() if read(config, key) is not None]
     warning = (
         f"model '{config['name']}': not applied here: {', '.join(ignored)}. It configures PyTorch for the whole "
         "process, which here is the notebook"
     )
-    return TorchSettings(
-        optimized=not bool_parameter(config, "DISABLE_OPTIMIZED_EXECUTION"),
-        cache_cleaning=bool(bool_parameter(config, "ENABLE_CACHE_CLEANING")),
-        inference_mode=bool_parameter(config, "INFERENCE_MODE") is not False,
-        cudnn=not bool_parameter(config, "DISABLE_CUDNN"),
-        weight_sharing=bool(bool_parameter(config, "ENABLE_WEIGHT_SHARING")),
-        warnings=(warning,) if ignored else (),
-    )
+    return (warning,) if ignored else ()
 
 
 class TorchModel:
@@ -325,10 +308,10 @@ class TorchModel:
         module = self._shared.get((kind, number))
         if module is None:
             module = load(self._file, config["name"], kind, number)
-        if settings.weight_sharing:
+        if settings["ENABLE_WEIGHT_SHARING"]:
             self._shared[kind, number] = module
         names = positions_of(config, arguments_of(module))
-        self.warnings = settings.warnings
+        self.warnings = parameter_warnings(config)
         return TorchInstance(module, config, names, settings, gpu)
 
 
@@ -341,7 +324,7 @@ class TorchInstance(BatchedInstance):
     """One instance of a TorchScript model on GPU `gpu` (real or simulated), or on the CPU."""
 
     def __init__(
-        self, module: Any, config: dict[str, Any], names: TensorPositions, settings: TorchSettings, gpu: int | None
+        self, module: Any, config: dict[str, Any], names: TensorPositions, settings: dict[str, bool], gpu: int | None
     ) -> None:
         super().__init__(config, gpu)
         self.takes_gpu = gpu is not None
@@ -391,7 +374,7 @@ class TorchInstance(BatchedInstance):
         except Exception as error:  # PyTorch's exceptions have no common base class
             raise BatchError(f"PyTorch execute failure: {str(error).rstrip()}") from error
         finally:
-            if self._settings.cache_cleaning:
+            if self._settings["ENABLE_CACHE_CLEANING"]:
                 self._clean()
         return [outputs[name] for name in names]
 
@@ -402,9 +385,9 @@ class TorchInstance(BatchedInstance):
         off = nullcontext()
         on_cuda = self.gpu is not None and not self._simulated
         with (
-            torch.inference_mode() if settings.inference_mode else torch.no_grad(),
-            off if settings.optimized else torch.jit.optimized_execution(False),
-            torch.backends.cudnn.flags(enabled=False) if on_cuda and not settings.cudnn else off,
+            torch.inference_mode() if settings["INFERENCE_MODE"] else torch.no_grad(),
+            torch.jit.optimized_execution(False) if settings["DISABLE_OPTIMIZED_EXECUTION"] else off,
+            torch.backends.cudnn.flags(enabled=False) if on_cuda and settings["DISABLE_CUDNN"] else off,
         ):
             yield
 
@@ -498,7 +481,7 @@ class ModuleModel:
         config = json.loads(arguments["model_config"])
         refuse_parts(config)
         settings = settings_of(config)
-        self.warnings = settings.warnings
+        self.warnings = parameter_warnings(config)
         kind, number = arguments["model_instance_kind"], int(arguments["model_instance_device_id"])
         inputs, outputs = ({t["name"]: i for i, t in enumerate(config[of])} for of in ("input", "output"))
         gpu, own = number if kind == "GPU" else None, OwnGPU()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bls_notebook.backends.protocol import BackendError
-from bls_notebook.engines.pytorch import Argument, positions_of, settings_of
+from bls_notebook.engines.pytorch import Argument, parameter_warnings, positions_of, settings_of
 
 
 def arguments(*names: str, kind: str = "TensorType", type: str = "Tensor") -> list[Argument]:
@@ -93,23 +93,14 @@ def parameters(**texts: str) -> dict[str, Any]:
 
 def test_parameters() -> None:
     plain = settings_of(parameters())
-    assert (plain.optimized, plain.inference_mode, plain.cudnn) == (True, True, True)
-    assert (plain.cache_cleaning, plain.weight_sharing, plain.warnings) == (False, False, ())
-    other = settings_of(
-        parameters(
-            DISABLE_OPTIMIZED_EXECUTION="TRUE",
-            INFERENCE_MODE="off",
-            DISABLE_CUDNN="1",
-            ENABLE_CACHE_CLEANING="on",
-            ENABLE_WEIGHT_SHARING="true",
-        )
-    )
-    assert (other.optimized, other.inference_mode, other.cudnn) == (False, False, False)
-    assert (other.cache_cleaning, other.weight_sharing) == (True, True)
+    assert [key for key, value in plain.items() if value] == ["INFERENCE_MODE"]
+    texts = dict(zip(plain, ("TRUE", "1", "on", "true", "off"), strict=True))
+    assert settings_of(parameters(**texts)) == {key: not value for key, value in plain.items()}
 
 
 def test_parameters_of_the_whole_process_are_reported_and_not_applied() -> None:
-    (warning,) = settings_of(parameters(INTRA_OP_THREAD_COUNT="1", ENABLE_JIT_PROFILING="false")).warnings
+    assert parameter_warnings(parameters()) == ()
+    (warning,) = parameter_warnings(parameters(INTRA_OP_THREAD_COUNT="1", ENABLE_JIT_PROFILING="false"))
     assert "not applied here: ENABLE_JIT_PROFILING, INTRA_OP_THREAD_COUNT." in warning
 
 
@@ -119,5 +110,5 @@ def test_parameters_of_the_whole_process_are_reported_and_not_applied() -> None:
 ])  # fmt: skip
 def test_bad_parameters(key: str, text: str, message: str) -> None:
     with pytest.raises(BackendError) as caught:
-        settings_of(parameters(**{key: text}))
+        (settings_of(parameters(**{key: text})), parameter_warnings(parameters(**{key: text})))
     assert str(caught.value) == message

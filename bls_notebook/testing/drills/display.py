@@ -29,11 +29,8 @@ def drilled_document(drilled: Drilled) -> Iterator[doc.Block]:
     for worth, title in (("bad", "bad"), ("odd", "doubtful")):
         cases = drilled.of(worth)
         if groups := _grouped(cases):
-            lines = [line for group in groups for line in _as_text(group)]
-            items = doc.Both(lambda _: [], tag("div", *map(_as_html, groups)))
             kinds = f" of {count(len(groups), 'kind')}" * (len(groups) < len(cases))
-            fold = doc.Fold(f"{title}: {len(cases)}{kinds}", [items], is_open=worth == "bad")
-            yield doc.Forms([doc.Words(f"{title}:", gap=True), *lines], [fold])
+            yield parts.opened(f"{title}: {len(cases)}{kinds}", list(map(_group, groups)), worth == "bad")
     if drilled.unreached:
         names = ", ".join(drilled.unreached)
         yield doc.Words(f"named in the code, but not reached by this request: {names}", gap=True)
@@ -107,24 +104,12 @@ def _where(at: CodePlace) -> str:
     return f"{at.file}:{at.line}" if at.file else f"{at.model}, line {at.line}"
 
 
-def _as_text(group: Sequence[DrilledCase]) -> Iterator[doc.Block]:
-    case = group[0]
-    yield doc.Words(f"{case.verdict}  {_faults(group)}", indent=f"{_MARKS[case.worth]} ", hang="  ")
-    for said in _said(group):
-        yield doc.Words(said, indent="    ", hang="    ")
+def _group(cases: Sequence[DrilledCase]) -> doc.Box:
+    case = cases[0]
+    words = tag("b", case.verdict, cls=_COLOURS[case.worth]), tag("b", _faults(cases))
+    blocks: list[doc.Block] = [doc.Words(doc.Piece(f"{case.verdict}  {_faults(cases)}", join(*words, by=" ")), "")]
+    blocks += [doc.Words(said, "", indent="  ") for said in _said(cases)]
     if place := case.at or case.sent:
-        yield doc.Line([_found_at(case, place), place.code], indent="    ")
-
-
-def _as_html(group: Sequence[DrilledCase]) -> Html:
-    case = group[0]
-    head = join(tag("b", case.verdict, cls=_COLOURS[case.worth]), tag("b", _faults(group)), by=" ")
-    lines = [tag("div", head), *(tag("div", sentence) for sentence in _said(group))]
-    if place := case.at or case.sent:
-        line = join(tag("span", _found_at(case, place), cls="dim"), tag("code", place.code), by=" ")
-        lines.append(tag("div", line, cls="drill-at"))
-    return tag("div", *lines, cls=f"drill-item drill-{case.worth}")
-
-
-def _found_at(case: DrilledCase, place: CodePlace) -> str:
-    return f"{'at' if case.at is not None else 'called at'} {_where(place)}"
+        found = f"{'at' if case.at is not None else 'called at'} {_where(place)}"
+        blocks.append(doc.Line([parts.quiet(found), parts.code(place.code)], indent="  "))
+    return doc.Box(blocks, f"drill-item drill-{case.worth}", _MARKS[case.worth])
