@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.html import Html, join, prose, tag
+from bls_notebook.display.html import Html, join, tag
 from bls_notebook.records.units import count, size
 
 from .records import SEVERITIES, Finding, Findings, number_of_rules
@@ -16,13 +16,14 @@ from .shared_memory import CONTAINER_SHM
 _MARKS = {"error": "✗", "warning": "!", "note": "·"}
 
 
-def findings_document(result: Findings) -> doc.Document:
+@doc.document("findings")
+def findings_document(result: Findings) -> Iterator[doc.Block]:
     """Show the findings, and the shared memory that the models need."""
-    blocks: list[doc.Block] = [doc.Words(_summary(result))]
-    if result.findings:
-        blocks.append(doc.Box([_line(finding) for finding in result.findings], "findings-list"))
-    blocks += _memory(result)
-    return doc.Document([doc.Forms(list(_text(result)), blocks)], styles="findings")
+    yield doc.Words(_summary(result))
+    if findings := list(map(_finding, result.findings)):
+        yield doc.Forms(findings, [doc.Box(findings, "findings-list")])
+    if result.memory:
+        yield doc.Forms([doc.Words(_needs(result), gap=True)], [doc.Fold(_needs(result), [_memory(result)])])
 
 
 def _summary(result: Findings) -> doc.Piece:
@@ -37,38 +38,26 @@ def _summary(result: Findings) -> doc.Piece:
     return doc.Piece(f"{checked}: {', '.join(counts)}", join(f"{checked}:", *shown, by=" "))
 
 
-def _line(finding: Finding) -> doc.Block:
-    """Show one finding, folded."""
+def _finding(finding: Finding) -> doc.Block:
+    """Show one finding; HTML folds the reason and the fix."""
+    severity = finding.severity if finding.severity in _MARKS else "note"
     where = tag("span", finding.where, cls="findings-where")
     sentence = (parts.name(finding.model).html, parts.coded(finding.what).html, where)
     mark = tag("span", finding.severity, cls="findings-mark")
     title = join(mark, tag("span", join(*sentence, by=" "), cls="findings-said"), by=" ")
-    details = [cell for label, text in _details(finding) for cell in (tag("span", label, cls="dim"), tag("div", text))]
-    fold = doc.Fold(doc.Piece("", title), [doc.Both(lambda _: [], tag("div", *details, cls="findings-more"))])
-    return doc.Box([fold], f"findings-{finding.severity if finding.severity in _MARKS else 'note'}")
+    pairs = (("why", parts.coded(finding.why)), ("fix", parts.coded(finding.mend)))
+    details: list[doc.Block] = [
+        doc.Forms([doc.Line([f"{finding.where}  [{finding.code}]".lstrip()])]),
+        *(doc.Note(label, said, _cells(label, said.html), indent="") for label, said in pairs if said.text),
+        doc.Forms([], [doc.Both(lambda _: [], _cells("code", parts.code(finding.code).html))]),
+    ]
+    said = doc.Forms([doc.Words(f"{finding.model}: {finding.what}")])
+    fold = doc.Fold(doc.Piece("", title), [doc.Box(details, "findings-more")])
+    return doc.Box([said, fold], f"findings-{severity}", _MARKS[severity], gap=True)
 
 
-def _details(finding: Finding) -> Iterator[tuple[str, Html]]:
-    if finding.why:
-        yield "why", parts.coded(finding.why).html
-    if finding.mend:
-        yield "fix", parts.coded(finding.mend).html
-    yield "code", tag("code", prose(finding.code))
-
-
-def _text(result: Findings) -> Iterator[doc.Block]:
-    yield doc.Words(_summary(result))
-    for finding in result.findings:
-        mark = _MARKS.get(finding.severity, "·")
-        yield doc.Words(f"{finding.model}: {finding.what}", indent=f"{mark} ", hang="  ", gap=True)
-        where = f"{finding.where}  [{finding.code}]" if finding.where else f"[{finding.code}]"
-        yield doc.Line([where], indent="    ")
-        if finding.why:
-            yield doc.Words(finding.why, indent="    why: ", hang="         ")
-        if finding.mend:
-            yield doc.Words(finding.mend, indent="    fix: ", hang="         ")
-    if result.memory:
-        yield doc.Words(_needs(result), gap=True)
+def _cells(label: str, shown: Html) -> Html:
+    return join(tag("span", label, cls="dim"), tag("div", shown))
 
 
 def _needs(result: Findings) -> str:
@@ -80,9 +69,7 @@ def _needs(result: Findings) -> str:
     )
 
 
-def _memory(result: Findings) -> Iterator[doc.Block]:
-    if not result.memory:
-        return
+def _memory(result: Findings) -> doc.Table:
     columns = doc.columns("model | instances:r | each:r | together:r")
     rows = [
         doc.Row([
@@ -92,4 +79,4 @@ def _memory(result: Findings) -> Iterator[doc.Block]:
         ])
         for need in sorted(result.memory, key=lambda need: -need.bytes)
     ]  # fmt: skip
-    yield doc.Fold(_needs(result), [doc.Table("Shared memory that the models need", columns, rows)])
+    return doc.Table("Shared memory that the models need", columns, rows)
