@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +13,9 @@ from bls_notebook.display.document import Document
 from bls_notebook.records.base import Record
 from bls_notebook.records.errors import BLSError
 
+from .html import Html
+from .widgets import covered, with_view
 from .widgets import live as live_widget
-from .widgets import with_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,12 @@ class Display:
 
     def __str__(self) -> str:
         return self.text
+
+
+def with_widget(display: Display, make: Callable[[], Any]) -> Display:
+    """Cover a display with the widget from `make`, if widgets work here."""
+    widget = live_widget(make)
+    return display if widget is None else replace(display, html=covered(Html(display.html), widget), widget=widget)
 
 
 def render(

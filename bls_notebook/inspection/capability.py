@@ -12,11 +12,10 @@ CAPABILITY = Capability(
     displays={
         "bls_notebook.pb_utils.response:InferenceResponse": Drawing(display=".display:inspected_display"),
         "bls_notebook.pb_utils.tensor:Tensor": Drawing(display=".display:inspected_display"),
-        ".inspection:Inspection": Drawing(),
+        ".inspection:Inspection": Drawing(display=".display:render_inspection"),
         ".records:TensorView": Drawing(".display:tensor_view_document"),
         ".records:ResponseView": Drawing(".display:response_view_document"),
         ".records:ModelView": Drawing(".display:model_view_document"),
         ".repository_watch:Watch": Drawing(display=".display:render_watch"),
     },
-    shell=(".notebook_inspectors:add_inspectors",),
 )

@@ -1,21 +1,20 @@
 """Displays of the inspector (a model, a tensor, a response) and of the watch.
 
-The watch is a table, covered by a live widget with buttons that load, unload and reload models. Samples arrive
-on the watch's thread, so the widget updates while a cell runs; it stops sampling when its last view is closed.
+In a notebook, widgets cover an inspection and the watch. The watch has buttons that load, unload and reload models.
+Samples arrive on the watch's thread, so it updates while a cell runs; it stops when its last view is closed.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from math import prod
 from time import localtime, strftime
 from typing import Any
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.bundle import Display, display_of, render
+from bls_notebook.display.bundle import Display, display_of, render, with_widget
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.parts import media_html, number
 from bls_notebook.display.records.devices import devices_document
@@ -23,12 +22,11 @@ from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.records.models import model_blocks
 from bls_notebook.display.records.responses import response_head
 from bls_notebook.display.records.statistics import statistics_document
-from bls_notebook.display.widgets import covered, has_kernel
-from bls_notebook.display.widgets import live as live_widget
+from bls_notebook.display.widgets import has_kernel
 from bls_notebook.records.devices import DeviceTable
 from bls_notebook.records.repository import Figures, TextSeen
 from bls_notebook.records.units import count, duration, shape, size
-from bls_notebook.records.visible_text import visible
+from bls_notebook.records.visible_text import first_line, visible
 
 from .charts import bars, line_html, sparks
 from .records import ConfigSetting, InstanceNow, ModelNow, ModelView, ResponseView, TensorView, WatchRecord
@@ -324,12 +322,9 @@ def _watch_row(model: ModelNow) -> doc.Row:
 def render_watch(watch: Any, *, width: int = 100, live: bool = True) -> Display:
     """Draw a `Watch`: a table of the present state, covered by a live panel if widgets work."""
     record = watch.record
-    widget = live_widget(lambda: watch_widget(watch)) if live and not record.closed else None
     missing = live and has_kernel() and importlib.util.find_spec("anywidget") is None
     display = display_of(watch_document(record, missing), width)
-    if widget is None:
-        return display
-    return replace(display, html=covered(Html(display.html), widget), widget=widget)
+    return with_widget(display, lambda: watch_widget(watch)) if live and not record.closed else display
 
 
 def watch_widget(watch: Any) -> Any:
@@ -337,3 +332,44 @@ def watch_widget(watch: Any) -> Any:
     from .inspector_widget import WatchWidget  # needs anywidget
 
     return WatchWidget(watch)
+
+
+def render_inspection(inspection: Any, *, width: int, live: bool) -> Display:
+    """Draw an `Inspection`, covered by controls to change its tensor, slice and rate if widgets work."""
+
+    def widget() -> Any:
+        from .inspector_widget import Inspector  # needs anywidget
+
+        return Inspector(answering(inspection, width))
+
+    display = render(inspection.record, width=width)
+    return with_widget(display, widget) if live else display
+
+
+def answering(inspection: Any, width: int) -> Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]:
+    """Return a function from a widget's query to HTML and the state of its controls; `{}` is the inspection itself."""
+    known: dict[str, Any] = {}
+
+    def answer(question: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        asked: dict[str, Any] = {key: question[key] for key in ("tensor", "at") if key in question}
+        rate = question.get("rate") or None
+        try:
+            changed = inspection.asked(**asked, rate=rate) if question else inspection
+            html = render(changed.record, width=width).html
+        except Exception as error:  # an error appears in the widget and fails no cell
+            if not known:
+                raise
+            return "", {**known, **asked, "rate": rate or 0, "said": first_line(str(error))}
+        views = getattr(changed.record, "tensors", (changed.record,))
+        known.update(
+            tensors=[[name, list(dims)] for name, dims in changed.tensors.items()],
+            tensor=changed.tensor,
+            at=changed.at,
+            rate=changed.rate or 0,
+            sound=any(getattr(view, "sound", None) is not None for view in views),
+            again=isinstance(changed.value, str),  # a model can be queried again
+            said="",
+        )
+        return html, dict(known)
+
+    return answer

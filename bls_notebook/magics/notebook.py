@@ -37,8 +37,6 @@ class Notebook:
     """The last record of each class that a magic made, oldest first."""
     state: dict[str, Any] = field(default_factory=dict)
     """Data of capabilities; each key begins with the capability's name."""
-    on_draw: list[Callable[[displays.Display, Any], displays.Display]] = field(default_factory=list)
-    """Functions of capabilities that extend the display of a value."""
     on_answer: list[Callable[[Any], object]] = field(default_factory=list)
     """Functions of capabilities that receive each result of %bls."""
     latest: Callable[[], Any] | None = None  # a weak reference to the last response of %bls
@@ -80,10 +78,7 @@ class Notebook:
     def draw(self, value: object) -> displays.Display:
         """Return the display of a record, a response or a list, as the settings say."""
         opens = value is not None and value is self.debugged()
-        display = self._drawn(_recorded(value), opens)
-        for add in self.on_draw:
-            display = add(display, value)
-        return display
+        return self._drawn(_recorded(value), opens)
 
     def _drawn(self, value: Any, opens: bool) -> displays.Display:
         width = self.settings.width

@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
 
 import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.inspection.notebook_inspectors import answering
+from bls_notebook.inspection.display import answering
 from bls_notebook.inspection.records import ResponseView, TensorView
-from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.settings import BLSNotebook
 from bls_notebook.records.repository import Compared
 
 
@@ -62,7 +59,7 @@ def test_tensors_and_repositories_are_shown_by_the_last_line_of_a_cell(cells) ->
 
 def test_questions_of_a_widget_are_answered_and_never_raise() -> None:
     found = bls.inspect(np.arange(60.0).reshape(3, 4, 5))
-    answer = answering(found.asked, 100)
+    answer = answering(found, 100)
     html, state = answer({})
     assert ("59" in html, state["tensors"]) == (True, [["", [3, 4, 5]]])
     html, state = answer({"tensor": "", "at": "[1, :, 2]", "rate": 0, "number": "1"})
@@ -70,31 +67,3 @@ def test_questions_of_a_widget_are_answered_and_never_raise() -> None:
     html, state = answer({"at": "[7]"})
     assert (html, state["said"].partition(" [3")[0]) == ("", "slice [7]: the tensor has the shape")
     assert answer({"at": "", "rate": "fast"})[1]["said"]
-
-
-def test_a_button_keeps_no_response_alive(cells, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bls_notebook.inspection import notebook_inspectors as inspectors
-
-    opened: list[Any] = []
-
-    class Widget:
-        def __init__(self, answer: Any, place: str) -> None:
-            opened.append((answer({}), place))
-
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setattr(inspectors, "can_live", lambda: True)
-    monkeypatch.setattr(inspectors, "live", lambda make: make())
-    monkeypatch.setattr("bls_notebook.inspection.inspector_widget.Inspector", Widget)
-    notebook = Notebook(cells.shell, BLSNotebook())
-    one = inspectors.Inspectors(notebook)
-    cells.model()
-    answer = bls.current_repository().infer("times", {"IN": list(range(50))})
-    html = one.added(notebook.draw(answer), answer).html
-    place = html.rpartition('data-bls-inspect="')[2].partition('"')[0]
-    assert one._pressed(place) == ""
-    assert ("OUT" in opened[0][0][0], opened[0][1]) == (True, place)
-    del answer
-    gc.collect()
-    assert one._pressed(place) == one._pressed("else") == inspectors._GONE
