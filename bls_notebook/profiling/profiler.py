@@ -89,6 +89,7 @@ class Profile(UndividedContext, SessionAnalysis):
         self._record: Session | None = None
         self._began = ""
         self._start = self._end = 0
+        self._base = 0  # ids of requests count from here
         self._dropped = 0
         self._sender = 0
         self._before: dict[LoadedModel, StatisticsRecord] = {}
@@ -108,6 +109,7 @@ class Profile(UndividedContext, SessionAnalysis):
             self._start = perf_counter_ns()
             self._observation = observe(self._limit, device_timer(), self._lines, self._tape)
             self._log = self._observation.log
+            self._base = self._log.base
             self._dropped = self._log.dropped
             self._before = _batch_statistics()
             self._servers = [server_counts()]

@@ -8,8 +8,8 @@ one. NumPy functions that CuPy (14.2) lacks are missing here, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from time import perf_counter_ns
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -74,24 +74,6 @@ def block_of_capsule(capsule: object) -> SimulatedBlock:
     return memory
 
 
-@dataclass(eq=False, slots=True, repr=False)
-class Pointer:
-    """The address of an array's first element (`ndarray.data`)."""
-
-    mem: SimulatedBlock
-    ptr: int
-
-    @property
-    def device_id(self) -> int:
-        return self.mem.device_id
-
-    def __int__(self) -> int:
-        return self.ptr
-
-    def __repr__(self) -> str:
-        return f"<Pointer 0x{self.ptr:x} device={self.mem.device.label}>"
-
-
 class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
     """An array on a simulated GPU; created by the functions of `bls_notebook.cupy()`."""
 
@@ -112,9 +94,10 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
         return CudaDevice(self._memory.device_id)
 
     @property
-    def data(self) -> Pointer:
+    def data(self) -> SimpleNamespace:
         """The address of the first element."""
-        return Pointer(self._memory, self._host.ctypes.data)
+        memory = self._memory
+        return SimpleNamespace(mem=memory, ptr=self._host.ctypes.data, device_id=memory.device_id, device=memory.device)
 
     @property
     def base(self) -> Any:

@@ -28,13 +28,6 @@ class RecordedCalls(Profile):
     def __init__(self) -> None:
         self._inputs = _InputTape(True, MOST_BYTES)
         super().__init__(name="test", tape=self._inputs)
-        self._base = 0
-
-    def __enter__(self) -> RecordedCalls:
-        super().__enter__()
-        assert self._log is not None
-        self._base = self._log.base
-        return self
 
     @property
     def calls(self) -> Iterator[StubCall]:

@@ -31,15 +31,14 @@ class Recorder(UndividedContext, Printable):
         self._tape = Tape(tensors == "all", limit)
         self._profile = Profile(requests, "" if path is None else path.name, tape=self._tape, lines=False)
         self._made: Recording | None = None
-        self._base = self._sent = 0
+        self._sent = 0
 
     def _check(self) -> None:
         if self._profile._start:
             raise BLSError("record: this recorder was used before; make a new one: with bls.record(...)")
 
     def _enter(self) -> None:
-        log = self._profile.__enter__()._log
-        self._base = 0 if log is None else log.base  # ids count from here
+        self._profile.__enter__()
         self._sent = Recorder.to_servers
 
     def _leave(self) -> None:
@@ -71,7 +70,7 @@ class Recorder(UndividedContext, Printable):
             raise BLSError("record: the recording has not begun; use bls.record(...) in a `with` statement")
         session = self._profile.record
         tape, store = self._tape, _Store()
-        requests = tape.requests(self._base, self._profile._start, store.kept)
+        requests = tape.requests(self._profile._base, self._profile._start, store.kept)
         name = "" if self._path is None else self._path.name
         record = Recorded(
             name, session.began, "all" if tape.every else "outside", tape.limit, session.dropped,

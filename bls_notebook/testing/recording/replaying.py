@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import time
 from asyncio.events import _get_running_loop, _set_running_loop
 from collections import Counter, defaultdict
@@ -24,7 +23,6 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
 from bls_notebook.pb_utils.dtypes import from_bits
-from bls_notebook.pb_utils.options import Options
 from bls_notebook.pb_utils.response import ByHand
 from bls_notebook.progress import progress
 from bls_notebook.records.preview import tensor_record
@@ -46,14 +44,24 @@ from .recording_file import digest
 _Content = tuple[object, ...]
 
 
-class FirstDifference:
-    """Finds the first hop that differs between two recordings of the same requests, both with all tensors."""
+class HopComparison:
+    """Compares the hops of two recordings of the same requests."""
 
     def __init__(self, then: Recording, now: Recording) -> None:
         self._then, self._now = _Hops(then), _Hops(now)
 
-    def of(self, then: RequestKept, now: RequestKept) -> str:
-        """Return a sentence that names the place where the difference between two responses begins."""
+    def changed_calls(self, before: RequestKept, after: RequestKept) -> tuple[str, ...]:
+        """Return a line for each model that got more or fewer requests on the way than recorded."""
+        then, now = self._then.calls(before), self._now.calls(after)
+        return tuple(
+            f"{caller} calls {told(callee)} {count(now[caller, callee], 'time')}, "
+            f"recorded {then[caller, callee] or 'none'}"
+            for caller, callee in {**then, **now}
+            if then[caller, callee] != now[caller, callee]
+        )
+
+    def first_difference(self, then: RequestKept, now: RequestKept) -> str:
+        """Return a sentence that names the hop at which two responses begin to differ; both have all tensors."""
         left = list(self._now.sent_by[now.id])
         for before in self._then.sent_by[then.id]:
             sent = self._then.sent(before)
@@ -65,20 +73,9 @@ class FirstDifference:
                 return f"begins in {model}: it no longer calls {callee}, as in request {before.id}"
             left.remove(after)
             if self._then.answered(before) != self._now.answered(after):
-                return self.of(before, after)
+                return self.first_difference(before, after)
         callees = "; its callees respond as recorded" if self._then.sent_by[then.id] else ""
         return f"begins in {told(then.model)}, request {then.id}: same inputs, another response{callees}"
-
-
-def changed_calls(then: Recording, now: Recording, before: RequestKept, after: RequestKept) -> tuple[str, ...]:
-    """Return a line for each model that got more or fewer requests on the way than recorded."""
-    counts = (_Hops(then).calls(before), _Hops(now).calls(after))
-    return tuple(
-        f"{caller} calls {told(callee)} {count(counts[1][caller, callee], 'time')}, "
-        f"recorded {counts[0][caller, callee] or 'none'}"
-        for caller, callee in dict.fromkeys([*counts[0], *counts[1]])
-        if counts[0][caller, callee] != counts[1][caller, callee]
-    )
 
 
 class _Hops:
@@ -296,11 +293,11 @@ def _with_beginnings(
     then: Recording, now: Recording, requests: list[RecordedRequest], sent: list[Resent], every_hop: bool
 ) -> Iterator[Resent]:
     """Yield the results, with the changed calls and, for `every_hop`, the hop at which each difference begins."""
-    difference = FirstDifference(then, now)
+    hops = HopComparison(then, now)
     outside = [request for request in now.record.requests if request.outside]
     for request, resent, after in zip(requests, sent, outside, strict=False):
-        begins = difference.of(request.kept, after) if resent.what and every_hop else ""
-        yield replace(resent, begins=begins, calls=changed_calls(then, now, request.kept, after))
+        begins = hops.first_difference(request.kept, after) if resent.what and every_hop else ""
+        yield replace(resent, begins=begins, calls=hops.changed_calls(request.kept, after))
 
 
 def _resent(
@@ -377,7 +374,9 @@ def recorded_execution(
 
     def call() -> list[InferenceResponse]:
         __tracebackhide__ = True
-        return _answers(instance.execute, _made(request, name, loaded.version))
+        made = Host(repository).request(name, request.inputs, **request.arguments() | {"version": loaded.version})
+        made._answerable = ByHand()
+        return _answers(instance.execute, made)
 
     def run() -> list[InferenceResponse]:
         __tracebackhide__ = True
@@ -386,22 +385,6 @@ def recorded_execution(
             return list(repository.run(call))
 
     return RecordedExecution(name, code, run)
-
-
-def _made(request: RecordedRequest, name: str, version: int) -> InferenceRequest:
-    kept = request.kept
-    made = InferenceRequest(
-        inputs=list(request.tensors.values()),
-        requested_output_names=list(kept.outputs),
-        model_name=name,
-        model_version=version,
-    )
-    made._options = Options(
-        kept.request_id, kept.correlation_id, kept.flags, kept.timeout, json.dumps(dict(request.parameters)),
-        priority=kept.priority,
-    )  # fmt: skip
-    made._answerable = ByHand()
-    return made
 
 
 def _answers(execute: Callable[[list[Any]], Any], request: InferenceRequest) -> list[InferenceResponse]:
