@@ -208,7 +208,6 @@ _TYPES = {
     1: "FP32", 2: "UINT8", 3: "INT8", 4: "UINT16", 5: "INT16", 6: "INT32", 7: "INT64", 8: "BYTES", 9: "BOOL",
     10: "FP16", 11: "FP64", 12: "UINT32", 13: "UINT64", 16: "BF16",
 }  # fmt: skip
-_Field = tuple[int, int, int, int]  # number, first byte, last byte + 1, value of a varint
 
 
 def signature_in(file: Path) -> Signature | None:
@@ -219,77 +218,60 @@ def signature_in(file: Path) -> Signature | None:
     try:
         with open_file(file) as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _signature(data)
-    except (OSError, ValueError, LookupError, OverflowError):
+    except (OSError, ValueError, LookupError, OverflowError, AttributeError, TypeError):
         return None
 
 
 def _signature(data: mmap.mmap) -> Signature:
-    top = _message(data, 0, len(data))
-    if _GRAPH not in top:
-        raise ValueError("not ONNX")
+    top = _message(data, slice(0, len(data)))
     tensors: dict[int, dict[str, TensorInfo]] = {_INPUT: {}, _OUTPUT: {}}
     initialized: set[str] = set()
-    for number, first, end, _ in _fields(data, *top[_GRAPH][1:3]):
+    for number, value in _fields(data, top[_GRAPH]):
         if number == _INITIALIZER:
-            initialized.add(_text(data, _message(data, first, end)[_NAME_OF_TENSOR]))
+            initialized.add(data[_message(data, value)[_NAME_OF_TENSOR]].decode())
         elif number in tensors:
-            info = _info(data, first, end)
+            info = _info(data, value)
             tensors[number][info.name] = info
     if not tensors[_OUTPUT]:
         raise ValueError("no outputs")
     inputs = {name: info for name, info in tensors[_INPUT].items() if name not in initialized}
     overridable: dict[str, TensorInfo] = {}
-    if _VERSION in top and top[_VERSION][3] >= 4:  # older graphs list weights among the inputs
+    if top.get(_VERSION, 0) >= 4:  # older graphs list weights among the inputs
         overridable = {name: info for name, info in tensors[_INPUT].items() if name in initialized}
     return Signature(inputs, tensors[_OUTPUT], overridable)
 
 
-def _info(data: mmap.mmap, first: int, end: int) -> TensorInfo:
+def _info(data: mmap.mmap, at: slice) -> TensorInfo:
     """Parse an input or output: ``ValueInfoProto``, which contains ``TypeProto`` and ``TypeProto.Tensor``."""
-    value = _message(data, first, end)
-    kind = _message(data, *value[2][1:3]) if 2 in value else {}
-    tensor = _message(data, *kind[1][1:3]) if 1 in kind else {}
-    if 2 not in tensor:
-        raise ValueError("not a tensor, or without a shape")
-    dims = tuple(_size(data, *dim[1:3]) for dim in _fields(data, *tensor[2][1:3]) if dim[0] == 1)
-    datatype = _TYPES.get(tensor[1][3], "INVALID") if 1 in tensor else "INVALID"
-    return TensorInfo(_text(data, value[1]), datatype, dims)
+    value = _message(data, at)
+    tensor = _message(data, _message(data, value[2])[1])
+    sizes = (_message(data, dim).get(1) for number, dim in _fields(data, tensor[2]) if number == 1)
+    dims = tuple(size if isinstance(size, int) else -1 for size in sizes)  # others have a name, or are unknown
+    return TensorInfo(data[value[1]].decode(), _TYPES.get(tensor.get(1, 0), "INVALID"), dims)
 
 
-def _size(data: mmap.mmap, first: int, end: int) -> int:
-    dim = _message(data, first, end)
-    return dim[1][3] if 1 in dim else -1  # a named or unknown dimension
-
-
-def _text(data: mmap.mmap, field: _Field) -> str:
-    return data[field[1] : field[2]].decode()
-
-
-def _message(data: mmap.mmap, first: int, end: int) -> dict[int, _Field]:
+def _message(data: mmap.mmap, at: slice) -> dict[int, Any]:
     """Return the fields of a message by number; the last one if a number repeats."""
-    return {field[0]: field for field in _fields(data, first, end)}
+    return dict(_fields(data, at))
 
 
-def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[_Field]:
-    while at < end:
+def _fields(data: mmap.mmap, message: slice) -> Iterator[tuple[int, Any]]:
+    """Yield the number of each field, with its value: varints as numbers, texts and messages as slices."""
+    at = message.start
+    while at < message.stop:
         key, at = _varint(data, at)
         number, wire = key >> 3, key & 7
-        value = 0
-        first = at
-        if wire == 0:
+        value: Any = None
+        if wire in (0, 2):
             value, at = _varint(data, at)
-        elif wire == 1:
-            at += 8
-        elif wire == 2:
-            length, first = _varint(data, at)
-            at = first + length
-        elif wire == 5:
-            at += 4
-        else:
+        if wire == 2:
+            value = slice(at, at + value)
+            at = value.stop
+        elif wire:
+            at += {1: 8, 5: 4}[wire]
+        if at > message.stop or number == 0:
             raise ValueError("no protobuf")
-        if at > end or number == 0:
-            raise ValueError("no protobuf")
-        yield number, first, at, value
+        yield number, value
 
 
 def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:

@@ -20,24 +20,20 @@ _REQUESTS = 3  # example requests outside the fold
 @doc.document("tried")
 def tried_document(tried: Tried) -> Iterator[doc.Block]:
     """Describe a trial: models that are not real first, then example requests."""
-    answered = sum(m.asked and not m.problem for m in tried.models)
     by_kind = {kind: [m for m in tried.models if m.kind == kind] for kind in _KINDS}
-    counts = [
-        f"{len(by_kind['real'])} real",
-        *([count(len(by_kind["stub"]), "stub")] if by_kind["stub"] else []),
-        *([f"{len(by_kind['absent'])} not loaded"] if by_kind["absent"] else []),
-        *([f"{broken} broken"] if (broken := sum(m.broken for m in tried.models)) else []),
-        *([f"{unknown} with a file missing here"] if (unknown := sum(m.unknown for m in tried.models)) else []),
-        *(
-            [f"{answered} of {asked} answered a generated request"]
-            if (asked := sum(m.asked for m in tried.models))
-            else []
-        ),
-    ]
-    facts = parts.dots(count(len(tried.models), "model"), *counts, parts.time(tried.seconds))
-    yield doc.Line(
-        [parts.name(tried.folder), parts.quiet(facts)], mark="!" if by_kind["absent"] or broken or unknown else "✓"
-    )
+    broken, unknown, asked = (sum(getattr(m, flag) for m in tried.models) for flag in ("broken", "unknown", "asked"))
+    answered = sum(m.asked and not m.problem for m in tried.models)
+    counts = {
+        count(len(by_kind["stub"]), "stub"): by_kind["stub"],
+        f"{len(by_kind['absent'])} not loaded": by_kind["absent"],
+        f"{broken} broken": broken,
+        f"{unknown} with a file missing here": unknown,
+        f"{answered} of {asked} answered a generated request": asked,
+    }
+    shown_counts = [f"{len(by_kind['real'])} real", *(words for words, number in counts.items() if number)]
+    facts = parts.dots(count(len(tried.models), "model"), *shown_counts, parts.time(tried.seconds))
+    mark = "!" if by_kind["absent"] or broken or unknown else "✓"
+    yield doc.Line([parts.name(tried.folder), parts.quiet(facts)], mark=mark)
     if tried.left:
         words = f"interrupted: {count(len(tried.left), 'model')} not loaded: {listed(tried.left, 12)}"
         line = f"`%tritonrepo load {' '.join(tried.left[:3])}{' ...' * (len(tried.left) > 3)}`"
