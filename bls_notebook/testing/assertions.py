@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from . import claim_checks
 from .call_log import RecordedCalls
 from .claim_checks import Judgement, judge
 from .failure_text import calls_text, differences_text, error_text, unlike
-from .records import Drilled
+from .records import BAD, VERDICTS, Drilled
 from .triton_servers import Servers, skipping
 
 __unittest = True  # tracebacks of unittest end in the test
@@ -215,20 +215,46 @@ class Assertions:
             raise BLSError(f"assert_peak: got {most!r}, expected bytes, or a size such as '2 MB'")
         return _Tracked(lambda lifetimes: self._judge(claim_checks.peak(lifetimes, "<=", limit, device)))
 
-    def assert_survives(self, model: str, inputs: Mapping[str, Any], **options: Any) -> Drilled:
-        """Assert that a model handles failing callees; see `assert_survives` in `drills.driller`.
+    def assert_survives(
+        self, model: str, inputs: Mapping[str, Any], *, refuse: Collection[str] = BAD, **options: Any
+    ) -> Drilled:
+        """Assert that no fault of its callees makes a model misbehave.
 
         Afterwards the test's earlier requests and those of the drill are forgotten: see `forget`.
+
+        Parameters
+        ----------
+        model : str
+        inputs : mapping of str to array_like
+            Inputs of a request that succeeds without faults.
+        refuse : collection of str
+            The verdicts that fail the test, such as ``("crash", "hang", "leak", "spoilt")``; default: all bad verdicts.
+        **options
+            Options of `bls.drill`: ``faults``, ``pairs``, ``timeout`` ...
         """
         __tracebackhide__ = True
-        from .drills.driller import assert_survives
+        from .drills.driller import drill
 
         self._skip_on_server("how a model handles failing callees")
         self._need(model)
+        unknown = [verdict for verdict in refuse if verdict not in VERDICTS]
+        if unknown:
+            raise ValueError(f"refuse: got {unknown[0]!r}, expected verdicts: {', '.join(VERDICTS)}")
+        repository: Any = self
         try:
-            return assert_survives(model, inputs, repo=self, **options)
+            drilled = drill(model, inputs, repo=repository, **options)
         finally:
             self.forget()
+        failures = []
+        for case in drilled.cases:
+            if case.verdict in refuse:
+                at = case.at or case.sent
+                where = f"\n    {at.file}:{at.line}: {at.code}" if at is not None else ""
+                failures.append(f"  {case.name}: {case.verdict}: {case.said}{where}")
+        if failures:
+            title = f"{model} does not survive {len(failures)} of {len(drilled.cases)} faults:"
+            raise AssertionError("\n".join([title, *failures]))
+        return drilled
 
     def assert_proven_equal(self, model: str, *requests: Any, **options: Any) -> Certificate:
         """Assert that a model gives the same responses as on a real tritonserver; calls `bls.prove`.

@@ -13,6 +13,7 @@ from bls_notebook.records.repository import TensorRecord, TensorsCompared
 # The verdicts on a case: the class of each (good, odd, bad, or open if nothing can be said), and its meaning.
 _LINES = Path(__file__).with_name("verdicts.txt").read_text("utf-8").splitlines()
 VERDICTS = {name: (worth, meaning) for name, worth, meaning in (line.split("|") for line in _LINES)}
+BAD = tuple(verdict for verdict, (worth, _) in VERDICTS.items() if worth == "bad")
 
 
 @dataclass(frozen=True, slots=True, repr=False)

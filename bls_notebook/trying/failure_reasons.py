@@ -63,18 +63,6 @@ def missing_file(name: str, file: Path, pointer: bool, code: bool = False) -> Fa
     return reason_of(case, name, **facts)
 
 
-def no_backend(name: str, backend: str, file: Path | None, exists: bool) -> FailureReason:
-    """The backend is not available in this process."""
-    lacks = "" if exists or file is None else f", and {file.parent.name}/{file.name} is missing"
-    return reason_of("backend" if backend else "backend:unknown", name, backend=backend, lacks=lacks)
-
-
-def without_steps(name: str, steps: Sequence[str]) -> FailureReason:
-    """Steps of an ensemble are not loaded."""
-    listed = f"its step {steps[0]} is" if len(steps) == 1 else f"its steps {', '.join(steps)} are"
-    return reason_of("steps", name, steps=listed, first=steps[0])
-
-
 def too_slow(name: str, seconds: float) -> FailureReason:
     """Its import or `initialize` exceeded the time limit."""
     return reason_of("time", name, seconds=seconds, longer=max(60, round(seconds * 5)))

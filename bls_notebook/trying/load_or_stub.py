@@ -220,7 +220,8 @@ class ModelLoader:
         name, backend = plan.name, plan.backend
         if backend == "ensemble":
             missing = [step for step in members_of(plan.config) if not self._repository.ready(step)]
-            return reasons.without_steps(name, missing) if missing else None
+            steps = f"its step{'s' * (len(missing) > 1)} {', '.join(missing)} {'are' if len(missing) > 1 else 'is'}"
+            return reasons.reason_of("steps", name, steps=steps, first=missing[0]) if missing else None
         if not plan.may_run:
             return reasons.reason_of("kept out", name)
         file = main_file(plan.config, backend, plan.files)
@@ -233,7 +234,9 @@ class ModelLoader:
                 own = python_backend(plan.config, folders)
             except Exception:
                 own = None
-            return None if own is not None else reasons.no_backend(name, backend, shown, exists)
+            lacks = "" if exists or shown is None else f", and {shown.parent.name}/{shown.name} is missing"
+            case = "backend" if backend else "backend:unknown"
+            return None if own is not None else reasons.reason_of(case, name, backend=backend, lacks=lacks)
         if file is not None and shown is not None and (not exists or is_pointer(file)):
             return reasons.missing_file(name, shown, exists, backend == "python")
         return None

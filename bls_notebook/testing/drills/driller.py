@@ -1,6 +1,4 @@
-"""`drill`: run a model while its callees fail, one fault after the other; `assert_survives`: a drill as a
-test.
-"""
+"""`drill`: run a model while its callees fail, one fault after the other."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ from bls_notebook.records.visible_text import first_line, spoken
 from bls_notebook.repository.host import load_again
 from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.testing.recording.recorder import record
-from bls_notebook.testing.records import VERDICTS, Drilled, DrilledCase, Planted
+from bls_notebook.testing.records import Drilled, DrilledCase, Planted
 
 from .callees import Callee, FailingAnswers, callees_of, named_in_code, sources_of
 from .faults import IN_PAIRS, NO_FAULT, Fault, faults_named
@@ -378,45 +376,3 @@ def _worth_reporting(cases: list[DrilledCase]) -> tuple[DrilledCase, ...]:
         for case in cases
         if len(case.faults) == 1 or _RANK[case.worth] > max((rank.get(fault, 0) for fault in case.faults), default=0)
     )
-
-
-BAD = tuple(verdict for verdict, (worth, _) in VERDICTS.items() if worth == "bad")
-
-
-def assert_survives(model: str, inputs: Mapping[str, Any], *, refuse: Collection[str] = BAD, **options: Any) -> Drilled:
-    """Assert that no fault of its callees makes a model misbehave.
-
-    Parameters
-    ----------
-    model : str
-    inputs : mapping of str to array_like
-        Inputs of a request that succeeds without faults.
-    refuse : collection of str
-        The verdicts that fail the test, such as ``("crash", "hang", "leak", "spoilt")``; default: all bad verdicts.
-    **options
-        Options of `drill`: ``faults``, ``pairs``, ``timeout``, ``repo``, ...
-
-    Returns
-    -------
-    Drilled
-
-    Raises
-    ------
-    AssertionError
-        A case has such a verdict; the message lists each with its line of code.
-    """
-    __tracebackhide__ = True
-    unknown = [verdict for verdict in refuse if verdict not in VERDICTS]
-    if unknown:
-        raise ValueError(f"refuse: got {unknown[0]!r}, expected verdicts: {', '.join(VERDICTS)}")
-    drilled = drill(model, inputs, **options)
-    failures = []
-    for case in drilled.cases:
-        if case.verdict in refuse:
-            at = case.at or case.sent
-            where = f"\n    {at.file}:{at.line}: {at.code}" if at is not None else ""
-            failures.append(f"  {case.name}: {case.verdict}: {case.said}{where}")
-    if failures:
-        title = f"{model} does not survive {len(failures)} of {len(drilled.cases)} faults:"
-        raise AssertionError("\n".join([title, *failures]))
-    return drilled

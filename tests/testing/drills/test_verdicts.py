@@ -16,9 +16,9 @@ import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.repository.substitution.substitution import substitute
+from bls_notebook.testing import RepositoryUnderTest
 from bls_notebook.testing.drills import callees
 from bls_notebook.testing.drills.callees import Callee, FailingAnswers
-from bls_notebook.testing.drills.driller import assert_survives
 from bls_notebook.testing.drills.faults import FAULTS, faults_named, spoilt
 from bls_notebook.testing.drills.timed_request import DelayedResponse
 from bls_notebook.testing.records import VERDICTS, CodePlace, Drilled, DrilledCase, Planted
@@ -167,16 +167,18 @@ def test_what_makes_no_sense_is_one_line(repo: bls.ModelRepository, given: dict[
 
 
 @pytest.mark.slow
-def test_a_drill_as_a_test(repo: bls.ModelRepository) -> None:
-    good = assert_survives("tells", REQUEST, repo=repo, faults=["error", "nan", "stall"])
-    assert [case.verdict for case in good.cases] == ["clear", "clear", "waits"]
-    with pytest.raises(AssertionError, match="crashes does not survive 1 of 2 faults") as raised:
-        assert_survives("crashes", REQUEST, repo=repo, faults=["error", "slow"])
-    assert "twice: error: crash: hides the error of 'twice'" in str(raised.value)
-    assert "crashes/1/model.py:28: raise RuntimeError(response.error().text)" in str(raised.value)
-    assert_survives("crashes", REQUEST, repo=repo, faults=["error"], refuse=["hang"])
-    with pytest.raises(ValueError, match="got 'crush', expected verdicts: crash"):
-        assert_survives("tells", REQUEST, repo=repo, refuse=["crush"])
+def test_a_drill_as_a_test() -> None:
+    with RepositoryUnderTest() as repo:
+        define(repo, *CALLEES, "tells", "crashes")
+        good = repo.assert_survives("tells", REQUEST, faults=["error", "nan", "stall"])
+        assert [case.verdict for case in good.cases] == ["clear", "clear", "waits"]
+        with pytest.raises(AssertionError, match="crashes does not survive 1 of 2 faults") as raised:
+            repo.assert_survives("crashes", REQUEST, faults=["error", "slow"])
+        assert "twice: error: crash: hides the error of 'twice'" in str(raised.value)
+        assert "crashes/1/model.py:28: raise RuntimeError(response.error().text)" in str(raised.value)
+        repo.assert_survives("crashes", REQUEST, faults=["error"], refuse=["hang"])
+        with pytest.raises(ValueError, match="got 'crush', expected verdicts: crash"):
+            repo.assert_survives("tells", REQUEST, refuse=["crush"])
 
 
 @pytest.mark.slow
