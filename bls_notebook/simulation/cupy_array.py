@@ -7,7 +7,9 @@ one. NumPy functions that CuPy (14.2) lacks are missing here, too.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from time import perf_counter_ns
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -21,25 +23,9 @@ from bls_notebook.devices.device import DLPackError
 
 from .gpu_memory import SimulatedBlock, SimulatedGPU, SimulatedMemory, current_gpu
 
-_NUMPY = """
-    False_ ScalarType True_ asmatrix block bmat busday_count busday_offset busdaycalendar bytes_ character
-    clongdouble complex256 datetime64 datetime_as_string datetime_data einsum_path errstate flexible float128
-    frompyfunc fromregex geomspace get_include getbufsize geterr geterrcall histogram_bin_edges info insert
-    is_busday isnat little_endian longdouble matrix matvec memmap nanpercentile nanquantile ndenumerate nditer
-    nested_iters object_ polyder polydiv polyint recarray record sctypeDict setbufsize seterr seterrcall
-    show_runtime spacing str_ test timedelta64 typecodes unstack vecdot vecmat void
-"""
-_LINALG = "diagonal matrix_norm multi_dot outer svdvals tensordot test trace vecdot vector_norm"
-_RANDOM = """
-    Generator MT19937 PCG64 PCG64DXSM Philox SFC64 SeedSequence get_bit_generator get_state set_bit_generator
-    set_state test
-"""
-
-ABSENT: dict[str, frozenset[str]] = {
-    "numpy": frozenset(_NUMPY.split()),
-    "numpy.linalg": frozenset(_LINALG.split()),
-    "numpy.fft": frozenset({"test"}),
-    "numpy.random": frozenset(_RANDOM.split()),
+ABSENT = {
+    module: frozenset(names)
+    for module, names in json.loads(Path(__file__).with_name("absent.json").read_text("utf-8")).items()
 }
 """Names that CuPy lacks, by NumPy module."""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shlex
 import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
+from pathlib import Path
 
 import bls_notebook as bls
 from bls_notebook.commands import Command, add_options, print_record
@@ -16,19 +18,7 @@ from bls_notebook.engine.errors import BLSError
 from .records import Tried
 
 # Remedies name notebook commands; these are the words for a shell.
-_IN_SHELL = [
-    (re.compile(pattern), words)
-    for pattern, words in (
-        (r"`[^`]*` has no time limit; or try again", "try again"),
-        (r"`%tritonrepo (?:re)?load [^`]*`", "try again"),
-        (r"`bls\.try_repository\('([^']*)'\)`", r"`python -m bls_notebook try \1`"),
-        (r"`%pip ", "`python -m pip "),
-        (r"`%env ", "`export "),
-        (r"`%%tritonmodel ([^`]*)`", r"`\1/1/model.py`"),
-        (r"`import sys; sys\.path\.insert\(0, ([^`]*)\)`", r"`export PYTHONPATH=\1`"),
-        (r"`!", "`"),
-    )
-]
+_IN_SHELL = json.loads(Path(__file__).with_name("shell_words.json").read_text("utf-8"))
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -48,7 +38,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _words(text: str) -> str:
     for pattern, replacement in _IN_SHELL:
-        text = pattern.sub(replacement, text)
+        text = re.sub(pattern, replacement, text)
     return text
 
 
