@@ -27,6 +27,7 @@ from .schedule import WORTH, flights, lacking, predicted, stages
 
 _FAILURES = 6  # calls whose failure is tried
 _CHANCE = "chance, time, or state; fix its seed or clock"
+_STOPS = "changed answers stop the model or change how often it calls; drop its check to settle it"
 _STATE = "its earlier runs (a file, or state elsewhere); give each run the same state"
 _STATEMENTS = {  # why a call follows another one, by the kind of a dependence
     "data": "{later} {needs} the answer of {earlier}: with that changed ({reason}), {inputs} changed, too",
@@ -136,7 +137,7 @@ def _overlap(runs: Runs) -> Overlap:
         model=runs.model, requests=len(runs.inputs), outcome="", sentence="", problem=problem, calls=calls,
         dependences=tuple(dependences), stages=tuple(levels), together=together,
         already=tuple(stage for stage in several if stage not in together),
-        changes=min((evidence.tried[pair] for pair in pairs), default=0),
+        changes=min((len(evidence.tried[pair]) for pair in pairs), default=0),
         runs=runs.count, callee_requests=runs.asked, seconds=0.0,
         predicted=max(1.0, session.wall / wall) if together else 1.0,
         written=replace(session, ghosts=ghosts) if together else session,
@@ -247,8 +248,8 @@ def _dependences(runs: Runs, evidence: Evidence, states: CalleeStates, limit: st
                     why = f"no time was left to ask {unasked} again, which may keep state; a smaller request settles it"
                 elif models <= states.varying:
                     why = f"{_listed(models)} answered equal requests differently; stubs settle it"
-                elif evidence.tried[earlier, later] < needed:
-                    why = limit or "with its changed answers the model stops earlier; drop its check to settle it"
+                elif len(evidence.tried[earlier, later]) < needed:
+                    why = limit or _STOPS
                 if why:
                     yield Dependence(earlier, later, "unknown", why)
 

@@ -6,7 +6,7 @@ each change; a group is split only if a later call changed and more than one ans
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -69,6 +69,10 @@ def difference(
             inputs[number] = tuple(sorted({name for name, _ in set(others.pop(0).inputs) ^ set(call.inputs)}))
         elif not failed(call):
             missing.add(number)
+    more = {key for key, others in rest.items() if others} | {base[n][:2] for n in missing}
+    same = {
+        n for n in same if base[n][:2] not in more
+    }  # in a loop with more or fewer rounds, equal calls prove nothing
     return RunDifference(inputs, missing, same, tuple(sent.model for others in rest.values() for sent in others))
 
 
@@ -85,14 +89,14 @@ class Evidence:
     """Evidence for each pair of calls.
 
     ``possible`` lists for each call the earlier calls of its `execute` that were answered before it was sent,
-    ``ordered`` its predecessors in a sequence. ``found`` are dependences (earlier, later); ``tried`` counts the
+    ``ordered`` its predecessors in a sequence. ``found`` are dependences (earlier, later); ``tried`` has the
     changes of an answer without effect on a later call.
     """
 
     possible: list[set[int]]
     ordered: list[set[int]]
     found: dict[tuple[int, int], DependenceEvidence] = field(default_factory=dict)
-    tried: Counter[tuple[int, int]] = field(default_factory=Counter)
+    tried: defaultdict[tuple[int, int], set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def ancestors(self) -> list[set[int]]:
         """Return the direct and indirect dependences of each call."""
@@ -104,7 +108,7 @@ class Evidence:
     def open(self, enough: int = 0) -> list[set[int]]:
         """Return for each call the earlier ones that it may depend on; with `enough`, those tried less often."""
         return [
-            {n for n in self.possible[call] - before if not enough or self.tried[n, call] < enough}
+            {n for n in self.possible[call] - before if not enough or len(self.tried[n, call]) < enough}
             for call, before in enumerate(self.ancestors())
         ]
 
@@ -142,7 +146,8 @@ def try_change(evidence: Evidence, change: int, group: set[int], run: Run) -> No
             if difference is None or not (causes := answers & difference.used):
                 continue
             if call in difference.same:
-                evidence.tried.update((cause, call) for cause in causes)
+                for cause in causes:
+                    evidence.tried[cause, call].add(change)
                 suspects.get(call, set()).difference_update(causes)
             elif (call in difference.inputs or call in difference.missing) and not before[call] & difference.used:
                 suspects.setdefault(call, set(causes))
