@@ -20,6 +20,7 @@ from bls_notebook.pb_utils import InferenceRequest, Tensor
 from tests.devices.book import Book
 from tests.devices.conftest import Kit, pointer
 from tests.devices.models import KEEP, cupy_model, define
+from tests.engine.harness import until
 from tests.engine.isolated import MOVES_REQUESTS
 
 SIZE = 1000
@@ -156,5 +157,5 @@ def test_nothing_is_left_behind(gpu: Kit, repo: bls.ModelRepository) -> None:
         repo.infer("keep", {"IN": fresh(gpu)})
         repo.infer("keep", {"IN": fresh(gpu)}, preferred_memory="cpu")
         asyncio.run(repo.infer_async("chain", {"IN": [0]}))
-    gc.collect()
-    assert gpu.used() == before
+    # A worker thread may hold its last response for a moment.
+    until(lambda: gc.collect() >= 0 and gpu.used() <= before, "no memory is left behind")
