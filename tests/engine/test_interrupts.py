@@ -7,12 +7,14 @@ import gc
 import sys
 import threading
 from itertools import islice
+from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.waiting.interrupts import Interrupted
+from bls_notebook.engine.waiting.interrupts import Interrupted, resume_debugged_threads
 from tests.engine import gates
 from tests.engine.harness import (
     Caller,
@@ -353,3 +355,20 @@ def test_a_second_ctrl_c_is_no_worse(repo: bls.ModelRepository) -> None:
         assert left
         gates.pass_gate("left")
         assert_usable(repo, "a")
+
+
+def test_ctrl_c_continues_threads_at_breakpoints_and_none_that_stop_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    here: Any = threading.current_thread()
+    resumed: SimpleQueue[Any] = SimpleQueue()
+    life = SimpleNamespace(
+        STATE_RUN=1, set_additional_thread_info=None, internal_run_thread=lambda thread, _: resumed.put(thread)
+    )
+    monkeypatch.setitem(sys.modules, "_pydevd_bundle.pydevd_thread_lifecycle", life)
+    started: list[threading.Timer] = []
+    monkeypatch.setattr(threading.Timer, "start", started.append)
+    for state, count in ((1, 0), (2, 1)):
+        monkeypatch.setattr(here, "additional_info", SimpleNamespace(pydev_state=state), raising=False)
+        resume_debugged_threads()
+        assert len(started) == count
+    started[0].function()
+    assert (resumed.get(), resumed.empty()) == (here, True)

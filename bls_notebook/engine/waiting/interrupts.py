@@ -180,21 +180,22 @@ def _still_to_come() -> bool:
 
 
 def resume_debugged_threads() -> None:
-    """Continue all threads that pydevd (JupyterLab's, VS Code's and PyCharm's debugger) stops at breakpoints.
+    """Continue all threads that pydevd (JupyterLab's, VS Code's and PyCharm's debugger) stops at breakpoints now.
 
     While one thread is at a breakpoint, pydevd stops every other thread that runs traced code, so none of them
     would notice an interrupt. Another thread does this, because the debugger may hold a lock in the calling one.
     """
     life: Any = sys.modules.get(_PYDEVD)
-    if life is None:
-        return
+    threads = [] if life is None else list(threading._active.values())  # type: ignore[attr-defined]  # needs no lock
+    states = [getattr(getattr(thread, "additional_info", None), "pydev_state", None) for thread in threads]
+    stopped = [thread for thread, state in zip(threads, states, strict=True) if state not in (None, life.STATE_RUN)]
 
     def resume() -> None:
-        for thread in threading.enumerate():
-            if thread.ident is not None and hasattr(thread, "additional_info"):  # the debugger knows it
-                life.internal_run_thread(thread, life.set_additional_thread_info)
+        for thread in stopped:
+            life.internal_run_thread(thread, life.set_additional_thread_info)
 
-    threading.Timer(0, resume).start()
+    if stopped:
+        threading.Timer(0, resume).start()
 
 
 def _wait_for_debugger(stack: Iterable[FrameType]) -> bool:
