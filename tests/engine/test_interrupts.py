@@ -365,7 +365,7 @@ def test_ctrl_c_continues_threads_at_breakpoints_and_none_that_stop_later(monkey
     )
     monkeypatch.setitem(sys.modules, "_pydevd_bundle.pydevd_thread_lifecycle", life)
     started: list[threading.Timer] = []
-    monkeypatch.setattr(threading.Timer, "start", started.append)
+    monkeypatch.setattr(threading.Timer, "start", lambda timer: started.append(timer))
     for state, count in ((1, 0), (2, 1)):
         monkeypatch.setattr(here, "additional_info", SimpleNamespace(pydev_state=state), raising=False)
         resume_debugged_threads()
