@@ -3,8 +3,8 @@ chrome://tracing.
 
 The end of the file name selects the format. A JSON file is one object: ``format``, the version of the
 ``schema``, and the fields of `SessionData`; fields that have their default value are left out. A trace
-viewer draws a slice inside the one before it on the same track, so the slices of a track either nest or do
-not touch. An instance may serve several requests at once and a queue holds many, so they get several tracks
+viewer draws a slice inside the one before it on the same thread, so the slices of a thread either nest or do
+not touch. An instance may serve several requests at once and a queue holds many, so they get several threads
 of the same name.
 """
 
@@ -13,8 +13,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,171 +22,12 @@ from bls_notebook.records.base import plain
 from bls_notebook.records.errors import BLSError
 from bls_notebook.records.intervals import Interval, Rows
 from bls_notebook.records.record_file import ending_of, read_json, told, write_file
-from bls_notebook.records.visible_text import encodable
 
 from .analysis.span_tree import SpanTree, lock_waits
 from .records.spans import SCHEMA, SessionData, Span
 
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """An interval on a track; ``arrives`` are the requests whose arrows end at its begin."""
-
-    begin: int
-    end: int
-    name: str
-    kind: str
-    spans: tuple[Span, ...]
-    arrives: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A moment on a track; ``span`` is its request and ``sends`` the request whose arrow begins here, 0 for none."""
-
-    at: int
-    name: str
-    kind: str
-    span: int = 0
-    sends: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Track:
-    """Slices that nest or do not touch, and moments; both in the order of time."""
-
-    group: str
-    name: str
-    slices: tuple[Slice, ...]
-    points: tuple[Point, ...] = ()
-
-
-def tracks(session: SessionData) -> list[Track]:
-    """Return the tracks of a session: the notebook's, then for each model its instances and its queue."""
-    tree = SpanTree.of(session)
-    served: dict[tuple[str, str], list[list[Slice]]] = {}
-    waiting: dict[str, list[list[Slice]]] = {}
-    gil_waits = lock_waits(session)
-    turns = {wait.span: wait.pieces for wait in gil_waits if not wait.queued}
-    waits = {wait.span: wait.pieces for wait in gil_waits if wait.queued}
-    for execution, members in tree.members.items():
-        first = members[0]
-        model = _model(first)
-        if first.ran:
-            pieces = _execution(members, turns.get(execution, ()))
-            served.setdefault((model, first.instance), []).append(pieces)
-        for span in members:
-            before = _before(span, first.ran and span.id == execution, waits.get(span.id, ()))
-            if before:
-                waiting.setdefault(model, []).append(before)
-    sent = _points(session, tree)
-    mine = sorted(sent.pop(0, ()), key=lambda point: point.at)
-    out = [Track("notebook", "notebook", (), tuple(mine))]
-    places = sorted({*((m, i) for m, i in served), *((m, "") for m in waiting)})
-    for model, instance in places:
-        if instance:
-            out += _laid_out(model, instance, served[model, instance], sent)
-        else:
-            out += _laid_out(model, f"queue of {model}", waiting[model], {})
-    return out
-
-
-def _model(span: Span) -> str:
-    return span.model if span.version == 1 else f"{span.model}/{span.version}"
-
-
-def _execution(members: list[Span], turns: Sequence[Interval]) -> list[Slice]:
-    """Return one `execute` as slices: the whole, its phases, and its turns with the GIL."""
-    first = members[0]
-    begin, end = first.started, max(s.ended for s in members)
-    name = first.model if len(members) == 1 else f"{first.model} (batch of {len(members)})"
-    arrives = tuple(s.id for s in members)
-    out = [Slice(begin, end, name, "execute", tuple(members), arrives)]
-    inferred = max(s.inferred for s in members)
-    if begin < inferred < end:
-        out.append(Slice(begin, inferred, "compute_infer", "compute_infer", tuple(members)))
-        out.append(Slice(inferred, end, "compute_output", "compute_output", tuple(members)))
-    for piece, last in turns:
-        if piece < min(last, inferred):
-            held = min(last, inferred)
-            out.append(Slice(piece, held, "turns with the GIL", "lock", tuple(members)))
-    return sorted(out, key=lambda each: (each.begin, -each.end))
-
-
-def _before(span: Span, counted: bool, lock: Sequence[Interval]) -> list[Slice]:
-    """Return the slices before `execute`: passing inputs, then waiting."""
-    end = span.started if span.ran else span.ended
-    if span.ran and span.queue <= 0 and counted:
-        return []  # the request ran at once, so there was no wait to show
-    arrives = () if span.ran else (span.id,)
-    out = [Slice(span.sent, end, _model(span), "request" if span.ran else span.state, (span,), arrives)]
-    if span.sent < span.queued <= end:
-        out.append(Slice(span.sent, span.queued, "compute_input", "compute_input", (span,)))
-    if span.queued < span.started:
-        out.append(Slice(span.queued, span.started, "queue", "queue", (span,)))
-    out += [Slice(*piece, "waits for the GIL", "lock", (span,)) for piece in lock]
-    return out
-
-
-def _points(session: SessionData, tree: SpanTree) -> dict[int, list[Point]]:
-    """Return the moments at which each execution sent requests and gave responses; 0 is the notebook."""
-    out: dict[int, list[Point]] = {}
-    for span in session.spans:
-        sender = tree.execution(span.parent)
-        if sender and not tree.members[sender][0].ran:
-            sender = 0
-        out.setdefault(sender, []).append(Point(span.sent, f"call {_model(span)}", "call", span.id, span.id))
-        for mark in span.marks:
-            giver = tree.execution(span.id)
-            out.setdefault(giver, []).append(Point(mark.ns, mark.kind, mark.kind, span.id))
-    for named in session.marks:
-        execution = tree.execution(named.span)
-        out.setdefault(execution, []).append(Point(named.ns, named.name, "mark", named.span))
-    return out
-
-
-def _laid_out(group: str, name: str, stacks: Iterable[list[Slice]], points: dict[int, list[Point]]) -> list[Track]:
-    rows, lanes = Rows(), list[list[list[Slice]]]()
-    for stack in sorted(stacks, key=lambda s: (s[0].begin, s[0].end)):
-        at = rows.take(stack[0].begin, stack[0].end)
-        if at == len(lanes):
-            lanes.append([])
-        lanes[at].append(stack)
-    out = []
-    for lane in lanes:
-        slices = [s for stack in lane for s in sorted(stack, key=lambda s: (s.begin, -s.end))]
-        moments = [p for stack in lane for p in points.get(stack[0].spans[0].id, ())]
-        out.append(Track(group, name, tuple(slices), tuple(sorted(moments, key=lambda p: p.at))))
-    return out
-
-
-def request_facts(spans: Sequence[Span]) -> dict[str, str | int]:
-    """Return the facts that viewers show about a slice besides its name and times; sizes of a batch are summed."""
-    first = spans[0]
-    out: dict[str, str | int] = {
-        "request": first.id if len(spans) == 1 else ", ".join(str(s.id) for s in spans),
-        "parent": first.parent,
-        "kind": first.kind,
-        "state": first.state,
-        "version": first.version,
-        "device": first.device,
-        "rows": sum(s.rows for s in spans),
-        "bytes_in": sum(s.bytes_in for s in spans),
-        "bytes_out": sum(s.bytes_out for s in spans),
-        "thread": first.thread,
-    }
-    if first.request_id:
-        out["request_id"] = encodable(first.request_id)
-    if any(s.crossings for s in spans):
-        out["crossings"] = sum(s.crossings for s in spans)
-    if first.device_ns >= 0:
-        out["device_ns"] = first.device_ns
-    if first.cached:
-        out["cached"] = "yes"
-    error = next((s.error for s in spans if s.error), "")
-    if error:
-        out["error"] = encodable(error)
-    return out
+_Place = dict[str, int]
+"""The process and thread of an event."""
 
 
 def chrome_trace(session: SessionData) -> str:
@@ -194,36 +35,117 @@ def chrome_trace(session: SessionData) -> str:
 
     Times are microseconds since the session began, as the format requires.
     """
+    tree, threads = SpanTree.of(session), _Threads()
+    places = {0: threads.place("notebook", "notebook", 0, session.wall)}  # of executions; 0 is the notebook
+    turns, waits = ({w.span: w.pieces for w in lock_waits(session) if w.queued is queued} for queued in (False, True))
     events: list[dict[str, Any]] = []
-    processes: dict[str, int] = {}
-    for thread, track in enumerate(tracks(session), 1):
-        process = processes.setdefault(track.group, len(processes) + 1)
-        here = {"pid": process, "tid": thread}
-        events.append({"ph": "M", "name": "thread_name", "args": {"name": track.name}, **here})
-        events.append({"ph": "M", "name": "thread_sort_index", "args": {"sort_index": thread}, **here})
-        for piece in track.slices:
-            begin = piece.begin / 1e3
-            length = (piece.end - piece.begin) / 1e3
-            named = {"name": piece.name, "cat": piece.kind, **here}
-            args = request_facts(piece.spans) if piece.name != piece.kind else {}
-            events.append({"ph": "X", "ts": begin, "dur": length, "args": args, **named})
-            for span in piece.arrives:
-                flow = {"name": "request", "cat": "request", "id": span, **here}
-                events.append({"ph": "f", "bp": "e", "ts": begin, **flow})
-        for point in track.points:
-            at = point.at / 1e3
-            named = {"name": point.name, "cat": point.kind, **here}
-            events.append(
-                {"ph": "i", "s": "t", "ts": at, "args": {"request": point.span} if point.span else {}, **named}
-            )
-            if point.sends:
-                flow = {"name": "request", "cat": "request", "id": point.sends, **here}
-                events.append({"ph": "s", "ts": at, **flow})
-    for name, process in processes.items():
-        events.append({"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}})
+    executions = [members for members in tree.members.values() if members[0].ran]
+    for members in sorted(executions, key=lambda members: members[0].started):
+        first, end = members[0], max(s.ended for s in members)
+        place = places[first.id] = threads.place(_model(first), first.instance, first.started, end)
+        events += _execution(members, end, turns.get(first.id, ()), place)
+    for span in sorted(session.spans, key=lambda span: span.sent):
+        if span.queue or not span.ran or tree.execution(span.id) != span.id:  # else it ran at once
+            end = span.started if span.ran else span.ended
+            place = threads.place(_model(span), f"queue of {_model(span)}", span.sent, end)
+            places.setdefault(span.id, place)
+            events += _wait(span, end, waits.get(span.id, ()), place)
+        sender = tree.execution(span.parent)
+        place = places.get(sender, places[0]) if not sender or tree.members[sender][0].ran else places[0]
+        events.append(_point(span.sent, f"call {_model(span)}", "call", span.id, place))
+        events.append(_arrow("s", span.id, span.sent, place))
+    for span in session.spans:
+        here = places.get(tree.execution(span.id), places[0])
+        events += (_point(mark.ns, mark.kind, mark.kind, span.id, here) for mark in span.marks)
+    for named in session.marks:
+        here = places.get(tree.execution(named.span), places[0])
+        events.append(_point(named.ns, named.name, "mark", named.span, here))
     about = {"name": session.name, "began": session.began, "dropped": session.dropped}
-    whole = {"traceEvents": events, "displayTimeUnit": "ns", "otherData": about}
+    whole = {"traceEvents": [*threads.names, *events], "displayTimeUnit": "ns", "otherData": about}
     return json.dumps(whole, separators=(",", ":"))
+
+
+class _Threads:
+    """The threads of a trace: an instance or a queue has as many as it serves requests at once."""
+
+    def __init__(self) -> None:
+        self.names: list[dict[str, Any]] = []  # the events that name processes and threads
+        self._processes: dict[str, int] = {}
+        self._rows: defaultdict[tuple[str, str], Rows] = defaultdict(Rows)
+        self._threads: dict[tuple[str, str, int], int] = {}
+
+    def place(self, process: str, thread: str, begin: int, end: int) -> _Place:
+        """Return a thread of this name that is free from `begin` to `end`; call it in the order of `begin`."""
+        if process not in self._processes:
+            self._processes[process] = pid = len(self._processes) + 1
+            self.names.append({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": process}})
+        key = process, thread, self._rows[process, thread].take(begin, end)
+        is_new = key not in self._threads
+        here = {"pid": self._processes[process], "tid": self._threads.setdefault(key, len(self._threads) + 1)}
+        if is_new:
+            self.names.append({"ph": "M", "name": "thread_name", "args": {"name": thread}, **here})
+        return here
+
+
+def _model(span: Span) -> str:
+    return span.model if span.version == 1 else f"{span.model}/{span.version}"
+
+
+def _execution(members: list[Span], end: int, turns: Sequence[Interval], place: _Place) -> Iterator[dict[str, Any]]:
+    """Yield one `execute`: the whole, its phases, and its turns with the GIL."""
+    first, inferred = members[0], max(s.inferred for s in members)
+    name = first.model if len(members) == 1 else f"{first.model} (batch of {len(members)})"
+    yield _slice(first.started, end, name, "execute", place, _facts(members))
+    yield from (_arrow("f", member.id, first.started, place) for member in members)
+    if first.started < inferred < end:
+        yield _slice(first.started, inferred, "compute_infer", "compute_infer", place)
+        yield _slice(inferred, end, "compute_output", "compute_output", place)
+    for begin, last in turns:
+        if begin < min(last, inferred):
+            yield _slice(begin, min(last, inferred), "turns with the GIL", "lock", place)
+
+
+def _wait(span: Span, end: int, lock: Sequence[Interval], place: _Place) -> Iterator[dict[str, Any]]:
+    """Yield the time before `execute`: passing inputs, then waiting."""
+    yield _slice(span.sent, end, _model(span), "request" if span.ran else span.state, place, _facts([span]))
+    if not span.ran:
+        yield _arrow("f", span.id, span.sent, place)
+    if span.sent < span.queued <= end:
+        yield _slice(span.sent, span.queued, "compute_input", "compute_input", place)
+    if span.queued < span.started:
+        yield _slice(span.queued, span.started, "queue", "queue", place)
+    yield from (_slice(*piece, "waits for the GIL", "lock", place) for piece in lock)
+
+
+def _slice(
+    begin: int, end: int, name: str, kind: str, place: _Place, facts: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    return {"ph": "X", "ts": begin / 1e3, "dur": (end - begin) / 1e3, "args": facts or {}, "name": name, "cat": kind,
+            **place}  # fmt: skip
+
+
+def _point(at: int, name: str, kind: str, span: int, place: _Place) -> dict[str, Any]:
+    args = {"request": span} if span else {}
+    return {"ph": "i", "s": "t", "ts": at / 1e3, "args": args, "name": name, "cat": kind, **place}
+
+
+def _arrow(end: str, span: int, at: int, place: _Place) -> dict[str, Any]:
+    """Return an end of a request's arrow: ``s`` where it was sent, ``f`` where it arrived."""
+    bound = {"bp": "e"} if end == "f" else {}
+    return {"ph": end, **bound, "ts": at / 1e3, "name": "request", "cat": "request", "id": span, **place}
+
+
+# Fields of spans that slices show by their place and name.
+_DRAWN = ("id", "model", "instance", "sent", "queued", "started", "inferred", "ended", "released", "marks")
+_NONE = ("", 0, -1, False)
+
+
+def _facts(spans: Sequence[Span]) -> dict[str, Any]:
+    """Return the facts that viewers show about a slice besides its name and times; sizes of a batch are summed."""
+    facts = {name: value for name, value in plain(spans[0]).items() if name not in _DRAWN and value not in _NONE}
+    sums = {name: sum(getattr(span, name) for span in spans) for name in ("rows", "bytes_in", "bytes_out")}
+    request = spans[0].id if len(spans) == 1 else ", ".join(str(span.id) for span in spans)
+    return {"request": request, "parent": spans[0].parent, **facts, **sums}
 
 
 FORMAT = "bls_notebook session"

@@ -13,7 +13,7 @@ from bls_notebook.display.bundle import render
 from bls_notebook.profiling.analysis import span_tree
 from bls_notebook.profiling.analysis.span_tree import lock_waits
 from bls_notebook.profiling.records.session import Session
-from bls_notebook.profiling.session_files import tracks
+from bls_notebook.profiling.session_files import chrome_trace
 from bls_notebook.profiling.timeline.picture import timeline_svg
 from tests.profiling.sessions import idle_instances, shared_loop
 
@@ -37,7 +37,7 @@ def calls(work: Callable[[Any], object], session: Session) -> int:
 
 @pytest.mark.parametrize("make", [idle_instances, shared_loop])
 def test_the_work_grows_with_the_number_of_requests(make: Callable[[int], Session]) -> None:
-    for work in (lock_waits, Session.statistics, Session.critical_path, tracks):
+    for work in (lock_waits, Session.statistics, Session.critical_path, chrome_trace):
         small, large = (calls(work, make(count)) for count in (200, 800))
         assert large < 6 * small, work
     # With more requests the picture shows shades in place of blocks.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bls_notebook.profiling import session_files
 from bls_notebook.profiling.records.session import SCHEMA, Mark, ModelSeen, NamedMark, Session, Span, load_session
-from bls_notebook.profiling.session_files import FORMAT, chrome_trace, json_bytes, save_session, tracks
+from bls_notebook.profiling.session_files import FORMAT, chrome_trace, json_bytes, save_session
 from bls_notebook.records.errors import BLSError
 from tests.profiling.simulated import Model, session
 from tests.profiling.strategies import sessions
@@ -44,12 +44,10 @@ def test_a_saved_session_loads_as_it_was(record: Session, name: str, tmp_path_fa
 
 def test_marks_are_points_in_traces() -> None:
     record = replace(session({"a": Model([5])}, "a"), marks=(NamedMark(1, HOSTILE), NamedMark(2, "inside", 1)))
-    points = {point.name: (track.group, point.at) for track in tracks(record) for point in track.points}
-    assert points[HOSTILE] == ("notebook", 1)
-    assert points["inside"] == ("a", 2)
     events = json.loads(chrome_trace(record))["traceEvents"]
-    assert [(e["name"], e["args"]) for e in events if e.get("cat") == "mark"] == [
-        (HOSTILE, {}), ("inside", {"request": 1}),
+    processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert [(e["name"], processes[e["pid"]], e["ts"], e["args"]) for e in events if e.get("cat") == "mark"] == [
+        (HOSTILE, "notebook", 0.001, {}), ("inside", "a", 0.002, {"request": 1}),
     ]  # fmt: skip
 
 
@@ -105,27 +103,10 @@ def test_a_failed_save_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: py
     assert path.read_bytes() == b"before"
 
 
-@given(st.one_of(sessions(), st.just(ODD)))
-def test_slices_of_a_track_nest_and_every_request_arrives_once(record: Session) -> None:
-    arrived: list[int] = []
-    sent: list[int] = []
-    for track in tracks(record):
-        open_until: list[int] = []
-        for piece in track.slices:
-            while open_until and open_until[-1] <= piece.begin:
-                open_until.pop()
-            assert not open_until or piece.end <= open_until[-1]
-            open_until.append(piece.end)
-            arrived += piece.arrives
-        sent += [p.sends for p in track.points if p.sends]
-    assert sorted(arrived) == sorted(sent) == sorted(s.id for s in record.spans)
-
-
-def test_instances_and_queues_have_tracks() -> None:
-    found = tracks(session({"a": Model([5], 2), "b": Model([1, ("a",) * 5])}, "b"))
-    assert [(t.group, t.name) for t in found] == [
-        ("notebook", "notebook"), *[("a", "queue of a")] * 3, ("a", "a_0"), ("a", "a_1"), ("b", "b_0"),
-    ]  # fmt: skip
+def test_instances_and_queues_have_threads() -> None:
+    record = session({"a": Model([5], 2), "b": Model([1, ("a",) * 5])}, "b")
+    names = [e["args"]["name"] for e in json.loads(chrome_trace(record))["traceEvents"] if e["name"] == "thread_name"]
+    assert sorted(names) == ["a_0", "a_1", "b_0", "notebook", *["queue of a"] * 3]
 
 
 @given(st.one_of(sessions(), st.just(ODD)))
@@ -137,7 +118,15 @@ def test_chrome_events_have_what_the_format_asks_for(record: Session) -> None:
         if event["ph"] != "M":
             assert event["ts"] >= 0
         by_phase[event["ph"]].append(event)
+    open_until: dict[int, list[float]] = defaultdict(list)  # slices of a thread nest
+    for piece in sorted(by_phase["X"], key=lambda e: (e["ts"], -e["dur"])):
+        outer, end = open_until[piece["tid"]], round(1000 * (piece["ts"] + piece["dur"]))
+        while outer and outer[-1] <= round(1000 * piece["ts"]):
+            outer.pop()
+        assert not outer or end <= outer[-1]
+        outer.append(end)
     spans = {s.id: s for s in record.spans}
+    assert len(by_phase["s"]) == len(by_phase["f"]) == len(spans)
     starts = {e["id"]: e["ts"] for e in by_phase["s"]}
     ends = {e["id"]: e["ts"] for e in by_phase["f"]}
     assert starts == {i: s.sent / 1e3 for i, s in spans.items()}
