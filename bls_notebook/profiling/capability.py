@@ -23,7 +23,7 @@ CAPABILITY = Capability(
         "Tuning": ".records.tuning:Tuning",
     },
     loaders={
-        "bls_notebook session": ".records.session:load_session",
+        "bls_notebook.session": ".records.session:load_session",
         "bls_notebook.comparison": ".records.comparison:load_comparison",
         "server trace": ".server_trace:load_server_trace",
     },

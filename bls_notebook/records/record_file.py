@@ -20,7 +20,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from bls_notebook.capabilities import registry
 
-from .base import Record
+from .base import Record, plain
 from .errors import FileError
 from .regular_file import open_file
 from .visible_text import visible
@@ -121,14 +121,15 @@ class RecordFile(Generic[_Record]):
     content: str
 
     def save(self, record: _Record, path: str | Path) -> Path:
-        """Write a record, compressed if the file's name ends with ``.gz``."""
+        """Write a record without fields that have their default; compressed if the file's name ends with ``.gz``."""
         target = Path(path)
         try:
-            text = json.dumps({"kind": self.kind, **record.to_dict()}, separators=(",", ":"), allow_nan=False)
+            fields = {"schema": self.schema, **plain(record, defaults=False)}
+            text = json.dumps({"kind": self.kind, **fields}, separators=(",", ":"), allow_nan=False)
         except ValueError as error:
             raise FileError(f"{self.content}: cannot save to {told(target.name)!r}: {error}") from None
         data = text.encode()
-        packed = gzip.compress(data, mtime=0) if target.suffix == ".gz" else data
+        packed = gzip.compress(data, 6, mtime=0) if target.suffix == ".gz" else data
         return write_file(target, packed, self.content)
 
     def load(self, path: str | Path) -> _Record:
@@ -138,29 +139,29 @@ class RecordFile(Generic[_Record]):
         name = told(Path(path).name)
         foreign = f"{name}: not {self.a_file}"
         try:
-            plain = read_json(path)
+            content = read_json(path)
         except OSError as error:
             raise FileError(f"{name}: {self.a_file} cannot be read from it: {told(error)}") from None
         except ValueError as error:
             raise FileError(f"{foreign}: {told(error)}") from None
-        kind = plain.pop("kind", None) if isinstance(plain, dict) else None
+        kind = content.pop("kind", None) if isinstance(content, dict) else None
         if kind != self.kind:
             got = f"its kind is {told(repr(kind))}" if kind is not None else "it has no kind"
             raise FileError(f"{foreign}: {got}, expected {self.kind!r}")
-        schema = plain.get("schema")
-        if schema != self.schema:
+        schema = content.get("schema")
+        if type(schema) is not int or schema != self.schema:
             raise FileError(
                 f"{name}: {self.content} of schema {told(repr(schema))}, expected {self.schema}: "
                 "read it with the version of bls_notebook that wrote it"
             )
         try:
-            return self.record.from_dict(plain)
+            return self.record.from_dict(content)
         except ValueError as error:
             raise FileError(f"{foreign}: {told(error)}") from None
 
 
 _BEGINNING = 1 << 16  # bytes
-_KIND = re.compile(rb'\s*\{\s*"(?:kind|format)"\s*:\s*"([\w .]+)"')
+_KIND = re.compile(rb'\s*\{\s*"kind"\s*:\s*"([\w .]+)"')
 
 
 def load(path: str | Path, **options: Any) -> Any:
@@ -207,6 +208,8 @@ def _kind(path: Path) -> str:
         return named[1].decode()
     if beginning.startswith(b"PK\x03\x04"):
         return "bls_notebook.recording"
+    if beginning.startswith(b'{"traceEvents"'):
+        return "Chrome trace"
     return "server trace" if beginning.lstrip()[:1] == b"[" else ""
 
 

@@ -16,7 +16,6 @@ import bls_notebook as bls
 from bls_notebook.lifetimes.records import Life, Lifetimes, load_lifetimes
 from bls_notebook.profiling.records.comparison import load_comparison
 from bls_notebook.profiling.records.session import SCHEMA, Session, load_session
-from bls_notebook.profiling.session_files import FORMAT
 from bls_notebook.records import record_file
 
 LOADERS: dict[str, Callable[[Any], Any]] = {
@@ -28,7 +27,7 @@ BOMB = gzip.compress(b" " * (1 << 20), 9) * 40  # 40 kB, of 40 MB
 
 
 def content(value: str) -> bytes:
-    return f'{{"format": "{FORMAT}", "kind": "bls_notebook.lifetimes", "schema": 1, "wall": {value}}}'.encode()
+    return f'{{"kind": "bls_notebook.lifetimes", "schema": 1, "wall": {value}}}'.encode()
 
 
 CONTENTS: dict[str, bytes] = {
@@ -43,14 +42,13 @@ CONTENTS: dict[str, bytes] = {
     "infinity": content("-Infinity"),
     "beyond infinity": content("1e999"),
     "many digits": content("1" * 10_000),
-    "a number beyond all": content("1" + "0" * 400),
     "deep": content("[" * 100_000 + "]" * 100_000),
     "utf-16": '{"a": 1}'.encode("utf-16"),
     "half a character": content('"\\ud800"'),
     "a long text": content(json.dumps("x" * 100_000)),
-    "a long key": b'{"format": "bls_notebook session", "schema": 1, "' + b"x" * 100_000 + b'": 1}',
+    "a long key": b'{"kind": "bls_notebook.session", "schema": 2, "' + b"x" * 100_000 + b'": 1}',
     "a long schema": content("1").replace(b'"schema": 1', b'"schema": "' + b"9" * 100_000 + b'"'),
-    "lines in a key": b'{"format": "bls_notebook session", "schema": 1, "a\\nb": 1}',
+    "lines in a key": b'{"kind": "bls_notebook.session", "schema": 2, "a\\nb": 1}',
     "a list": b"[]",
     "null": b"null",
 }
@@ -132,7 +130,7 @@ def test_what_no_file_can_hold_is_not_written(tmp_path: Path) -> None:
     lifetimes = Lifetimes((Life(1, "cpu", 4, math.nan),))  # type: ignore[arg-type]
     with pytest.raises(bls.BLSError, match=r"lifetimes: cannot save to 'it\.json': .*JSON compliant"):
         lifetimes.save(tmp_path / "it.json")
-    with pytest.raises(bls.BLSError, match=r"session: cannot be saved: .*JSON compliant"):
+    with pytest.raises(bls.BLSError, match=r"session: cannot save to 'it\.json': .*JSON compliant"):
         replace(Session(), wall=math.inf).save(tmp_path / "it.json")
     assert not list(tmp_path.iterdir())
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bls_notebook.records.base import Printable, Record
+from bls_notebook.records.record_file import RecordFile, ending_of, write_file
 
 from .spans import SCHEMA, Mark, ModelSeen, NamedMark, SessionData, Source, Span
 
@@ -97,9 +98,13 @@ class SessionAnalysis(Printable):
         BLSError
             The name has another ending, or the file cannot be written.
         """
-        from bls_notebook.profiling.session_files import save_session
+        file = Path(path)
+        ending = ending_of(file, (".trace.json", ".json", ".json.gz"), "session", "use .json to load it again")
+        if ending != ".trace.json":
+            return _FILE.save(self.record, file)
+        from bls_notebook.profiling.chrome_trace import chrome_trace
 
-        return save_session(self.record, path)
+        return write_file(file, chrome_trace(self.record).encode(), "session")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -135,8 +140,5 @@ class SideBySide(Record):
         return self.before.diff(self.after)
 
 
-def load_session(path: str | Path) -> Session:
-    """Read a session that `Session.save` wrote as ``.json`` or ``.json.gz``; see `bls.load`."""
-    from bls_notebook.profiling.session_files import read_session
-
-    return read_session(path, Session)
+_FILE = RecordFile(Session, "bls_notebook.session", SCHEMA, "a session", "session")
+load_session = _FILE.load

@@ -11,7 +11,6 @@ __all__ = ["SCHEMA", "Ghost", "LockHeld", "Mark", "ModelSeen", "NamedMark", "Ses
 
 NOTEBOOK = "notebook"  # the sender of requests that no model sent, except in the trace of a server
 SCHEMA = 2
-"""2 has the lines that sent requests, the sources, and named marks; 1 is read as one without them."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -1,30 +1,22 @@
-"""Save sessions to files and read them: JSON, and Chrome's trace format for ui.perfetto.dev and
-chrome://tracing.
+"""A session in Chrome's trace format, for ui.perfetto.dev and chrome://tracing.
 
-The end of the file name selects the format. A JSON file is one object: ``format``, the version of the
-``schema``, and the fields of `SessionData`; fields that have their default value are left out. A trace
-viewer draws a slice inside the one before it on the same thread, so the slices of a thread either nest or do
-not touch. An instance may serve several requests at once and a queue holds many, so they get several threads
-of the same name.
+A trace viewer draws a slice inside the one before it on the same thread, so the slices of a thread either nest or do
+not touch. An instance may serve several requests at once and a queue holds many, so they get several threads of the
+same name.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
-import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from bls_notebook.records.base import plain
-from bls_notebook.records.errors import BLSError
 from bls_notebook.records.intervals import Interval, Rows
-from bls_notebook.records.record_file import ending_of, read_json, told, write_file
 
 from .analysis.span_tree import SpanTree, lock_waits
-from .records.spans import SCHEMA, SessionData, Span
+from .records.spans import SessionData, Span
 
 _Place = dict[str, int]
 """The process and thread of an event."""
@@ -146,70 +138,3 @@ def _facts(spans: Sequence[Span]) -> dict[str, Any]:
     sums = {name: sum(getattr(span, name) for span in spans) for name in ("rows", "bytes_in", "bytes_out")}
     request = spans[0].id if len(spans) == 1 else ", ".join(str(span.id) for span in spans)
     return {"request": request, "parent": spans[0].parent, **facts, **sums}
-
-
-FORMAT = "bls_notebook session"
-_Session = TypeVar("_Session", bound=SessionData)
-
-
-def json_bytes(session: SessionData, compressed: bool = False) -> bytes:
-    """Return a session as JSON text in UTF-8, gzipped if `compressed`."""
-    data = {"format": FORMAT, "schema": SCHEMA, **plain(session, defaults=False)}
-    # ASCII escapes: a model's name or error may contain half a surrogate pair, which UTF-8 cannot encode.
-    try:
-        text = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
-    except ValueError as error:
-        raise BLSError(f"session: cannot be saved: {error}") from None
-    return gzip.compress(text, 6, mtime=0) if compressed else text
-
-
-def read_session(path: str | Path, kind: type[_Session]) -> _Session:
-    """Read a session from a file; see `bls.load`."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise BLSError(f"load: expected the path of a file, got {type(path).__name__}")
-    file = Path(path)
-    try:
-        content = read_json(file)
-    except OSError as error:
-        raise _foreign(file, f"it cannot be read: {error}") from None
-    except ValueError as error:
-        raise _foreign(file, str(error)) from None
-    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
-        is_chrome = isinstance(content, dict) and "traceEvents" in content
-        hint = " (a Chrome trace; save the session as .json)" if is_chrome else ""
-        raise _foreign(file, f"its format is not {FORMAT!r}{hint}")
-    schema = content.get("schema")
-    if type(schema) is not int or schema != SCHEMA:
-        raise BLSError(
-            f"session {told(file.name)!r}: its schema is {told(repr(schema))}, expected {SCHEMA}: read it "
-            "with the version of bls_notebook that wrote it"
-        )
-    try:
-        return kind.from_dict(content)
-    except ValueError as error:
-        raise _foreign(file, str(error)) from None
-
-
-def _foreign(file: Path, why: str) -> BLSError:
-    return BLSError(
-        f"session {told(file.name)!r}: {told(why)}; expected a file that session.save(...) wrote as .json or .json.gz"
-    )
-
-
-# The first matching ending counts.
-_WRITERS: dict[str, Callable[[SessionData], bytes]] = {
-    ".trace.json": lambda session: chrome_trace(session).encode(),
-    ".json": json_bytes,
-    ".json.gz": lambda session: json_bytes(session, compressed=True),
-}
-
-
-def save_session(session: SessionData, path: str | Path) -> Path:
-    """Write a session to a file, in the format that the end of its name selects.
-
-    Raises BLSError if the name has another ending or the file cannot be written.
-    """
-    file = Path(path)
-    ending = ending_of(file, _WRITERS, "session", "use .json to load it again")
-    data = _WRITERS[ending](session)  # before the file is opened: an error here leaves an existing file unchanged
-    return write_file(file, data, "session")

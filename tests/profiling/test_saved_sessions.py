@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.profiling import session_files
+import bls_notebook as bls
+from bls_notebook.profiling import chrome_trace as chrome_trace_module
+from bls_notebook.profiling.chrome_trace import chrome_trace
 from bls_notebook.profiling.records.session import SCHEMA, Mark, ModelSeen, NamedMark, Session, Span, load_session
-from bls_notebook.profiling.session_files import FORMAT, chrome_trace, json_bytes, save_session
 from bls_notebook.records.errors import BLSError
 from tests.profiling.simulated import Model, session
 from tests.profiling.strategies import sessions
@@ -38,7 +39,7 @@ ODD = Session(
 @given(record=st.one_of(sessions(), st.from_type(Session), st.just(ODD)))
 def test_a_saved_session_loads_as_it_was(record: Session, name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     record = replace(record, schema=SCHEMA)
-    path = save_session(record, tmp_path_factory.mktemp("s") / name)
+    path = record.save(tmp_path_factory.mktemp("s") / name)
     assert load_session(path) == record
 
 
@@ -51,34 +52,40 @@ def test_marks_are_points_in_traces() -> None:
     ]  # fmt: skip
 
 
-def test_files_are_small_and_reproducible() -> None:
+def test_files_are_small_and_reproducible(tmp_path: Path) -> None:
     record = session({"a": Model([5])}, *["a"] * 1000)
-    assert len(json_bytes(record)) < 200 * len(record.spans)
-    assert json_bytes(record, compressed=True) == json_bytes(record, compressed=True)
-    assert gzip.decompress(json_bytes(record, compressed=True)) == json_bytes(record)
+    text, packed, again = (record.save(tmp_path / name).read_bytes() for name in ("1.json", "1.json.gz", "2.json.gz"))
+    assert len(text) < 200 * len(record.spans)
+    assert packed == again
+    assert gzip.decompress(packed) == text
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"\x1f\x8bnot gzip", "it is not JSON"),
-        (b"[1]", "its format is not"),
-        (b'{"traceEvents": []}', "a Chrome trace"),
-        (json.dumps({"format": FORMAT}).encode(), "its schema is None"),
-        (json.dumps({"format": FORMAT, "schema": True}).encode(), "its schema is True"),
-        (json.dumps({"format": FORMAT, "schema": SCHEMA + 1, "new": 1}).encode(), "read it with the version"),
-        (json.dumps({"format": FORMAT, "schema": SCHEMA - 1}).encode(), "read it with the version"),
-        (json.dumps({"format": FORMAT, "schema": SCHEMA, "spans": [{"id": "1"}]}).encode(), "field 'model' is missing"),
-        (json.dumps({"format": FORMAT, "schema": SCHEMA, "wall": 1.5}).encode(), "wall: expected int"),
+        ("\x1f\x8bnot gzip", "it is not JSON"),
+        ("[1]", "it has no kind"),
+        ('{"traceEvents": []}', "it has no kind"),
+        ('{"kind": KIND}', "of schema None"),
+        ('{"kind": KIND, "schema": true}', "of schema True"),
+        ('{"kind": KIND, "schema": 3, "new": 1}', "read it with the version"),
+        ('{"kind": KIND, "schema": 1}', "read it with the version"),
+        ('{"kind": KIND, "schema": 2, "spans": [{"id": "1"}]}', "field 'model' is missing"),
+        ('{"kind": KIND, "schema": 2, "wall": 1.5}', "wall: expected int"),
     ],
 )
-def test_a_foreign_or_newer_file_gets_one_line(data: bytes, message: str, tmp_path: Path) -> None:
+def test_a_foreign_or_newer_file_gets_one_line(data: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "session.json"
-    path.write_bytes(data)
+    path.write_text(data.replace("KIND", '"bls_notebook.session"'), encoding="latin-1")
     with pytest.raises(BLSError, match=message) as caught:
         load_session(path)
     assert "\n" not in str(caught.value)
-    assert "'session.json'" in str(caught.value)
+    assert "session.json" in str(caught.value)
+
+
+def test_load_names_the_kind_of_a_chrome_trace(tmp_path: Path) -> None:
+    with pytest.raises(BLSError, match="its kind is 'Chrome trace'"):
+        bls.load(Session().save(tmp_path / "s.trace.json"))
 
 
 def test_an_ending_that_nobody_knows_and_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -86,7 +93,7 @@ def test_an_ending_that_nobody_knows_and_a_file_that_is_not_there(tmp_path: Path
         with pytest.raises(BLSError, match=r"must end with .trace.json, .json, .json.gz"):
             Session().save(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(BLSError, match="it cannot be read: No such file"):
+    with pytest.raises(BLSError, match="cannot be read from it: No such file"):
         load_session(tmp_path / "none.json")
 
 
@@ -97,7 +104,7 @@ def test_a_failed_save_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: py
     def fails(session: Any) -> str:
         raise BLSError("no trace")
 
-    monkeypatch.setattr(session_files, "chrome_trace", fails)
+    monkeypatch.setattr(chrome_trace_module, "chrome_trace", fails)
     with pytest.raises(BLSError, match="no trace"):
         Session().save(path)
     assert path.read_bytes() == b"before"
