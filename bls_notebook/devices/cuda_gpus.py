@@ -249,7 +249,7 @@ class CudaGPUs:
         view = self._cupy.empty(16).reshape(4, 4)
         return frozenset({self._counts(plain), self._counts(view)})
 
-    def capsule(self, array: Any) -> object:
+    def capsule(self, array: Any, owner: object) -> object:
         return array.__dlpack__(stream=-1)  # no synchronization, because no work on it is pending
 
     def array_of(self, capsule: object) -> Any:

@@ -121,8 +121,8 @@ class GPUs(Protocol):
     def unheld(self, array: Any) -> bool:
         """Return whether the array has the only reference to its memory: no view, no capsule, no other object."""
 
-    def capsule(self, array: Any) -> object:
-        """Return a DLPack capsule that shares an array's memory."""
+    def capsule(self, array: Any, owner: object) -> object:
+        """Return a DLPack capsule that shares an array's memory; a simulated one keeps `owner` alive."""
 
     def array_of(self, capsule: object) -> Any:
         """Consume a capsule; return an array that shares its memory. DLPackError if the memory is not on these GPUs."""

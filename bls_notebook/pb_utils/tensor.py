@@ -190,7 +190,7 @@ class Tensor:
         if allocation_log.recording is not None:
             allocation_log.recording.exported(self)
         there = None if isinstance(self._array, _ndarray) else backend_of(self._array)
-        capsule = self._exported().__dlpack__() if there is None else there.capsule(self._array)
+        capsule = self._exported().__dlpack__() if there is None else there.capsule(self._array, self)
         if self._datatype == "BF16":
             dlpack.as_bfloat16(capsule)
         return capsule

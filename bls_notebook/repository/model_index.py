@@ -12,7 +12,7 @@ from bls_notebook.engine.core.spec import TensorSpec
 from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
 
 from .config.field_decisions import idle_fields
-from .source.layout import model_names, shown_path, version_folders
+from .source.layout import duplicates, model_names, shown_path, version_folders
 from .source.model_source import ModelSource
 
 _UNLOADED = "unloaded"  # the reason that `Service` gives
@@ -77,10 +77,12 @@ class Index:
 
     def rows(self, paths: Sequence[Path]) -> list[ModelRecord]:
         """Return all records by name and version, plus a record "not loaded" for each model in `paths` without one."""
-        rows = {name: dict(records) for name, records in list(self._records.items())}
+        twice = {name for name in duplicates(paths) if not self._server.serving(name)}
+        rows = {name: dict(records) for name, records in list(self._records.items()) if name not in twice}
         for folder in [path / name for path in paths for name in model_names([path])]:
             newest = max(version_folders(folder) or (1,))
-            rows.setdefault(folder.name, {newest: _unavailable(folder.name, newest, shown_path(folder), "not loaded")})
+            reason = "model appears in two or more repositories" if folder.name in twice else "not loaded"
+            rows.setdefault(folder.name, {newest: _unavailable(folder.name, newest, shown_path(folder), reason)})
         return [self._with_stub_mark(r) for name in sorted(rows) for _, r in sorted(rows[name].items())]
 
     def loading(self, source: ModelSource, versions: Iterable[int]) -> None:

@@ -13,7 +13,7 @@ from bls_notebook.progress import stepped
 
 from .locks import NameLock
 from .source.fingerprints import signature
-from .source.layout import find_model, model_names
+from .source.layout import duplicates, find_model, model_names
 from .source.names import check_model_name
 
 log = logging.getLogger("bls_notebook")
@@ -45,6 +45,7 @@ class FolderPolling:
         changed = []
         with self._lock:
             present = [name for name in model_names(self._paths) if name not in self._cells]
+            twice = duplicates(self._paths)
             for name in stepped(present, "models", len(present)):
                 try:
                     check_model_name(name)
@@ -60,7 +61,7 @@ class FolderPolling:
                 self._problems.pop(name, None)
                 self._signatures[name] = current
                 changed.append(name)
-            for name in [n for n in self._signatures if n not in present]:
+            for name in [n for n in self._signatures if n not in present or n in twice]:
                 del self._signatures[name]
                 self._unload(name)
                 changed.append(name)

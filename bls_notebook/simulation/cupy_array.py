@@ -49,6 +49,21 @@ def exported(capsule: object, memory: SimulatedBlock) -> object:
     return capsule
 
 
+class _Owned(np.ndarray[Any, Any]):
+    """The host memory behind a capsule."""
+
+    owner: object
+
+
+def capsule_of(array: ndarray, owner: object = None) -> object:
+    """Return a capsule that shares the array's memory and keeps it and `owner` alive."""
+    # NumPy does not export read-only arrays, such as broadcast views.
+    array = array if array._host.flags.writeable else array.copy()
+    host = array._host.view(_Owned)
+    host.owner = owner
+    return exported(host.__dlpack__(), array._memory)
+
+
 def block_of_capsule(capsule: object) -> SimulatedBlock:
     """Return the block of a capsule from `exported`, and consume it; DLPackError for other capsules."""
     kind, index = dlpack.device_of_capsule(capsule)
@@ -215,9 +230,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
 
     def toDlpack(self) -> object:  # noqa: N802 - CuPy's name
         """Return a DLPack capsule that shares the array's memory and keeps it alive."""
-        # NumPy does not export read-only arrays, such as broadcast views.
-        array = self if self._host.flags.writeable else self.copy()
-        return exported(array._host.__dlpack__(), array._memory)
+        return capsule_of(self)
 
 
 # Attributes and methods that run no GPU work, so they accept arrays of a GPU that is not the current one.

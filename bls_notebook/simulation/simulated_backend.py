@@ -11,7 +11,7 @@ from bls_notebook.devices.device import Device
 from bls_notebook.records.devices import DeviceRecord
 
 from . import gpu_memory
-from .cupy_array import array_of, ndarray, place
+from .cupy_array import array_of, capsule_of, ndarray, place
 from .torch import watch
 
 _Array = np.ndarray[Any, Any]
@@ -51,8 +51,8 @@ class SimulatedGPUs:
     def unheld(self, array: Any) -> bool:
         return _counts(array) in _UNHELD
 
-    def capsule(self, array: Any) -> object:
-        return array.toDlpack()
+    def capsule(self, array: Any, owner: object) -> object:
+        return capsule_of(array, owner)
 
     def array_of(self, capsule: object) -> Any:
         return array_of(capsule)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,18 @@ def test_a_capsule_is_used_once(gpu: Kit) -> None:
         Tensor.from_dlpack("T", capsule)
     with pytest.raises((ValueError, RuntimeError)):
         gpu.cupy.from_dlpack(capsule)
+
+
+def test_a_capsule_keeps_its_tensor(simulated: Kit) -> None:
+    kept = Tensor.from_dlpack("T", simulated.array([1]))
+    alone = sys.getrefcount(kept)
+    capsule = kept.to_dlpack()
+    assert sys.getrefcount(kept) == alone + 1
+    again = Tensor.from_dlpack("A", capsule)
+    del capsule
+    assert (sys.getrefcount(kept), again.is_cpu()) == (alone + 1, False)
+    del again
+    assert sys.getrefcount(kept) == alone
 
 
 def test_numpy_cannot_read_it_as_if_it_were_the_cpus(gpu: Kit) -> None:

@@ -88,6 +88,16 @@ def test_poll_follows_the_folders(folder: Path) -> None:
         assert (repo.poll(), said(repo, "a")) == (["a"], "mended")
 
 
+def test_poll_unloads_a_model_that_appears_in_a_second_folder(folder: Path, tmp_path: Path) -> None:
+    second = tmp_path / "second"
+    second.mkdir()
+    with bls.ModelRepository(folder, folder, second, control_mode="poll", poll_seconds=None) as repo:
+        shutil.copytree(folder / "a", second / "a")
+        assert (repo.poll(), reasons(repo)["a"]) == (["a"], "model appears in two or more repositories")
+        shutil.rmtree(second / "a")
+        assert (repo.poll(), said(repo, "a")) == (["a"], "a")
+
+
 def test_polling_goes_on_by_itself_and_ends_with_the_repository(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     polled = threading.Event()
     follow = FolderPolling.follow

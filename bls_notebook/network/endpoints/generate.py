@@ -7,8 +7,10 @@ request. Outputs of the model are members of the response.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections import Counter
+from collections.abc import AsyncGenerator, Container
 from contextlib import aclosing
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -48,22 +50,38 @@ def decode_generate(model: LoadedModel, version: int, body: bytes | bytearray) -
     """Return the request in a body; ProtocolError if it is malformed."""
     if not body:
         refuse("failed to parse the request JSON buffer: The document is empty. at 0")
-    document = parsed(body)
+    inputs = model.spec.inputs
+    document = parsed(body, partial(_object, inputs))
     if not isinstance(document, dict):
         refuse("attempt to get members for non-object")
     call = DecodedRequest(model, version, member(document, "id", str, ""))
     parameters: dict[str, Any] = {}
-    nested = document.pop("parameters", {}) if "parameters" not in model.spec.inputs else {}
+    nested = document.pop("parameters", {}) if "parameters" not in inputs else {}
     if not isinstance(nested, dict):
         refuse("Expected JSON object for keyword: 'parameters'")
-    for name, value in (*document.items(), *nested.items()):
-        spec = model.spec.inputs.get(name)
-        if spec is not None:
-            call.inputs.append(_input(spec, value))
-        else:
-            parameters[name] = value
-    take_parameters(call, parameters)
+    for members, context in ((document, ""), (nested, "Converting keyword: 'parameters': ")):
+        try:
+            for name, value in members.items():
+                if name in inputs:
+                    call.add_input(_input(inputs[name], value))
+                else:
+                    parameters[name] = value
+            take_parameters(call, parameters)
+        except ProtocolError as error:
+            raise ProtocolError(context + error.message) from None
     return call
+
+
+def _object(inputs: Container[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; ProtocolError if an input is in it twice."""
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        repeated = next(
+            (name for name, count in Counter(name for name, _ in pairs).items() if count > 1 and name in inputs), ""
+        )
+        if repeated:
+            refuse(f"input '{repeated}' already exists in request")
+    return document
 
 
 def generating(call: DecodedRequest, response: InferenceResponse) -> tuple[Any, ...]:
@@ -124,6 +142,8 @@ class Events(Response):
                     document = await self._admission.work(*generating(self._call, without_error(response)))
                     status = 200
                 except ProtocolError as error:
+                    if error.refused and not began:
+                        raise
                     document, status = written({"error": error.message}), 400
                     errors.append(error)
                 if not began:

@@ -19,7 +19,7 @@ from bls_notebook.engine.core.spec import TensorSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.extending import Host
-from bls_notebook.network.kserve.errors import INTERNAL, NOT_FOUND, UNSUPPORTED, ProtocolError, of_model, refuse
+from bls_notebook.network.kserve.errors import INTERNAL, NOT_FOUND, UNAVAILABLE, ProtocolError, of_model, refuse
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.pb_utils import InferenceResponse
 from bls_notebook.repository.repository import ModelRepository
@@ -32,6 +32,7 @@ EXTENSIONS = (
 )  # fmt: skip
 _Result = TypeVar("_Result")
 _NOT_LOADED = "not loaded"  # the index's reason for a model on disk that was never loaded
+_TWICE = "model appears in two or more repositories"
 
 
 class ServedModels:
@@ -56,18 +57,20 @@ class ServedModels:
         return model is not None and model.ready()
 
     def _refuse_unknown(self, name: str, number: int) -> NoReturn:
-        problem = "is not found"
-        if number != -1:
-            problem = f"version {number} is not found"
-        elif any(row.name == name and row.reason != _NOT_LOADED for row in self.repository.index()):
-            problem = "has no available versions"
-        refuse(f"Request for unknown model: '{name}' {problem}", NOT_FOUND)
+        rows = self.repository.index()
+        known = [row.version for row in rows if row.name == name and row.reason != _NOT_LOADED]
+        problem, code = "is not found", NOT_FOUND
+        if number in known:
+            problem, code = f"version {number} is not at ready state", UNAVAILABLE
+        elif known:
+            problem = "has no available versions" if number == -1 else f"version {number} is not found"
+        refuse(f"Request for unknown model: '{name}' {problem}", code)
 
     def about(self) -> dict[str, Any]:
-        """Return the server's metadata."""
+        """Return the server's metadata: Triton's name, for clients that check it, and ours as an extension."""
         # Looked up in sys.modules, because a capability must not import the package's root.
         version = str(sys.modules["bls_notebook"].__version__)
-        return {"name": "bls_notebook", "version": version, "extensions": list(EXTENSIONS)}
+        return {"name": "triton", "version": version, "extensions": [*EXTENSIONS, "bls_notebook"]}
 
     def metadata(self, name: str, version: str = "") -> dict[str, Any]:
         """Return a model's metadata."""
@@ -106,8 +109,9 @@ class ServedModels:
             if record.reason == _NOT_LOADED:
                 rows.append({"name": record.name})
                 continue
-            row = {"name": record.name, "version": str(record.version), "state": record.state}
-            rows.append({**row, "reason": record.reason} if record.reason else row)
+            row = {"name": record.name, "version": str(record.version), "state": record.state, "reason": record.reason}
+            absent = ("version",) if record.reason == _TWICE else () if record.reason else ("reason",)
+            rows.append({key: value for key, value in row.items() if key not in absent})
         return rows
 
     def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
@@ -135,7 +139,7 @@ def _load_errors(name: str) -> Iterator[None]:
         reason = getattr(error, "reason", "")
         polled = f"failed to load '{name}', failed to poll from model repository"
         if reason.startswith("explicit model load"):
-            raise ProtocolError(reason, UNSUPPORTED) from None
+            raise ProtocolError(reason, UNAVAILABLE) from None
         if not reason or reason == polled:
             raise ProtocolError(polled, INTERNAL) from None
         raise ProtocolError(reason) from None

@@ -32,8 +32,10 @@ GRPC_STATUS: Mapping[ErrorCode, str] = {
 class ProtocolError(Exception):
     """The error response to a request, with Triton's text where Triton has this error.
 
-    ``origin`` records where a model raised it; ``status`` is the HTTP status.
+    ``origin`` records where a model raised it; ``status`` is the HTTP status; ``refused``: before any model ran.
     """
+
+    refused = False
 
     def __init__(
         self, message: str, code: ErrorCode = INVALID, origin: ErrorRecord | None = None, status: int = 0
@@ -54,4 +56,6 @@ def of_model(error: TritonError) -> ProtocolError:
     words = without_running(message)
     # Triton refuses a BLS request with INTERNAL, but the same request from a client with INVALID_ARG.
     refused = words is not message and error.code() == INTERNAL
-    return ProtocolError(words, INVALID if refused else error.code(), error._origin)
+    answer = ProtocolError(words, INVALID if refused else error.code(), error._origin)
+    answer.refused = refused
+    return answer

@@ -204,7 +204,7 @@ def decode_request(model: LoadedModel, version: int, message: Any, regions: Regi
     contents = iter(raw)
     for tensor in message.inputs:
         region = _region(tensor.parameters)
-        data: bytes | Part
+        data: bytes | list[bytes] | Part
         if region is not None:
             data = regions.part(*region, call.inputs)
         elif raw:
@@ -215,7 +215,7 @@ def decode_request(model: LoadedModel, version: int, message: Any, regions: Regi
                 )
             data = next(contents)
         else:
-            data = _raw_contents(model.name, tensor)
+            data = _contents(model.name, tensor)
         call.add_input(input_tensor(model.name, message.id, tensor.name, tensor.datatype, tensor.shape, data))
     if raw and len(raw) > len(plain):
         refuse(f"unexpected additional input data for model '{model.name}'")
@@ -253,8 +253,6 @@ def encode_response(call: DecodedRequest, response: InferenceResponse, regions: 
                 _set(output.parameters["shared_memory_offset"], requested.offset)
             data = b""
         answer.raw_output_contents.append(data)
-    if call.outputs and all(requested.region for requested in call.outputs.values()):
-        del answer.raw_output_contents[:]  # all of them are in shared memory
     return answer
 
 
@@ -330,8 +328,8 @@ def _requested_output(output: Any, regions: Regions) -> RequestedOutput:
     return RequestedOutput(output.name, True, name, offset, size, 0 if classes is None else classes.int64_param)
 
 
-def _raw_contents(model: str, tensor: Any) -> bytes:
-    """Return the bytes of an input whose elements are in fields of the message."""
+def _contents(model: str, tensor: Any) -> bytes | list[bytes]:
+    """Return the bytes of an input whose elements are in fields of the message; of BYTES, the elements."""
     set_fields = [field.name for field, _ in tensor.contents.ListFields()]
     if not set_fields and elements_of(tensor.name, tensor.shape):
         refuse(f"unable to find data for input tensor '{tensor.name}' for model '{model}' in request.")
@@ -344,6 +342,6 @@ def _raw_contents(model: str, tensor: Any) -> bytes:
             )
     values = getattr(tensor.contents, expected) if set_fields else ()
     if tensor.datatype == "BYTES":
-        return b"".join(part for element in values for part in (len(element).to_bytes(4, "little"), element))
+        return list(values)
     dtype = dtype_of(tensor.name, tensor.datatype)
     return np.array(values, np.int64 if dtype.kind == "i" else dtype).astype(dtype).tobytes()

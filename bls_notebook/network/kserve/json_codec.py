@@ -6,7 +6,7 @@ A server's malformed response raises `AnswerError`, a client's malformed request
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -122,14 +122,14 @@ _KINDS: dict[type, str] = {
 _BINARY_ONLY = ("FP16", "BF16")
 
 
-def parsed(body: bytes | bytearray | memoryview) -> Any:
-    """Parse a request's JSON; ProtocolError if it is invalid."""
+def parsed(body: bytes | bytearray | memoryview, hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """Parse a request's JSON; ProtocolError if it is invalid. `hook`: `json.loads`' ``object_pairs_hook``."""
     try:
         check_json(body)
     except ValueError as error:
         refuse(f"failed to parse the request JSON buffer: {error}")
     try:
-        return json.loads(bytes(body))
+        return json.loads(bytes(body), object_pairs_hook=hook)
     except (ValueError, RecursionError) as error:  # ValueError also for invalid UTF-8 and huge numbers
         reason = getattr(error, "msg", "") or str(error).partition("\n")[0]
         position = getattr(error, "pos", getattr(error, "start", 0))
@@ -388,7 +388,7 @@ def _raw(model: LoadedModel, version: int, data: memoryview) -> DecodedRequest:
     shape = [1 if spec.max_batch_size and not at else size for at, size in enumerate(tensor.shape)]
     call = DecodedRequest(model, version, binary=True)
     if tensor.datatype == "BYTES":
-        if prod(abs(size) for size in shape) != 1:
+        if any(size != 1 for size in shape):
             refuse(f"For BYTE datatype raw input '{tensor.name}', the model must have input shape [1]")
         framed = len(data).to_bytes(4, "little") + bytes(data)
         call.inputs = [input_tensor(model.name, "", tensor.name, "BYTES", [1] * len(shape), framed)]

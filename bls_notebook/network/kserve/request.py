@@ -171,8 +171,15 @@ def _classified(model: LoadedModel, tensor: Tensor, count: int) -> Tensor:
 
 
 def _labels(model: LoadedModel, output: str) -> list[str]:
-    """Return the labels of an output, from the label file in the model's configuration."""
-    file = next((each.label_filename for each in model.spec.config.output if each.name == output), "")
+    """Return the labels of an output: from the model's label file, or those of the ensemble's step that makes it."""
+    config = model.spec.config
+    file = next((each.label_filename for each in config.output if each.name == output), "")
+    if not file:
+        for step in config.ensemble_scheduling.step:
+            member = model.server.find(step.model_name, step.model_version)
+            for made, mapped in step.output_map.items():
+                if mapped == output and member is not None:
+                    return _labels(member, made)
     if not file or not model.directory:
         return []
     try:

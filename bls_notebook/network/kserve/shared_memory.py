@@ -74,7 +74,7 @@ class Regions:
         with self._lock:
             if name in self._regions:
                 refuse(f"shared memory region '{name}' already in manager")
-            self._regions[name] = Region(name, key, offset, byte_size, _open_object(key, offset + byte_size))
+            self._regions[name] = Region(name, key, offset, byte_size, _open_object(name, key, offset + byte_size))
 
     def unregister(self, name: str = "") -> None:
         """Unregister a region, or all without a name; ignore an unknown name."""
@@ -131,7 +131,9 @@ class Regions:
         region = self._regions.get(name)
         if region is None:
             refuse(f"Unable to find shared memory region: '{name}'", NOT_FOUND)
-        if offset < 0 or byte_size < 0 or offset + byte_size > region.byte_size:
+        if not 0 <= offset < region.byte_size:
+            refuse(f"Invalid offset for shared memory region: '{name}'")
+        if byte_size < 0 or offset + byte_size > region.byte_size:
             refuse(f"Invalid offset + byte size for shared memory region: '{name}'")
         start = region.offset + offset
         if os.fstat(region.handle).st_size < start + byte_size:
@@ -149,7 +151,7 @@ def _read(handle: int, byte_size: int, start: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _open_object(key: str, needed: int) -> int:
+def _open_object(name: str, key: str, needed: int) -> int:
     cannot = f"Unable to open shared memory region: '{key}'"
     if not _KEY.fullmatch(key) or key.removeprefix("/") in _DOTS:
         refuse(cannot, INTERNAL)
@@ -160,5 +162,7 @@ def _open_object(key: str, needed: int) -> int:
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or not 0 < needed <= status.st_size:
         os.close(handle)
+        if stat.S_ISREG(status.st_mode) and needed:
+            refuse(f"failed to register shared memory region '{name}': invalid args")
         refuse(f"Invalid shared memory region: '{key}'", INTERNAL)
     return handle

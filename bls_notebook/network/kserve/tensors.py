@@ -17,7 +17,7 @@ from bls_notebook.network.limits import DIMENSIONS, ELEMENTS, TEXTS
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, serialize_byte_tensor
 from bls_notebook.pb_utils.tensor import Tensor
 
-from .errors import INVALID, refuse
+from .errors import refuse
 from .shared_memory import Part
 
 Buffer = bytes | memoryview
@@ -148,9 +148,9 @@ def _output_dtype(datatype: str) -> np.dtype[Any]:
 
 
 def input_tensor(
-    model: str, request_id: str, name: str, datatype: str, shape: Sequence[int], data: bytes | memoryview | Part
+    model: str, request_id: str, name: str, datatype: str, shape: Sequence[int], data: Buffer | list[bytes] | Part
 ) -> Tensor:
-    """Return an input from its bytes; ProtocolError for a wrong shape, data type or number of bytes.
+    """Return an input from its bytes, or from a list of BYTES; ProtocolError for a wrong shape, data type or size.
 
     Numeric inputs share the memory of `data`.
     """
@@ -158,12 +158,19 @@ def input_tensor(
     if datatype == "BYTES":
         if count > TEXTS:
             refuse(f"input '{name}' has {count:,} elements; the limit for BYTES is {TEXTS:,}")
-        elements = _elements(model, request_id, name, count, data.read() if isinstance(data, Part) else data)
+        data = data.read() if isinstance(data, Part) else data
+        elements = data if isinstance(data, list) else _elements(model, request_id, name, count, data)
+        if len(elements) != count:
+            refuse(
+                f"{_request(request_id)} expected {count} string elements for inference input '{name}' for model "
+                f"'{model}', got {len(elements)}"
+            )
         array: np.ndarray[Any, Any] = np.empty(len(elements), np.object_)
         array[:] = elements
     else:
         dtype = dtype_of(name, datatype)
         expected = count * dtype.itemsize
+        assert not isinstance(data, list)  # only elements of BYTES are a list
         if len(data) != expected:
             refuse(
                 f"{_request(request_id)} input byte size mismatch for input '{name}' for model '{model}'. "
@@ -189,7 +196,7 @@ def elements_of(name: str, shape: Sequence[int]) -> int:
 
 
 def _elements(model: str, request_id: str, name: str, count: int, data: bytes | memoryview) -> list[bytes]:
-    """Return the elements of a BYTES input; ProtocolError unless there are `count`."""
+    """Return the elements of a BYTES input; ProtocolError if there are more than `count`."""
     elements: list[bytes] = []
     at, size = 0, len(data)
     while at < size:
@@ -213,12 +220,6 @@ def _elements(model: str, request_id: str, name: str, count: int, data: bytes | 
             )
         elements.append(bytes(data[at : at + length]))
         at += length
-    if len(elements) != count:
-        refuse(
-            f"{_request(request_id)} expected {count} string elements for inference input '{name}' for model "
-            f"'{model}', got {len(elements)}",
-            INVALID,
-        )
     return elements
 
 

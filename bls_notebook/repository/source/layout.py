@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -64,6 +65,12 @@ def model_names(paths: Iterable[Path]) -> list[str]:
     return sorted(
         {f.name for f in folders if f.name != BACKENDS or (f / "config.pbtxt").is_file() or version_folders(f)}
     )
+
+
+def duplicates(paths: Iterable[Path]) -> set[str]:
+    """Return the names of the models that are in several folders of a repository."""
+    counts = Counter(name for path in dict.fromkeys(paths) for name in model_names([path]))
+    return {name for name, count in counts.items() if count > 1}
 
 
 def misnamed_folders(paths: Iterable[Path]) -> dict[str, str]:

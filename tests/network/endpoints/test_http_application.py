@@ -6,6 +6,7 @@ import http.client
 import json
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,7 +40,8 @@ DECOUPLED = "model_transaction_policy { decoupled: true }"
 MODELS = {
     "add": (ADD, config(8, "FP32", "[-1]", "AB", "SUM")), "one": (ECHO, config(0, "FP32", "[-1]")),
     "pairs": (ECHO, config(8, "FP32", "[2]")), "two": (ECHO, config(0, "FP32", "[-1, -1]")),
-    "text": (ECHO, config(0, "STRING", "[1]")), "small": (ECHO, config(0, "INT8", "[-1]")),
+    "text": (ECHO, config(0, "STRING", "[1]")), "texts": (ECHO, config(0, "STRING", "[-1]")),
+    "small": (ECHO, config(0, "INT8", "[-1]")),
     "half": (ECHO, config(0, "FP16", "[-1]")), "count": (COUNT, config(0, "INT32", "[1]", more=DECOUPLED)),
 }  # fmt: skip
 
@@ -145,6 +147,18 @@ SHAPE = "Unable to parse 'data': Shape does not match true shape of 'data' field
          "The schema can not convert input 'X' to tensor with proper shape"),
         ("models/one/generate", {"X": [[1, 2]]}, 400, SHAPE),
         ("models/one/generate", b"[]", 400, "attempt to get members for non-object"),
+        ("models/one/generate", b'{"X": 1, "X": 2}', 400, "input 'X' already exists in request"),
+        ("models/one/generate", {"X": 1, "parameters": {"X": 2}}, 400,
+         f"Converting keyword: 'parameters': {ID}input 'X' already exists in request"),
+        ("models/one/generate", {"X": 1, "parameters": {"n": {}}}, 400,
+         "Converting keyword: 'parameters': parameter 'n' has invalid type. It should be either 'int', 'bool', or "
+         "'string'."),
+        ("models/one/generate_stream", {}, 400, f"{ID}expected 1 inputs but got 0 inputs for model 'one'. Got input(s) "
+         "[], but missing required input(s) ['X']. Please provide all required input(s)."),
+        ("models/texts/infer", b"", 400, "For BYTE datatype raw input 'X', the model must have input shape [1]"),
+        ("models/gone/versions/1", None, 503, "Request for unknown model: 'gone' version 1 is not at ready state"),
+        ("models/gone/versions/2", None, 404, "Request for unknown model: 'gone' version 2 is not found"),
+        ("models/never/versions/1", None, 404, "Request for unknown model: 'never' is not found"),
     ],
 )  # fmt: skip
 def test_requests_are_refused_as_by_triton(
@@ -200,3 +214,25 @@ def test_generate_answers(connection: http.client.HTTPConnection, model: str, gi
     answer = connection.getresponse()
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert answer.read().decode() == f"data: {json.dumps(said, separators=(',', ':'))}\n\n"
+
+
+def test_an_ensemble_has_the_labels_of_the_step_that_makes_its_output(tmp_path: Path) -> None:
+    labels = 'output { name: "Y" label_filename: "labels.txt" data_type'
+    (tmp_path / "labeled/1").mkdir(parents=True)
+    (tmp_path / "labeled/1/model.py").write_text(ECHO)
+    (tmp_path / "labeled/labels.txt").write_text("a\nb\nc\n")
+    labeled = config(0, "FP32", "[3]").replace('output { name: "Y" data_type', labels)
+    (tmp_path / "labeled/config.pbtxt").write_text(labeled)
+    maps = 'input_map { key: "X" value: "X" } output_map { key: "Y" value: "Y" }'
+    text = config(0, "FP32", "[3]").replace('backend: "python"', 'platform: "ensemble"')
+    request = x([1, 3, 2], outputs=[{"name": "Y", "parameters": {"classification": 2}}])
+    with bls.ModelRepository(tmp_path) as repo, bls.endpoint(repo, token="") as endpoint:
+        repo.load("labeled")
+        for name, step in (("inner", "labeled"), ("outer", "inner")):
+            steps = f'ensemble_scheduling {{ step {{ model_name: "{step}" model_version: -1 {maps} }} }}'
+            repo.define(name, "", f"{text}\n{steps}")
+        connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
+        for name in ("labeled", "inner", "outer"):
+            (output,) = ask(connection, f"models/{name}/infer", request)[1]["outputs"]
+            assert output["data"] == ["3.000000:1:b", "2.000000:2:c"]
+        connection.close()
