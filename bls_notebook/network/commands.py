@@ -5,10 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import redirect_stdout
+from typing import Any
 
 import bls_notebook as bls
 from bls_notebook.commands import Command, add_options, print_record
 from bls_notebook.repository.call_order import load_with_callees
+
+
+def header_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `bls.endpoint` from the options of the same names."""
+    names = "http_restricted_api grpc_restricted_protocol http_header_forward_pattern grpc_header_forward_pattern"
+    return {name: getattr(arguments, name) for name in names.split()}
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -17,7 +24,7 @@ def _run(arguments: argparse.Namespace) -> int:
             load_with_callees(repository, arguments.models)
         endpoint = bls.endpoint(
             repository, http_port=arguments.http_port, grpc_port=arguments.grpc_port,
-            token="" if arguments.no_token else arguments.token,
+            token="" if arguments.no_token else arguments.token, **header_arguments(arguments),
         )  # fmt: skip
         try:
             with endpoint:

@@ -14,6 +14,8 @@ from bls_notebook.magics.cell_errors import debug_later, reported
 from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
 
+from .commands import header_arguments
+
 if TYPE_CHECKING:
     from .connection import Connection
     from .endpoints.endpoint import Endpoint
@@ -69,7 +71,8 @@ def _endpoint(notebook: Notebook, arguments: argparse.Namespace) -> Endpoint:
         return previous
     repository = bls.current_repository()
     token = "" if arguments.no_token else arguments.token
-    has_options = arguments.http_port or arguments.grpc_port or token is not None
+    about_headers = header_arguments(arguments)
+    has_options = arguments.http_port or arguments.grpc_port or token is not None or any(about_headers.values())
     if previous is not None and previous.running and not has_options and previous.repository is repository:
         failure, error = repository.last_failure, previous.record.error
         if failure is not None and error is not None and error.kind == type(failure).__name__:
@@ -81,7 +84,9 @@ def _endpoint(notebook: Notebook, arguments: argparse.Namespace) -> Endpoint:
             previous.stop()
             notebook.state.pop("network.endpoint", None)
             notebook.say("the previous endpoint was stopped", "info")
-        endpoint = bls.endpoint(repository, http_port=arguments.http_port, grpc_port=arguments.grpc_port, token=token)
+        endpoint = bls.endpoint(
+            repository, http_port=arguments.http_port, grpc_port=arguments.grpc_port, token=token, **about_headers
+        )
         notebook.state["network.endpoint"] = endpoint
         return endpoint
 

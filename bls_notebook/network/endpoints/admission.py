@@ -15,6 +15,7 @@ from bls_notebook.network.kserve.errors import UNAVAILABLE, ProtocolError, refus
 from bls_notebook.network.limits import DECODERS, INLINE_BYTES, Limits
 from bls_notebook.records.errors import ErrorRecord
 
+from .header_options import HeaderOptions
 from .served_models import in_thread
 
 UNAUTHORIZED = "Unauthorized: send the header 'authorization: Bearer <token>' with the token that the notebook shows"
@@ -53,8 +54,8 @@ class Admission:
     The endpoint's event loop calls it; any thread may read the counts.
     """
 
-    def __init__(self, token: str, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, token: str, limits: Limits, http: HeaderOptions, grpc: HeaderOptions) -> None:
+        self.limits, self.http, self.grpc = limits, http, grpc
         self.under_way = 0
         self._body_bytes = 0  # of HTTP bodies in memory
         self._decoders = asyncio.Semaphore(DECODERS)

@@ -14,6 +14,7 @@ import secrets
 import socket
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
@@ -26,6 +27,7 @@ from bls_notebook.records.base import Printable
 from bls_notebook.repository.repository import ModelRepository, current_repository
 
 from .admission import Admission
+from .header_options import header_options
 from .served_models import ServedModels
 
 _GRACE = 1.0  # seconds that `stop` gives requests in flight
@@ -45,11 +47,11 @@ class Endpoint(Listening, Printable):
         Ports on 127.0.0.1.
     """
 
-    def __init__(self, repository: ModelRepository, token: str, limits: Limits) -> None:
+    def __init__(self, repository: ModelRepository, admission: Admission, token: str) -> None:
         self.repository = repository
         self.token = token
-        self._admission = Admission(token, limits)
-        self._regions = Regions(limits.body)
+        self._admission = admission
+        self._regions = Regions(admission.limits.body)
         self._running: _Running | None = None
         self._finalize: Any = None  # stops the servers when the endpoint is collected, or Python ends
 
@@ -182,6 +184,10 @@ def endpoint(
     body_limit: int = 256 << 20,
     max_requests: int = 1024,
     patience: float = 60.0,
+    http_restricted_api: Sequence[str] = (),
+    grpc_restricted_protocol: Sequence[str] = (),
+    http_header_forward_pattern: str = "",
+    grpc_header_forward_pattern: str = "",
 ) -> Endpoint:
     """Serve the models of this process to Triton clients, over HTTP and gRPC on 127.0.0.1.
 
@@ -204,6 +210,11 @@ def endpoint(
         Limit of requests in flight; further ones get an error.
     patience : float
         Seconds that a client may take to send a request.
+    http_restricted_api, grpc_restricted_protocol : sequence of str
+        As Triton's options of these names: ``"model-repository,shared-memory:admin-key=secret"`` accepts such
+        requests only with the header ``admin-key: secret``, over gRPC ``triton-grpc-protocol-admin-key``.
+    http_header_forward_pattern, grpc_header_forward_pattern : str
+        As Triton's options: headers whose names match the regular expression become parameters of the request.
 
     Returns
     -------
@@ -237,7 +248,10 @@ def endpoint(
     for name, port in (("http_port", http_port), ("grpc_port", grpc_port)):
         if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 1 << 16:
             raise BLSError(f"{name}: got {port!r}, expected a number from 0 (for a free one) to 65535")
-    served = Endpoint(repo if repo is not None else current_repository(), token, limits)
+    http = header_options("http", http_restricted_api, http_header_forward_pattern)
+    grpc = header_options("grpc", grpc_restricted_protocol, grpc_header_forward_pattern)
+    admission = Admission(token, limits, http, grpc)
+    served = Endpoint(repo if repo is not None else current_repository(), admission, token)
     with critical() as starting:
         listener = _listening(http_port)
         starting.undo(listener.close)

@@ -24,6 +24,7 @@ from bls_notebook.network.limits import Limits
 
 from .admission import UNAUTHORIZED, Admission
 from .grpc_stream import AnswerStream
+from .header_options import category_of
 from .served_models import ServedModels, in_thread, send, version_of, without_error
 
 _METADATA = 64 << 10  # bytes
@@ -38,7 +39,6 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._models, self._regions, self._admission = models, regions, admission
         # Each function takes the request message and returns, perhaps awaitably, the response or its fields as JSON.
         methods: dict[str, Callable[[Any], Any]] = {
-            "ModelInfer": self._infer,
             "ServerLive": lambda request: {"live": True},
             "ServerReady": lambda request: {"ready": models.ready()},
             "ServerMetadata": lambda request: models.about(),
@@ -65,17 +65,24 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
             "CudaSharedMemoryUnregister": lambda request: {},
         }
         self._handlers = {f"/{_SERVICE.full_name}/{name}": _unary(name, answer) for name, answer in methods.items()}
+        self._handlers[f"/{_SERVICE.full_name}/ModelInfer"] = _unary("ModelInfer", self._infer, with_context=True)
         self._handlers[f"/{_SERVICE.full_name}/{_STREAM}"] = grpc.stream_stream_rpc_method_handler(
             _with_status(self._stream), None, lambda message: message.SerializeToString()
         )
         self._handlers["/grpc.health.v1.Health/Check"] = grpc.unary_unary_rpc_method_handler(_healthy)
-        self._unauthorized = grpc.stream_stream_rpc_method_handler(_refuse_access)
+        self._categories = {path: category_of(path.rpartition("/")[2]) for path in self._handlers}
 
     def service(self, details: Any) -> Any:
         """Return the handler of an RPC; None if there is no such RPC."""
         authorization = next((value for key, value in details.invocation_metadata if key == "authorization"), None)
         if not self._admission.authorized(authorization):
-            return self._unauthorized
+            return _refusing(grpc.StatusCode.UNAUTHENTICATED, UNAUTHORIZED)
+        options = self._admission.grpc
+        if options.required and details.method in self._categories:
+            missing = options.missing(self._categories[details.method], dict(details.invocation_metadata))
+            if missing:
+                text = f"This protocol is restricted, expecting header '{missing}'"
+                return _refusing(grpc.StatusCode.UNAVAILABLE, text)
         return self._handlers.get(details.method)
 
     async def _model_ready(self, request: Any) -> Any:
@@ -103,19 +110,22 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
         dependents = "unload_dependents" in request.parameters and request.parameters["unload_dependents"].bool_param
         await in_thread(self._models.unload, request.model_name, dependents)
 
-    async def _infer(self, request: Any) -> Any:
+    async def _infer(self, request: Any, context: Any) -> Any:
         model = self._models.find(request.model_name, request.model_version)
         if model.decoupled:
             refuse("ModelInfer RPC doesn't support models with decoupled transaction policy", UNSUPPORTED)
         with self._admission.request(model.name):
-            call = await self._decoded(model, request)
+            call = await self._decoded(model, request, context)
             response = without_error(await send(call))
             size = sum(tensor._array.nbytes for tensor in response._outputs if call.is_costly(tensor))
             return await self._admission.work(size, encode_response, call, response, self._regions)
 
-    async def _decoded(self, model: Any, request: Any) -> DecodedRequest:
+    async def _decoded(self, model: Any, request: Any, context: Any) -> DecodedRequest:
         arguments = model, version_of(request.model_version), request, self._regions
-        return await self._admission.work(effort_of(request), decode_request, *arguments)
+        call = await self._admission.work(effort_of(request), decode_request, *arguments)
+        if self._admission.grpc.pattern:
+            call.parameters |= self._admission.grpc.parameters(context.invocation_metadata())
+        return call
 
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
         answers = AnswerStream(context, self._regions, self._admission)
@@ -124,7 +134,7 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
             async for data in requests:
                 request = _parsed(pb.ModelInferRequest, data)
                 try:
-                    answers.sent(*await self._sent(request))
+                    answers.sent(*await self._sent(request, context))
                 except ProtocolError as error:
                     answers.refused(request.id, error)
                 await answers.room()
@@ -134,12 +144,12 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
             writing.cancel()
             answers.close()
 
-    async def _sent(self, request: Any) -> tuple[DecodedRequest, Any]:
+    async def _sent(self, request: Any, context: Any) -> tuple[DecodedRequest, Any]:
         """Send a request of a stream before the next one is read, so that requests keep their order."""
         model = self._models.find(request.model_name, request.model_version)
         self._admission.enter()
         try:
-            call = await self._decoded(model, request)
+            call = await self._decoded(model, request, context)
             return call, send(call, stream=True)
         except BaseException as error:
             self._admission.leave(model.name, error)
@@ -157,12 +167,12 @@ def _cuda_status(request: Any) -> Any:
     return {}
 
 
-def _unary(name: str, method_function: Callable[[Any], Any]) -> Any:
+def _unary(name: str, method_function: Callable[..., Any], with_context: bool = False) -> Any:
     method = _SERVICE.methods_by_name[name]
     request_class, response_class = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
 
     async def respond(data: bytes, context: Any) -> Any:
-        response = method_function(_parsed(request_class, data))
+        response = method_function(_parsed(request_class, data), *(context,) * with_context)
         if asyncio.iscoroutine(response):
             response = await response
         if response is None or isinstance(response, dict):
@@ -198,8 +208,11 @@ def _with_status(behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awai
     return answer
 
 
-async def _refuse_access(requests: Any, context: Any) -> None:
-    await context.abort(grpc.StatusCode.UNAUTHENTICATED, UNAUTHORIZED)
+def _refusing(status: Any, text: str) -> Any:
+    async def refuse_call(requests: Any, context: Any) -> None:
+        await context.abort(status, text)
+
+    return grpc.stream_stream_rpc_method_handler(refuse_call)
 
 
 async def _healthy(request: bytes, context: Any) -> bytes:

@@ -33,6 +33,7 @@ from bls_notebook.network.kserve.shared_memory import Regions
 
 from .admission import UNAUTHORIZED, Admission, Body
 from .generate import Events, decode_generate, generating, only_response
+from .header_options import HeaderOptions, category_of
 from .http_server import UNKNOWN_ENCODING, GoneError, coding_of, packed, read_body, until_disconnect
 from .served_models import ServedModels, in_thread, send, version_of, without_error
 
@@ -122,7 +123,9 @@ class HttpApplication:
             (f"{region}/unregister", "POST", self._unregister),
             ("/v2/{kind:str}sharedmemory/unregister", "POST", self._unregister),
         ]
-        return [Route(path, _RouteHandler(method, answer)) for path, method, answer in table]
+        return [
+            Route(path, _RouteHandler(path, method, answer, self._admission.http)) for path, method, answer in table
+        ]
 
     async def _infer(self, request: Request) -> Response:
         model = self._model(request)
@@ -135,6 +138,8 @@ class HttpApplication:
         with self._admission.request(model.name):
             arguments = model, _version(request), body, length, self._regions
             call = await self._admission.work(effort_of(body, length), decode_request, *arguments)
+            if self._admission.http.pattern:
+                call.parameters = self._admission.http.parameters(_decoded(request.scope)) | call.parameters
             response = without_error(await until_disconnect(request, send(call)))
             coding = coding_of(request)
             size = sum(tensor._array.nbytes for tensor in response._outputs if coding or call.is_costly(tensor))
@@ -238,12 +243,17 @@ class HttpApplication:
 
 
 class _RouteHandler:
-    """The ASGI application of one route: checks the method and sends the answer."""
+    """The ASGI application of one route: checks the method and the headers, and sends the answer."""
 
-    def __init__(self, method: str, answer: Answer) -> None:
-        self._method, self._answer = method, answer
+    def __init__(self, path: str, method: str, answer: Answer, options: HeaderOptions) -> None:
+        self._method, self._answer, self._options = method, answer, options
+        self._category = category_of(path)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        missing = self._options.required and self._options.missing(self._category, dict(_decoded(scope)))
+        if missing:
+            await _failed(f"This API is restricted, expecting header '{missing}'", 403)(scope, receive, send)
+            return
         if scope["method"] != self._method:
             await _failed("Method Not Allowed", 405)(scope, receive, send)
             return
@@ -254,6 +264,11 @@ class _RouteHandler:
         if not isinstance(answer, Response):
             answer = Response(answer if isinstance(answer, bytes) else written(answer), media_type=_JSON)
         await answer(scope, receive, send)
+
+
+def _decoded(scope: Scope) -> list[tuple[str, str]]:
+    """Return the headers of a request, with names in lower case."""
+    return [(_text(name), _text(value)) for name, value in scope["headers"]]
 
 
 def _named(request: Request) -> tuple[str, str]:

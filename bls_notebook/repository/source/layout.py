@@ -22,6 +22,7 @@ _POINTER = b"version https://git-lfs"
 _MOST_LINKED = 10_000
 _MOST_FILES = 10_000  # most files of a model that are searched for Git LFS pointers
 _COMMENT = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|#[^\n]*""")
+_VERSION = re.compile("[1-9][0-9]{0,17}")
 _UNDECODED = re.compile("[\udc80-\udcff]")
 
 
@@ -113,11 +114,7 @@ def find_model(paths: Iterable[Path], name: str) -> Path:
 
 def version_folders(folder: Path) -> dict[int, Path]:
     """Return the version folders of a model, by number; other folders are ignored, as in Triton."""
-    out = {}
-    for entry in _folders_in(folder):
-        if entry.name.isascii() and entry.name.isdigit() and entry.name[0] != "0" and len(entry.name) < 19:
-            out[int(entry.name)] = entry
-    return dict(sorted(out.items()))
+    return dict(sorted((int(entry.name), entry) for entry in _folders_in(folder) if _VERSION.fullmatch(entry.name)))
 
 
 def files_below(folder: Path) -> Iterator[str]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import http.client
+import importlib
 import json
 import os
+import re
+import shutil
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import types
@@ -32,6 +37,7 @@ from bls_notebook.network import Endpoint
 from bls_notebook.network.records import EndpointModel, EndpointRecord
 from bls_notebook.records.errors import ErrorRecord
 from tests.engine.harness import until
+from tests.repository.models import ECHOES
 from tests.shipping.fake_tritonserver import linux
 
 HEAD = """
@@ -408,3 +414,101 @@ def test_the_display_of_an_endpoint() -> None:
     assert "it broke" in failed.text
     stopped = render(EndpointRecord("STOPPED", "http://127.0.0.1:1", "127.0.0.1:2", "secret"))
     assert "secret" not in stopped.text + stopped.html
+
+
+PARAMETERS = ECHOES.replace("r.inputs()[0].as_numpy()", "np.array([r.parameters()], object)").replace(
+    "import triton", "import numpy as np\nimport triton", 1
+)
+RESTRICTED = {
+    "inference": "infer", "metadata": "get_server_metadata", "health": "is_server_live",
+    "statistics": "get_inference_statistics", "model-config": "get_model_config",
+    "model-repository": "get_model_repository_index", "shared-memory": "get_system_shared_memory_status",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_restricted_protocols_and_forwarded_headers(protocol: str) -> None:
+    text = 'backend: "python"\ninput [{name: "IN" data_type: TYPE_FP32 dims: [1]}]\n'
+    text += 'output [{name: "OUT" data_type: TYPE_STRING dims: [1]}]'
+    group = f"{','.join(RESTRICTED)}:Admin-Key=a b"
+    kind, prefix = ("api", "") if protocol == "http" else ("protocol", "triton-grpc-protocol-")
+    module = importlib.import_module(f"tritonclient.{protocol}")
+    one = module.InferInput("IN", [1], "FP32")
+    one.set_data_from_numpy(np.ones(1, np.float32))
+    name = {"http": "http_restricted_api", "grpc": "grpc_restricted_protocol"}[protocol]
+    options: dict[str, Any] = {name: [group], f"{protocol}_header_forward_pattern": "^MY-"}
+    with bls.ModelRepository() as repo:
+        repo.define("m", PARAMETERS, text)
+        with bls.endpoint(repo, token="", **options) as endpoint:
+            url = endpoint.url.removeprefix("http://") if protocol == "http" else endpoint.grpc_url
+            client = module.InferenceServerClient(url.removeprefix("grpc://"))
+            for method in RESTRICTED.values():
+                arguments = {"infer": ("m", [one]), "get_model_config": ("m",)}.get(method, ())
+                call = functools.partial(getattr(client, method), *arguments)
+                for headers in ({}, {f"{prefix}admin-key": "a"}):
+                    if (method, protocol) == ("is_server_live", "http"):
+                        assert not call(headers=headers)
+                        continue
+                    with pytest.raises(tritonclient.utils.InferenceServerException) as refusal:
+                        call(headers=headers)
+                    words = f"This {'API' if kind == 'api' else kind} is restricted, expecting header"
+                    assert f"{words} '{prefix}Admin-Key'" in refusal.value.message()
+                    assert refusal.value.status() in ("403", "StatusCode.UNAVAILABLE")
+                call(headers={f"{prefix}admin-key": "a b"})
+            headers = {f"{prefix}admin-key": "a b", "my-one": "1", "not-my-two": "2"}
+            answer = client.infer("m", [one], headers=headers, parameters={"x": 3})
+            assert json.loads(answer.as_numpy("OUT")[0]) == {"my-one": "1", "x": 3}
+            client.close()
+        option = f"--{protocol}-restricted-{kind}"
+        for value, problem in {
+            "health": f"{option} option format is '<config name>:<setting>=<value>'. Got health",
+            "helth:a=b": f"unknown restricted {kind} 'helth'",
+            "health,health:a=b": f"restricted {kind} 'health' can not be specified in multiple config groups",
+        }.items():
+            with pytest.raises(bls.BLSError, match=f"^{re.escape(problem)}"):
+                bls.endpoint(repo, **{name: [value]})
+        with pytest.raises(bls.BLSError, match=f"--{protocol}-header-forward-pattern: invalid"):
+            bls.endpoint(repo, **{f"{protocol}_header_forward_pattern": "("})
+
+
+DECOUPLED = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for _ in range(3):
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", request.inputs()[0].as_numpy())]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+PERF_ANALYZER = shutil.which("perf_analyzer")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PERF_ANALYZER is None, reason="perf_analyzer, of the wheel tritonclient 2.50.0, is not on the PATH")
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        *((model, f"-i {protocol} {way}") for protocol in ("http", "grpc") for way in ("--sync", "--async")
+          for model in ("echo", "sequence")),
+        *(("echo", f"-i {protocol} --async --shared-memory system") for protocol in ("http", "grpc")),
+        *((model, f"-i grpc --async --streaming{shared}") for shared in ("", " --shared-memory system")
+          for model in ("echo", "sequence", "count")),
+    ],
+)  # fmt: skip
+def test_perf_analyzer_measures_models(model: str, options: str) -> None:
+    text = 'backend: "python"\nmax_batch_size: 4\n'
+    text += "".join(f'{kind} [{{name: "{kind}" data_type: TYPE_INT32 dims: [4]}}]\n' for kind in ("input", "output"))
+    more = {"sequence": "sequence_batching { oldest {} }", "count": "model_transaction_policy { decoupled: true }"}
+    with bls.ModelRepository() as repo:
+        source = DECOUPLED if model == "count" else ECHOES
+        repo.define(model, source.replace('"OUT"', '"output"'), text + more.get(model, ""))
+        with bls.endpoint(repo, token="") as endpoint:
+            port = endpoint.http_port if "-i http" in options else endpoint.grpc_port
+            windows = "--measurement-mode count_windows --measurement-request-count 20 -s 999 -r 3"
+            command = [str(PERF_ANALYZER), "-m", model, "-u", f"127.0.0.1:{port}", *f"{options} {windows}".split()]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            (row,) = endpoint.record.models
+    assert (done.returncode in (0, 2), row.failed) == (True, 0), done.stdout + done.stderr  # 2: unstable times
+    assert row.requests >= 20

@@ -23,6 +23,7 @@ from tritonclient.grpc import service_pb2 as pb
 import bls_notebook as bls
 from bls_notebook.network import limits
 from bls_notebook.network.endpoints.admission import Admission, Body
+from bls_notebook.network.endpoints.header_options import HeaderOptions
 from bls_notebook.network.endpoints.http_server import HttpServer
 from bls_notebook.network.kserve.errors import ProtocolError
 from bls_notebook.network.kserve.shared_memory import Regions
@@ -185,7 +186,7 @@ def test_connections_without_the_token_make_room_for_others() -> None:
 
 
 def test_bodies_in_flight_have_a_common_limit() -> None:
-    admission = Admission("", limits.Limits(body=1 << 20, bodies=2))
+    admission = Admission("", limits.Limits(body=1 << 20, bodies=2), HeaderOptions(), HeaderOptions())
     bodies = [Body(admission) for _ in range(4)]
     for each in bodies[:2]:
         for _ in range(1 << 10):  # in small pieces, as chunked
