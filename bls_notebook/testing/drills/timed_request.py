@@ -4,8 +4,8 @@
 reports whether its senders have a time limit. A drill does not wait long: the engine knows at once which senders
 have no time limit (`limitless`), and `advanced_clocks` lets the time limits of event loops expire now.
 
-Guarantees: `send` returns within its time limits whatever a model does, and its thread has ended by then; otherwise
-it raises `UnstoppableError`.
+Guarantee: `send` returns within its time limits whatever a model does, and the request has ended by then; otherwise it
+raises `UnstoppableError`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import wait
 from contextlib import contextmanager
 from time import monotonic, perf_counter
 from types import FrameType
 from typing import Any
 
-from bls_notebook.engine.calling import root_of
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.exception_text import frame_at, home_of
@@ -45,7 +44,7 @@ class DelayedResponse:
 
     def __init__(self) -> None:
         self.entered = threading.Event()
-        self._released = threading.Event()
+        self._released = False
         self._senders: list[Execution] = []  # callers of the first request, innermost first
         self._thread = 0
 
@@ -60,11 +59,11 @@ class DelayedResponse:
                     self._senders.append(parent)
                 parent = parent.parent
             self.entered.set()
-        wait.until(self._released.is_set)
+        wait.until(lambda: self._released)
 
     def release(self) -> None:
         """End the delay of all requests."""
-        self._released.set()
+        self._released = True  # no lock: an interrupt of this thread could leave it locked
 
     @property
     def limitless(self) -> bool:
@@ -175,59 +174,30 @@ class TimedRequest:
         ``delay`` keeps a callee's request unanswered, and is released before this returns; ``calls`` counts the
         requests that failing callees got.
         """
-        root = root_of(self.server)  # of this thread, which can interrupt work in another one
-        results: list[Any] = []
-        done = threading.Event()
-        news = done if delay is None else delay.entered  # the response, or a delayed request
-
-        def work() -> None:
-            caller_var.set(root)
-            try:
-                results.extend(map(facts_of, self._responses()))
-            except BaseException as error:
-                results.append(error)
-            finally:
-                done.set()
-                news.set()
-
         began = perf_counter()
-        thread = threading.Thread(target=work, name="bls-drill", daemon=True)
-        thread.start()
+        sent = self._sent()
+        news = threading.Event() if delay is None else delay.entered  # the response, or a delayed request
+        sent.add_done_callback(lambda _: news.set())
         state, line, limitless = "answered", None, False
         try:
             # A busy machine gets a second chance before the model counts as hanging.
             if not (news.wait(self.limit) or news.wait(_PATIENCE * self.limit)):
-                state, line = "stuck", self._line(root)
-            elif delay is not None and not done.is_set():
-                limitless = self._waits_without_limit(delay, done)
-                if not done.is_set():
+                state, line = "stuck", self._line(sent)
+            elif delay is not None and not sent.done():
+                limitless = self._waits_without_limit(delay, sent)
+                if not sent.done():
                     state, line = "waited", delay.line()
                     delay.release()
-                    if not done.wait((1 + _PATIENCE) * self.limit):
-                        state, line = "stuck", self._line(root) or line
+                    if not wait([sent], (1 + _PATIENCE) * self.limit).done:
+                        state, line = "stuck", self._line(sent) or line
         finally:
             if delay is not None:
                 delay.release()
-            if not done.is_set():
-                root.interrupt()
-                if not done.wait(_STOPPING):
-                    raise UnstoppableError(
-                        f"drill: model {self.model!r} continues to run: an interrupt did not stop it"
-                    )
-        thread.join()
-        if state != "stuck" and results and isinstance(results[-1], BaseException):
-            raise results[-1]  # for a stuck request, this is the interrupt
+            if sent.cancel() and not wait([sent], _STOPPING).done:
+                raise UnstoppableError(f"drill: model {self.model!r} continues to run: an interrupt did not stop it")
         at = None if line is None else place_of(line)
-        answers = () if state == "stuck" else tuple(results)
+        answers = () if state == "stuck" else tuple(map(facts_of, _listed(sent.result())))
         return Outcome(answers, state, at, limitless, calls(), seconds=perf_counter() - began)
-
-    def _responses(self) -> Iterable[Any]:
-        options = dict(self.options)
-        if self.spec.scheduler == "sequence" and "flags" not in options:
-            options.update(flags=_START | _END, correlation_id=next(_correlations))
-        if self.decoupled:
-            return self.repository.stream(self.model, self.inputs, **options)
-        return [self.repository.infer(self.model, self.inputs, **options)]
 
     def send_together(self, number: int) -> tuple[int, int, bool]:
         """Send several requests at once; return how many failed and were sent, and whether they formed a batch."""
@@ -251,23 +221,27 @@ class TimedRequest:
         return reached
 
     def _sent(self) -> SentRequest:
-        return self.host.send(self.host.request(self.model, self.inputs, **self.options), self.decoupled)
+        options = dict(self.options)
+        if self.spec.scheduler == "sequence" and "flags" not in options:
+            options.update(flags=_START | _END, correlation_id=next(_correlations))
+        return self.host.send(self.host.request(self.model, self.inputs, **options), self.decoupled)
 
-    def _waits_without_limit(self, delay: DelayedResponse, done: threading.Event) -> bool:
+    def _waits_without_limit(self, delay: DelayedResponse, sent: SentRequest) -> bool:
         """Give the callers time to reach their time limits; return whether they certainly have none."""
         until = monotonic() + self.timeout
         settled = monotonic() + 10 * _SLICE
-        while not done.is_set() and monotonic() < settled:
+        while not sent.done() and monotonic() < settled:
             if delay.limitless:
                 return True
-            done.wait(_SLICE)
+            wait([sent], _SLICE)
         loops = delay.loops
         with advanced_clocks(loops, _HOUR):
-            done.wait(max(10 * _SLICE, 3 * self.usual) if loops else until - monotonic())
-        return bool(loops) and not done.is_set()
+            wait([sent], max(10 * _SLICE, 3 * self.usual) if loops else until - monotonic())
+        return bool(loops) and not sent.done()
 
-    def _line(self, root: Any) -> FrameRecord | None:
+    def _line(self, sent: SentRequest) -> FrameRecord | None:
         """Return the current line of a model that works on this request."""
+        root = sent.root
         senders = [ticket.execution for ticket in list(root.children)] + list(root._inline or ())
         return next(filter(None, (line_of_sender(sender) for sender in senders if sender is not None)), None)
 
