@@ -8,6 +8,7 @@ or if a file near the models that builds an image or an environment (a Dockerfil
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import sys
@@ -34,11 +35,10 @@ from .python_source import PythonSource, Scope, argument, last_name, spreads
 from .records import Finding
 
 _WARNING_LINE = re.compile(r"^model '.*?', line (\d+): ")
-# Functions whose first argument is a file name.
-_OPENS = frozenset({
-    "open", "load", "loadtxt", "read_csv", "read_json", "read_parquet", "imread", "InferenceSession",
-    "from_file", "load_model", "CDLL",
-})  # fmt: skip
+# Functions whose first argument is a file name (`opens`). Modules in nvcr.io/nvidia/tritonserver:<yy.mm>-py3 besides
+# the standard library (`in_image`; some only in some releases): packages of the server and of its OpenAI-compatible
+# frontend (server/build.py, python/openai/requirements.txt). Backends whose images have unknown further packages.
+_NAMES = json.loads(Path(__file__).with_name("names.json").read_text("utf-8"))
 
 
 def source_findings(model: CheckedModel) -> Iterator[Finding]:
@@ -76,7 +76,7 @@ def _file_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]
     reported: set[str] = set()
     looks = re.search(r"exists|is_?file|FileNotFound|makedirs|mkdir", code.text)
     for scope, node in ((s, n) for s in code.scopes for n in s.nodes):
-        if not isinstance(node, ast.Call) or last_name(node.func) not in _OPENS:
+        if not isinstance(node, ast.Call) or last_name(node.func) not in _NAMES["opens"]:
             continue
         name = _path(code, scope, argument(node, "file", 0))
         if not name or name in reported or name.startswith("~") or len(name) > 200 or "\0" in name:
@@ -255,18 +255,6 @@ def _tolerated(tree: ast.Module) -> set[int | str]:
     return out
 
 
-# Modules in nvcr.io/nvidia/tritonserver:<yy.mm>-py3 besides the standard library: packages of the server and
-# of its OpenAI-compatible frontend (server/build.py, python/openai/requirements.txt).
-_IN_IMAGE = frozenset({
-    "numpy", "pip", "setuptools", "pkg_resources", "wheel", "virtualenv", "triton_python_backend_utils",
-    "c_python_backend_utils", "tritonserver", "tritonfrontend", "fastapi", "starlette", "uvicorn", "pydantic",
-    "httpx", "openai", "scipy", "anyio", "partial_json_parser", "typing_extensions", "google", "distutils",
-    "imp", "tqdm", "jiter", "distro", "sniffio", "certifi", "httpcore", "idna", "h11", "annotated_types",
-    # Only in some releases.
-    "cupy", "grpc", "packaging", "psutil", "requests", "six", "urllib3", "yaml",
-})  # fmt: skip
-# Images with unknown further packages.
-_OTHER_IMAGES = frozenset({"vllm", "tensorrtllm"})
 _BUILDS = re.compile(r"(?i)dockerfile|requirements|environment|conda|pyproject|setup\.|pipfile|readme|compose|\.sh$")
 
 
@@ -280,12 +268,12 @@ def package_findings(
     code = model.newest()
     if code is None or code.mistake or "EXECUTION_ENV_PATH" in model.config.parameters:
         return
-    if any(other.config.backend in _OTHER_IMAGES for other in others.values()):
+    if any(other.config.backend in _NAMES["other_images"] for other in others.values()):
         return
     beside = model.folder.parent if model.place is None else working_folder()
     if beside not in build_texts:
         build_texts[beside] = _build_texts(beside)
-    known = _IN_IMAGE | sys.stdlib_module_names
+    known = sys.stdlib_module_names.union(_NAMES["in_image"])
     sources = [code]
     for source in sources:  # the loop extends `sources`
         if any(not _OWN_FOLDER.search(source.text.splitlines()[n - 1]) for n in source.lines_with(r"\bsys\.path\b")):

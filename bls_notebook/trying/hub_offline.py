@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import logging
 import os
 import re
@@ -16,6 +17,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -71,15 +73,8 @@ def _set_offline(offline: bool) -> None:
 
 log = logging.getLogger("bls_notebook")
 
-_SPECIAL = {
-    "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>",
-    "cls_token": "<cls>", "sep_token": "<sep>", "mask_token": "<mask>",
-}  # fmt: skip
-_LENGTHS = {"siglip": 64, "clip": 77}  # model families with another limit than 512 tokens
-_CHAT = (
-    "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
-    "{% if add_generation_prompt %}assistant: {% endif %}"
-)
+# Special tokens, model families with another limit than 512 tokens, and a template of chats.
+_DATA = json.loads(Path(__file__).with_name("byte_tokenizer.json").read_text("utf-8"))
 _FEWEST = 64  # tokens; a tokenizer with fewer was created without its files
 _USES = ("__call__", "encode", "tokenize", "decode", "batch_decode", "apply_chat_template")
 
@@ -131,10 +126,10 @@ def byte_tokenizer(name: str, family: str) -> Any:
     core = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate(alphabet)}, []))
     core.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = tokenizers.decoders.ByteLevel()
-    longest = next((length for part, length in _LENGTHS.items() if part in f"{family} {name}".lower()), 512)
+    longest = next((length for part, length in _DATA["lengths"].items() if part in f"{family} {name}".lower()), 512)
     uses = {use: _marked(getattr(transformers.PreTrainedTokenizerFast, use), name) for use in _USES}
     kind = type("ByteTokenizer", (transformers.PreTrainedTokenizerFast,), uses)
-    return kind(tokenizer_object=core, model_max_length=longest, chat_template=_CHAT, **_SPECIAL)
+    return kind(tokenizer_object=core, model_max_length=longest, chat_template=_DATA["chat"], **_DATA["special"])
 
 
 def _marked(use: Callable[..., Any], name: str) -> Callable[..., Any]:
