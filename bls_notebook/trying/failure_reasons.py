@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from traceback import walk_tb
 
 from bls_notebook.engine.exception_text import describe, traceback_of
 from bls_notebook.records.regular_file import source_text
@@ -101,20 +102,33 @@ def _of_chain(
             return reason_of("package:broken", name, package=installed)
         if type(error) is KeyError and raised_in == "os":
             return reason_of("env", name, key=error.args[0])
-        if isinstance(error, FileNotFoundError) and error.filename:
-            file = str(os.fspath(error.filename))
+        folder = _pretrained_folder(error)
+        named = error.filename if isinstance(error, FileNotFoundError) else None
+        if file := folder or str(os.fspath(named or "")):
             if raised_in == "subprocess" and "/" not in file:
                 return reason_of("file:program", name, file=file)
             fill = to_fill(name, file, parameters, True)
             elsewhere = os.path.isabs(file) and not Path(file).is_relative_to(top)
             guess = ", which is missing here and may exist on your server" * elsewhere
-            reason = reason_of("file:fill" if fill else "file:needed", name, file=f"{file}{guess}", fill=fill)
-            return replace(reason, broken=not (fill or elsewhere), unknown=elsewhere)
+            case = "file:fill" if fill else "file:pretrained" if folder else "file:needed"
+            reason = reason_of(case, name, file=f"{file}{guess}", fill=fill)
+            return replace(reason, broken=not (fill or elsewhere or folder), unknown=elsewhere)
     if fill := to_fill(name, "\n".join(describe(error).message for error in chain), parameters, False):
         return reason_of("template", name, fill=fill)
     categories = set(map(_category, chain))
     case = next((case for case in ("gpu", "network", "network:hub") if case in categories), "error")
     return reason_of(case, name, gpu=gpu)
+
+
+def _pretrained_folder(error: BaseException) -> str:
+    """Return the folder in which a hub's library misses files; empty if it looks for them on the hub."""
+    if (isinstance(error, OSError) and error.errno is None) or type(error).__name__ == "HFValidationError":
+        for frame, _ in walk_tb(traceback_of(error)):
+            if str(frame.f_globals.get("__name__")).partition(".")[0] in _DATA["hubs"]:
+                value = frame.f_locals.get("pretrained_model_name_or_path") or frame.f_locals.get("repo_id")
+                if isinstance(value, (str, Path)) and (str(value)[:1] in ("/", ".") or os.path.isdir(value)):
+                    return str(value)
+    return ""
 
 
 def to_fill(name: str, text: str, parameters: Mapping[str, str], paths: bool) -> str:

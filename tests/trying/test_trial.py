@@ -148,15 +148,16 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
         ("import numpy.no_such_part", "the installed numpy has no numpy.no_such_part", "install a version of numpy"),
         ("import os; os.environ['NO_SUCH_KEY']", "the environment variable NO_SUCH_KEY", "%env NO_SUCH_KEY="),
         ("open('/nowhere/at/all.bin')", "needs the file /nowhere/at/all.bin", "reload broken"),
-        (
-            "class E(Exception): __module__ = 'pynvml'\nraise E('no driver')",
-            "a GPU (there is none here): E: no",
-            "reload",
-        ),
+        ("class E(Exception): __module__ = 'pynvml'\nraise E('no')", "a GPU (there is none here): E: no", "reload"),
         (
             "import socket\nraise OSError('no hub') from socket.gaierror(8, 'x')",
             "over the network failed: OSError: no",
             "reload",
+        ),
+        (
+            "exec('def f(repo_id): raise OSError(repo_id)', o := {'__name__': 'transformers.x'})\no['f']('/no/t5')",
+            "needs files of a pretrained model in /no/t5, which is missing here and may exist on your server",
+            "put them there, then",
         ),
         ("import tempfile\ntempfile.NO", "AttributeError: module 'tempfile' has no attribute 'NO'", "fix it"),
         ("raise ValueError('oops <b>')", "ValueError: oops <b>", "fix it"),
