@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from typing import Any
@@ -219,6 +220,17 @@ def test_many_circles_at_once(repo: bls.ModelRepository) -> None:
 
     for caller in [Caller(call, n) for n in range(4)]:
         caller.result()
+
+
+def test_the_heap_is_searched_once_for_many_requests(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches: list[int] = []
+    search = gc.get_referrers
+    monkeypatch.setattr(gc, "get_referrers", lambda *things: searches.append(len(things)) or search(*things))
+    repo.define("a", KINDS["await"], pbtxt(32))
+    assert "circular BLS" in message(repo.infer("a", ints(*[0] * 33)))
+    assert (len(searches), searches[0] >= 31) == (1, True)
 
 
 def test_a_circle_is_named_whatever_else_is_answered_meanwhile(

@@ -100,9 +100,7 @@ def _no_longer(thread: int, outer: Ticket | WatchedSelector | None) -> None:
 
 def _runs_unseen(execution: Execution, thread: int) -> bool:
     """Return whether a sync execution on another thread may wait in a loop that is not watched yet."""
-    if execution.task is not None or execution.thread == thread:
-        return False
-    return not isinstance(_waiting(execution.thread), Ticket)
+    return execution.task is None and execution.thread != thread and not isinstance(_waiting(execution.thread), Ticket)
 
 
 def first_response(ticket: Ticket) -> InferenceResponse:
@@ -154,7 +152,7 @@ def _look_again(waiting: Ticket | WatchedSelector) -> None:
 def look_at(ticket: Ticket) -> None:
     """Refuse a request if a ticket, just queued by a thread that does not wait for it, can never be served."""
     with lock:
-        victim = _victim(ticket)
+        victim = _victim([ticket])
     if victim is not None:
         _refuse(victim)
 
@@ -196,25 +194,24 @@ def _each_kind(waiting: Iterable[Ticket]) -> Iterator[Ticket]:
 def _victim_of(waiting: Ticket | WatchedSelector) -> Ticket | None:
     """Return the request to refuse so that a wait can end, or None. Lock held."""
     if isinstance(waiting, Ticket):
-        return _victim(waiting)
+        return _victim([waiting])
     executions = list(waiting.executions)
     sent = list(_each_kind(t for e in executions for t in list(e.children)))
     # A request that will be served wakes the loop; the check comes again before it sleeps the next time.
     others = [] if any(map(_served_soon, sent)) else [waiting, *executions]
-    return next((v for v in map(_victim, [*sent, *others]) if v is not None), None)
+    return _victim([*sent, *others])
 
 
-def _victim(start: Node) -> Ticket | None:
-    """Return the request to refuse so that a node can move; None if it can, or if no refusal helps. Lock held."""
-    if isinstance(start, Ticket) and _served_soon(start):
-        return None
+def _victim(starts: list[Node]) -> Ticket | None:
+    """Return the request to refuse so that a node can move; None if all can, or if no refusal helps. Lock held."""
+    starts = [node for node in starts if not (isinstance(node, Ticket) and _served_soon(node))]
     # Searching the heap for other objects that may answer a running request is slow, so it comes last.
     forget_answers()
-    if not deadlocked(start, partial(needs, closer=False)):
+    if deadlocked(starts, partial(needs, closer=False)).keys().isdisjoint(starts):
         return None
     look_closer()
-    stuck = deadlocked(start, needs)  # one snapshot, because running threads may change the next
-    waiting = [node for node in _reached([start], stuck) if _is_waiting(node)] if stuck else []
+    stuck = deadlocked(starts, needs)  # one snapshot, because running threads may change the next
+    waiting = list(filter(_is_waiting, _reached([node for node in reversed(starts) if node in stuck], stuck)))
     if not waiting:
         return None
     # Refuse a request of the cycle, not one that waits behind it.
@@ -326,7 +323,9 @@ def _look_circular() -> list[Ticket]:
         awaited = sent.get(node, []) + sent.get(node.model_name, [])
         return (ANY, awaited) if awaited and not node.finished else (LIVE, ())
 
-    suspects = [t for t in known if t.queued and t not in _reported and (_cancelled(t) or deadlocked(t, may_need))]
+    queued = [ticket for ticket in known if ticket.queued and ticket not in _reported]
+    stuck = deadlocked(queued, may_need)
+    suspects = [ticket for ticket in queued if ticket in stuck or _cancelled(ticket)]
     _reported.update(suspects)
     return suspects
 

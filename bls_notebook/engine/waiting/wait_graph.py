@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 from weakref import ref
 
@@ -38,18 +38,18 @@ ANY: Mode = "any"
 ALL: Mode = "all"
 
 
-def deadlocked(start: Node, needs: Callable[[Node], Need]) -> dict[Node, list[Node]]:
-    """Return the nodes that can never move among `start` and its direct and indirect needs, with the needs of each.
+def deadlocked(starts: Iterable[Node], needs: Callable[[Node], Need]) -> dict[Node, list[Node]]:
+    """Return the nodes that can never move among `starts` and their direct and indirect needs, with the needs of each.
 
     `needs(node)` is called once for each node. It returns ``("live", ())`` for a node that may move by itself,
     ``("any", nodes)`` for one that moves once any of the nodes moves, and ``("all", nodes)`` for one that needs all.
-    The result is empty if `start` may move. (A least fixpoint of liveness, linear in the number of edges.)
+    (A least fixpoint of liveness, linear in the number of edges.)
     """
     edges: dict[Node, list[Node]] = {}
     waiting: dict[Node, int] = {}
     users: dict[Node, list[Node]] = {}
     live: list[Node] = []
-    todo = [start]
+    todo = list(starts)
     while todo:
         node = todo.pop()
         if node in edges:
@@ -71,8 +71,6 @@ def deadlocked(start: Node, needs: Callable[[Node], Need]) -> dict[Node, list[No
             waiting[user] -= 1
             if waiting[user] == 0:
                 live.append(user)
-    if start not in edges:
-        return {}
     return {node: [n for n in children if n in edges] for node, children in edges.items()}
 
 
@@ -100,8 +98,11 @@ def _needs_of_ticket(ticket: Ticket, closer: bool) -> Need:
         return _needs_of_waiting(ticket, closer)
     if not closer and ticket.execution.task is not None:
         _questions.append(ref(ticket))
-    if closer and not ticket.execution.combined and _answerable_elsewhere(ticket):
-        return LIVE, ()
+    if not ticket.execution.combined:
+        if not closer:
+            _running.append(ref(ticket))
+        elif _answerable_elsewhere(ticket):
+            return LIVE, ()
     return ALL, [ticket.execution]
 
 
@@ -146,12 +147,14 @@ def _request_in(execution: Execution, ticket: Ticket) -> InferenceRequest | None
 # Assumptions of the quick check, and the results of checking them, for one search for a victim: may code elsewhere
 # complete this future, or answer this running request? Lock held.
 _questions: list[ref[Any]] = []
+_running: list[ref[Ticket]] = []  # running requests: one search of the heap answers for all
 walked: dict[int, bool] = {}
 
 
 def forget_answers() -> None:
     """Begin a new search, with the quick check. Lock held."""
     _questions.clear()
+    _running.clear()
     walked.clear()
 
 
@@ -234,10 +237,20 @@ def _leaves_its_tasks(question: ref[Ticket]) -> bool:
 
 def _answerable_elsewhere(ticket: Ticket) -> bool:
     """Return whether an object outside its execution may hold a running request or its sender, and so answer it."""
-    answerable = walked.get(id(ticket))
-    if answerable is None:
-        answerable = walked[id(ticket)] = _find_elsewhere(ticket)
-    return answerable
+    if id(ticket) not in walked:
+        tickets = {t for t in (ticket, *(running() for running in _running)) if t is not None and id(t) not in walked}
+        requests = [_request_in(one.execution, one) for one in tickets if one.execution is not None]
+        senders = [one._response_sender for one in requests if one is not None]
+        means = tuple(one for one in (*requests, *senders) if one is not None)  # whoever has one can answer
+        own = {id(requests), id(senders), id(means)}
+        holders: dict[int, list[Any]] = {id(one): [] for one in means}
+        for holder in gc.get_referrers(*means):  # once, because it visits all objects
+            if id(holder) not in own:
+                held = holders.keys() & map(id, gc.get_referents(holder))
+                for number in held or holders:  # all, if it has just passed its reference on
+                    holders[number].append(holder)
+        walked.update({id(one): _find_elsewhere(one, holders) for one in tickets})
+    return walked[id(ticket)]
 
 
 def _bare_thread_of(model: LoadedModel | None) -> bool:
@@ -256,14 +269,17 @@ def _bare_thread_of(model: LoadedModel | None) -> bool:
     )
 
 
-def _find_elsewhere(ticket: Ticket) -> bool:
+def _find_elsewhere(ticket: Ticket, holders: Mapping[int, list[Any]]) -> bool:
+    """Return whether one of the `holders` of a request or its sender, by their IDs, is outside its execution."""
     execution = ticket.execution
     request = None if execution is None else _request_in(execution, ticket)
     if execution is None or request is None or execution.finished:
         return True
-    means = (request, request._response_sender)  # whoever has one of these can answer
+    means = [id(one) for one in (request, request._response_sender) if one is not None]
+    if not set(means) <= holders.keys():  # they have changed since the search
+        return True
     together = execution.requests
-    own = {id(execution), id(getattr(execution, "__dict__", None)), id(request), id(means), id(together)}
+    own = {id(execution), id(getattr(execution, "__dict__", None)), id(request), id(together)}
     for task in list(execution.tasks or ()):
         coroutine = task.get_coro()
         while coroutine is not None:
@@ -271,19 +287,14 @@ def _find_elsewhere(ticket: Ticket) -> bool:
             own.add(id(frame_of(coroutine)))
             coroutine = getattr(coroutine, "cr_await", None)  # type: ignore[assignment]
     own.update(map(id, stack_of(execution.thread)))
-    for thing in means:
-        if thing is None:
-            continue
-        for holder in gc.get_referrers(thing):
-            received = isinstance(holder, list) and _all_among(holder, together or (request,))
-            frame = frame_of(holder)  # of a running coroutine
-            if id(holder) not in own and not received and (frame is None or id(frame) not in own):
-                return True
+    for holder in [holder for each in means for holder in holders[each]]:
+        received = isinstance(holder, list) and _all_among(holder, together or (request,))
+        frame = frame_of(holder)  # of a running coroutine
+        if id(holder) not in own and not received and (frame is None or id(frame) not in own):
+            return True
     reader = None if ticket.parent is None else ticket.parent.model
-    if _bare_thread_of(ticket.model) or (ticket.model.decoupled and _bare_thread_of(reader)):
-        return True
-    # Check this last, because a former holder may have answered meanwhile.
-    return ticket.ready or ticket.cancelled
+    bare = _bare_thread_of(ticket.model) or (ticket.model.decoupled and _bare_thread_of(reader))
+    return bare or ticket.ready or ticket.cancelled  # the last, because a former holder may have answered meanwhile
 
 
 def _all_among(things: list[Any], requests: Sequence[Any]) -> bool:
