@@ -69,7 +69,7 @@ class Recorder(UndividedContext, Printable):
         if not (self._profile.running or self._profile._end):
             raise BLSError("record: the recording has not begun; use bls.record(...) in a `with` statement")
         session = self._profile.record
-        tape, store = self._tape, _Store()
+        tape, store = self._tape, Store()
         requests = tape.requests(self._profile._base, self._profile._start, store.kept)
         name = "" if self._path is None else self._path.name
         record = Recorded(
@@ -140,7 +140,7 @@ def record(
     return Recorder(None if path is None else Path(path), tensors, room, requests)
 
 
-class _Store:
+class Store:
     """Values of tensors by member of the file; equal values share a member."""
 
     def __init__(self) -> None:
