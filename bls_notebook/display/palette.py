@@ -40,46 +40,31 @@ LINE = Ink(*_COLOURS[0])
 """Charts of numbers without models."""
 
 
-class Inks:
-    """Inks by model name; a model keeps its ink in every later picture."""
-
-    def __init__(self) -> None:
-        self._slots: dict[str, int] = {}
-        self._lock = threading.Lock()
-
-    def of(self, names: Iterable[str]) -> dict[str, Ink]:
-        """Return the ink of each model in a picture; the empty name is the notebook.
-
-        The name's hash selects a preferred color, so a model mostly has one color in all notebooks. If another model
-        has it, the name takes the next one; if all are used, the one least used in this picture, with a hatch.
-        """
-        inks: dict[str, Ink] = {}
-        known = self._slots
-        with self._lock:
-            for name in (wanted := sorted(set(names))):
-                if not name:
-                    inks[name] = NOTEBOOK
-                    continue
-                if name not in known:
-                    here, all_ = [Counter(map(known.get, models)) for models in (wanted, known)]
-                    colours = Counter(known[model] % len(_COLOURS) for model in wanted if model in known)
-                    likes = crc32(name.encode("utf-8", "surrogatepass"))
-
-                    def worth(slot: int, likes: int = likes) -> tuple[int, ...]:
-                        lap, colour = divmod(slot, len(_COLOURS))
-                        rare = colour >= _FIRST
-                        shift = (colour - likes) % (len(_COLOURS) - _FIRST if rare else _FIRST)
-                        return here[slot], all_[slot], colours[colour], lap, rare, shift  # noqa: B023
-
-                    known[name] = min(range(len(_COLOURS) * len(_HATCHES)), key=worth)
-                lap, colour = divmod(known[name], len(_COLOURS))
-                inks[name] = Ink(*_COLOURS[colour], _HATCHES[lap])
-        return inks
+_slots: dict[str, int] = {}  # of all models so far
+_lock = threading.Lock()
 
 
-_session = Inks()
+def model_inks(names: Iterable[str], known: dict[str, int] | None = None) -> dict[str, Ink]:
+    """Return the ink of each model in a picture; the empty name is the notebook.
 
+    A model keeps its ink in every later picture. The name's hash selects a preferred color, so a model mostly has one
+    color in all notebooks. If another model has it, the name takes the next one; if all are used, the one least used
+    in this picture, with a hatch.
+    """
+    models = sorted(set(names) - {""})
+    known = _slots if known is None else known
+    with _lock:
+        for name in (model for model in models if model not in known):
+            here, all_ = [Counter(map(known.get, some)) for some in (models, known)]
+            colours = Counter(known[model] % len(_COLOURS) for model in models if model in known)
+            likes = crc32(name.encode("utf-8", "surrogatepass"))
 
-def model_inks(names: Iterable[str]) -> dict[str, Ink]:
-    """Return the ink that each model keeps in this process; see `Inks.of`."""
-    return _session.of(names)
+            def worth(slot: int, likes: int = likes) -> tuple[int, ...]:
+                lap, colour = divmod(slot, len(_COLOURS))
+                rare = colour >= _FIRST
+                shift = (colour - likes) % (len(_COLOURS) - _FIRST if rare else _FIRST)
+                return here[slot], all_[slot], colours[colour], lap, rare, shift  # noqa: B023
+
+            known[name] = min(range(len(_COLOURS) * len(_HATCHES)), key=worth)
+    slots = {name: divmod(known[name], len(_COLOURS)) for name in models}
+    return {"": NOTEBOOK} | {name: Ink(*_COLOURS[colour], _HATCHES[lap]) for name, (lap, colour) in slots.items()}

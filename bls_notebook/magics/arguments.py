@@ -9,7 +9,7 @@ import argparse
 import difflib
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -56,14 +56,14 @@ class Word:
         return text
 
 
-def split_words(line: str, at: Callable[[str], bool] = str.isspace) -> list[Word]:
-    """Return the words of a line, separated by characters for which `at` is true; raise UnfinishedError."""
+def split_words(line: str) -> list[Word]:
+    """Return the words of a line; raise UnfinishedError."""
     words: list[Word] = []
     start, position = -1, 0
     open_brackets: list[str] = []
     while position < len(line):
         char = line[position]
-        if at(char) and not open_brackets:
+        if char.isspace() and not open_brackets:
             if start >= 0:
                 words.append(Word(line[start:position], start, position))
             start, position = -1, position + 1
@@ -289,26 +289,13 @@ def parameters_of(text: str | None, variables: Variables) -> dict[str, Any] | No
     if text is None:
         return None
     where = "%bls: --parameters"
-    pairs = [_pair(word.text.strip()) for word in split_words(text, lambda char: char == ",")]
-    if any(pair is None for pair in pairs):
-        value = evaluate(text, variables, where)
-    else:
-        value = {name: evaluate(of, variables, f"{where}: {name}") for name, of in filter(None, pairs)}
-    if not isinstance(value, Mapping):
-        raise UsageError(
-            f"{where}: got {text!r} of type {type(value).__name__}, expected name=value,name=value or a dict."
-        )
+    value = evaluate(f"dict({text})", variables, where)
     for name, item in value.items():
         if not isinstance(name, str) or not isinstance(item, (str, int, bool)):
             raise UsageError(
                 f"{where}: {name!r} is of type {type(item).__name__}; expected text, a whole number, True or False."
             )
     return dict(value)
-
-
-def _pair(piece: str) -> tuple[str, str] | None:
-    name, equals, value = piece.partition("=")
-    return (name, value) if equals and name.isidentifier() and not value.startswith("=") else None
 
 
 # Names of tensors contain letters, digits and the separators of frameworks. `==` is a comparison.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.display.palette import ALARM, NOTEBOOK, Inks
+from bls_notebook.display.palette import ALARM, NOTEBOOK, model_inks
 from tests.lifetimes import samples
 
 pytestmark = pytest.mark.browser
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.browser
 SETUP = "from tests.lifetimes import samples\nfrom bls_notebook.lifetimes.display.widget import LifetimesWidget"
 # As widgets/lifetimes_paint.js places things in a wide notebook.
 LEFT, RIGHT, PANEL, AXIS, HEAD, ROW, BAR = 180, 150, 74, 24, 24, 18, 13
-LEAKY_INK = Inks().of(["", "leaky", "tidy"])["leaky"].light  # as in a new kernel
+LEAKY_INK = model_inks(["leaky", "tidy"], {})["leaky"].light  # as in a new kernel
 
 # The colours in a box of a canvas: rgb -> how many pixels.
 _COLOURS = """([selector, x, y, w, h]) => {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.display.palette import Inks
+from bls_notebook.display.palette import model_inks
 from bls_notebook.profiling.analysis.span_tree import SpanTree, serving
 from bls_notebook.profiling.records.session import Session, Span
 from bls_notebook.records.intervals import Interval, total
@@ -148,8 +148,8 @@ class TritonPythonModel:
         answer = request.exec()
         return [pb_utils.InferenceResponse(answer.output_tensors())]
 """
-CHOSEN = Inks()  # as the kernel chooses, which shows these in the same order
-INKS = CHOSEN.of(["reader", "resize", "classify"])
+CHOSEN: dict[str, int] = {}  # as the kernel chooses, which shows these in the same order
+INKS = model_inks(["reader", "resize", "classify"], CHOSEN)
 # The middle of a request.
 [IMAGE_3] = [
     (s.started + s.inferred) / 2 for s in pipeline(True).spans if (s.model, s.request_id) == ("resize", "image 3")
@@ -203,7 +203,7 @@ def test_streams_batches_errors_and_devices_are_told(all_: Shown) -> None:
     failed = all_.hover(30 * MS, "detect · 1")
     assert "ValueError: no weights for <digit> 7" in failed
     assert "5.00 ms on gpu:0" in failed
-    detect = CHOSEN.of([span.model for span in everything().spans])["detect"]
+    detect = model_inks([span.model for span in everything().spans], CHOSEN)["detect"]
     assert all_.pixel(5 * MS, "gpu:0") == detect.light
     assert "12 requests not recorded" in all_.root.inner_text()
 

@@ -116,8 +116,6 @@ _PATHS = [
     ("%tritonrepo use --h", ["--help"]),
     ("%blsprofile times --save m", ["models/", '"more of them/"', "my.json"]),
     ("%%blsmemory --save my", ["my.json"]),
-    ('import bls_notebook as bls\nx = bls.ModelRepository( "', ['"models/', '"more of them/']),
-    ('import bls_notebook as bls\nx = bls.load( "my', ['"my.json']),
 ]
 
 

@@ -59,7 +59,7 @@ def test_parameters(text: str | None, expected: dict[str, Any] | None) -> None:
         ("a=1.5", "'a' is of type float"),
         ("a=[1]", "'a' is of type list"),
         ("{1: 2}", "1 is of type int"),
-        ("n", "got 'n' of type int"),
+        ("n", "object is not iterable"),
         ("a=text", "name 'text' is not defined"),
         ("a=1,b", "expected a Python expression"),
     ],

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from bls_notebook.display.palette import Inks, model_inks
+from bls_notebook.display.palette import model_inks
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import ModelSeen, NamedMark, Session, Source, Span
 from bls_notebook.profiling.timeline.lanes import TimelineLayout, lay_out
@@ -263,7 +263,7 @@ def test_text_of_two_sessions_on_one_axis() -> None:
 def test_the_picture_is_small_and_the_same_each_time(
     session: Session, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bls_notebook.display.palette._session", Inks())  # no colour is taken
+    monkeypatch.setattr("bls_notebook.display.palette._slots", {})  # no colour is taken
     svg = timeline_svg(session)
     assert svg.startswith("<svg")
     assert svg == timeline_svg(session)

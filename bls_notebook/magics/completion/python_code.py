@@ -19,7 +19,6 @@ import jedi
 import bls_notebook as bls
 
 from .config_fields import enumeration
-from .magic_lines import paths
 
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord
@@ -187,7 +186,6 @@ class Code:
 _TEXT = re.compile(r"""\s*[rR]?["']([^"'\n]+)["']""")
 _MODEL_NAME = re.compile(r"""\bmodel_name\s*=\s*(?:[rR]?["']([^"'\n]+)["']|([^\W\d]\w*))""")
 _ENUMERATIONS = {"data_type": "DataType", "kind": "ModelInstanceGroup.Kind"}
-_FOLDERS, _FILES = ("paths", "folder"), ("path", "place", "recording")  # parameters that are paths
 _MODELS = ("model_name", "model", "models", "name", "names", "only", "value")
 
 
@@ -212,7 +210,6 @@ class _Strings:
 
     def __init__(self, code: Code, position: CodePosition, current: Sequence[ModelRecord]) -> None:
         self._code, self._brackets, self._current = code, position.brackets, current
-        self._fragment = position.fragment
 
     def names(self) -> Iterable[str] | None:
         """Return the possible strings; None if any text is possible."""
@@ -236,8 +233,6 @@ class _Strings:
             return self._received_names(call.function)
         if parameter == "name" and call.function in ("get_input_config_by_name", "get_output_config_by_name"):
             return self._own("input" if "input" in call.function else "output")
-        if parameter in _FOLDERS or parameter in _FILES:
-            return [path[1:] for path in paths(f'"{self._fragment}', folders=parameter in _FOLDERS)]
         if parameter not in _MODELS:
             return None
         also_unloaded = "load" in call.function or "ready" in call.function
@@ -264,7 +259,9 @@ class _Strings:
         elif self._repository(receiver) is not None:
             function = getattr(bls.ModelRepository, name, None)
         else:
-            function = getattr(bls, name, None) if self._is_of_package(receiver or call.of, name) else None
+            own, value = getattr(bls, name, None), self._code.variables.get(receiver or name)
+            is_own = value is bls or value is own or receiver in ("bls", "bls_notebook")
+            function = own if is_own else None
         return function if callable(function) else None
 
     def _repository(self, receiver: str) -> Sequence[ModelRecord] | None:
@@ -272,21 +269,12 @@ class _Strings:
         value = self._code.variables.get(receiver)
         if value is not None or not receiver:
             return value.index() if isinstance(value, bls.ModelRepository) and not value.closed else None
-        assignment = rf"\b{re.escape(receiver)}\s*=[^\n]*\b(ModelRepository|current_repository)\("
-        assignment += rf"|\b(ModelRepository|current_repository)\([^\n]*\bas {re.escape(receiver)}\b"
-        if receiver in ("repo", "repository") or receiver.endswith("current_repository()"):
-            return self._current
-        return self._current if re.search(assignment, self._code.text) else None
+        is_named = receiver in ("repo", "repository") or receiver.endswith("current_repository()")
+        return self._current if is_named else None
 
     def _models_of(self, call: Bracket) -> Sequence[ModelRecord]:
         models = self._repository(call.of.rpartition(".")[0])
         return self._current if models is None else models
-
-    def _is_of_package(self, receiver: str, function: str) -> bool:
-        value = self._code.variables.get(receiver)
-        if value is not None:
-            return value is bls or value is getattr(bls, function, None)
-        return bool(re.search(rf"\bbls_notebook (as {re.escape(receiver)}\b|import\b)", self._code.text))
 
     def _new_tensor_names(self) -> Iterable[str]:
         """Return the possible names of a new tensor: for a request, for a response, or for either."""
