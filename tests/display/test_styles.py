@@ -14,7 +14,7 @@ from bls_notebook.capabilities import registry
 from bls_notebook.course.guess_magic import Guess, Shown, guess_display
 from bls_notebook.course.guess_magic import shown as outcome
 from bls_notebook.display import render, render_config
-from bls_notebook.display.palette import ALARM, NOTEBOOK, Inks
+from bls_notebook.display.palette import ALARM, NOTEBOOK, model_inks
 from bls_notebook.display.progress_bar import bar_html
 from bls_notebook.display.style import COMMON, parts, stylesheet
 from bls_notebook.display.svg import DIM, INK, LEFT_BEHIND, contrast, readable
@@ -176,6 +176,6 @@ def test_text_in_pictures_has_enough_contrast() -> None:
     written = {colour for source in sources for colour in re.findall(r'colour="(#\w{6})"', source)}
     for colour in {INK, DIM, LEFT_BEHIND} | written:
         assert contrast(colour, "#ffffff") >= 4.5, colour
-    for ink in (ALARM, NOTEBOOK, *Inks().of("abcdefghij").values()):
+    for ink in (ALARM, NOTEBOOK, *model_inks("abcdefghij", {}).values()):
         for ground in (ink.light, ink.dark):
             assert contrast(readable(ground), ground) >= 4.5, ground

@@ -157,7 +157,7 @@ def test_what_got_faster_and_where() -> None:
     models = {"a": Model([2, ("b",) * 4], code="1"), "b": Model([10], code="2")}
     more = {"a": Model([2, ("b",) * 4], code="1"), "b": Model([10], instances=4, code="3")}
     found = session(models, "a").diff(session(more, "a"))
-    assert found.wall_before - found.wall_after == 33
+    assert found.span_before - found.span_after == 33
     a, b = found.models
     assert (a.name, b.name, b.self_time.factor, b.moved) == ("a", "b", 1.0, ("1 to 4 instances",))
     assert (b.duration.verdict, b.queue.verdict, b.self_time.verdict) == ("faster", "faster", "same")

@@ -20,14 +20,6 @@ def test_the_critical_path_of_many_requests_waits_until_it_is_wanted() -> None:
     assert len(timeline.paths) == 1
 
 
-def test_what_is_selected_in_the_browser_is_known_as_spans() -> None:
-    timeline = Timeline(pipeline(True))
-    assert (timeline.records, timeline.selected) == ((pipeline(True),), (pipeline(True).spans,))
-    timeline.selection = {"begin": 0, "end": 0, "sessions": []}
-    [spans] = timeline.selected
-    assert [span.model for span in spans] == ["reader"]
-
-
 def test_its_bundle_is_text_and_a_picture_that_it_covers() -> None:
     timeline = Timeline(pipeline(True))
     bundle = timeline._repr_mimebundle_()

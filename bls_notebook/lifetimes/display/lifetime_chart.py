@@ -65,15 +65,6 @@ class LifeRow:
 
 
 @dataclass(frozen=True, slots=True)
-class LifeGroup:
-    """The rows of one model; ``label`` is the name to show."""
-
-    model: str
-    label: str
-    rows: tuple[LifeRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class LifeLane:
     """All blocks of one name, maker and device, and the rows in which no two of them overlap."""
 
@@ -84,10 +75,10 @@ class LifeLane:
     lives: tuple[Life, ...]
 
 
-def layout(record: Lifetimes, most: int) -> list[LifeGroup]:
-    """Distribute blocks to at most `most` rows (2 or more), without the headings of groups.
+def layout(record: Lifetimes, most: int) -> dict[str, list[LifeRow]]:
+    """Distribute blocks to at most `most` rows (2 or more), by model.
 
-    If every block has a bar, groups are in the order of their first birth. If some are folded, groups that left
+    If every block has a bar, models are in the order of their first birth. If some are folded, models that left
     most bytes behind come first, then the largest.
     """
     lanes = _fold_names(life_lanes(record), most)
@@ -104,10 +95,11 @@ def layout(record: Lifetimes, most: int) -> list[LifeGroup]:
             own.append(LifeRow(lane.label, lane.device, lane.lives, folded=True))
         else:
             own += [LifeRow(lane.label, lane.device, tuple(lives), first=not i) for i, lives in enumerate(lane.rows)]
-    return [
-        LifeGroup(model, "others" if model == _OTHERS else model or "notebook", tuple(own))
-        for model, own in rows.items()
-    ]
+    return rows
+
+
+def _title(model: str) -> str:
+    return "others" if model == _OTHERS else model or "notebook"
 
 
 def life_lanes(record: Lifetimes) -> list[LifeLane]:
@@ -200,19 +192,21 @@ def tall(bytes_: int, most: int) -> float:
     return max(math.sqrt(bytes_ / (most or 1)), 0.15)
 
 
-def draw_lives(pen: Pen, groups: Sequence[LifeGroup], inks: Mapping[str, Ink], top: float, side: float) -> None:
+def draw_lives(
+    pen: Pen, groups: Mapping[str, Sequence[LifeRow]], inks: Mapping[str, Ink], top: float, side: float
+) -> None:
     """Draw the rows of `groups` below `top`, in their models' colours; `side` is the room (px) left of the axis."""
-    rows = [row for group in groups for row in group.rows]
+    rows = [row for own in groups.values() for row in own]
     most = max((row_most(row) for row in rows), default=1)
     several = len({row.device for row in rows}) > 1
     places: list[_Place] = []
-    for number, group in enumerate(groups):
-        height = _HEAD + _ROW * len(group.rows)
+    for number, (model, own) in enumerate(groups.items()):
+        height = _HEAD + _ROW * len(own)
         if number % 2 == 0:
             pen.boxes([(0, top, pen.end, height)], Look("#808080", 0.08))
-        pen.words(clip(group.label, 30), 0, top + 15, right=-8, align="end", size=12, bold=True)
-        ink = inks.get(group.model, NOTEBOOK)
-        places += [_Place(row, ink, top + _HEAD + _ROW * (i + 0.5), most) for i, row in enumerate(group.rows)]
+        pen.words(clip(_title(model), 30), 0, top + 15, right=-8, align="end", size=12, bold=True)
+        ink = inks.get(model, NOTEBOOK)
+        places += [_Place(row, ink, top + _HEAD + _ROW * (i + 0.5), most) for i, row in enumerate(own)]
         top += height
     for place in places:
         if place.row.first:
@@ -340,7 +334,7 @@ def _draw(pen: Pen, record: Lifetimes, side: float) -> tuple[float, float]:
             _draw_bytes(pen, facts, [life for life in record.lives if life.device == facts.name], inks, top)
             top += _PANEL + _GAP
     draw_lives(pen, groups, inks, top, side)
-    top += sum(_HEAD + _ROW * len(group.rows) for group in groups) + 6
+    top += sum(_HEAD + _ROW * len(own) for own in groups.values()) + 6
     for x, words in pen.ticks:
         pen.words(words, x, top + 8, align="middle" if x else "start", size=10, colour="#555555")
     return legend_signs(pen, top + _AXIS, _signs(groups, inks)), top
@@ -381,17 +375,17 @@ def _draw_bytes(pen: Pen, facts: DeviceFacts, lives: Sequence[Life], inks: Mappi
         pen.words(f"{size(facts.left)} left behind", pen.end, y, right=6, colour=LEFT_BEHIND, bold=True)
 
 
-def _signs(groups: Sequence[LifeGroup], inks: Mapping[str, Ink]) -> list[tuple[Look | str, str]]:
+def _signs(groups: Mapping[str, Sequence[LifeRow]], inks: Mapping[str, Ink]) -> list[tuple[Look | str, str]]:
     """Return the legend of the colours, ticks and lines in the picture."""
-    rows = [row for group in groups for row in group.rows]
+    rows = [row for own in groups.values() for row in own]
     lives = [life for row in rows for life in row.lives]
     singles = [life for row in rows if not row.folded for life in row.lives]
     ids = {life.id for life in singles}
     copies = {life.how for life in singles if life.source in ids}
     models: list[tuple[Look | str, str]] = [
-        (Look(inks[group.model].light, over=inks[group.model].hatch), clip(group.label, 24))
-        for group in groups[:_INKS]
-        if group.model in inks
+        (Look(inks[model].light, over=inks[model].hatch), clip(_title(model), 24))
+        for model in [*groups][:_INKS]
+        if model in inks
     ]
     others: list[tuple[bool, Look | str, str]] = [
         (any(map(is_left_behind, lives)), Look(ALARM.light), "left behind"),
@@ -414,18 +408,19 @@ def chart_lines(record: Lifetimes, *, width: int = 100) -> list[str]:
         return bisect_left(times, ns) * columns // len(times)
 
     groups = layout(record, _TEXT_ROWS)
-    most = max((row_most(row) for group in groups for row in group.rows), default=1)
+    most = max((row_most(row) for own in groups.values() for row in own), default=1)
     rows: list[list[str]] = []
-    for group in groups:
-        for number, row in enumerate(group.rows):
-            model = "" if number else group.label
+    for model, own in groups.items():
+        for number, row in enumerate(own):
             bars = (_band if row.folded else _bars)(row, columns, column, most)
             many = f" ×{len(row.lives):,}" if row.folded else ""
             largest = size(max(life.bytes for life in row.lives))
             line = row_line(row)
             name = row.label + many if row.first else ""
-            rows.append([model, name, "" if line == row.label else line, largest, row.device, bars])
-    names = dict.fromkeys(row.device for group in groups for row in group.rows)
+            rows.append(
+                ["" if number else _title(model), name, "" if line == row.label else line, largest, row.device, bars]
+            )
+    names = dict.fromkeys(row.device for own in groups.values() for row in own)
     simulated = [device_label(record, name) for name in names if device_label(record, name) != name]
     stays = "▶ alive at the end" if any(life.died < 0 for life in record.lives) else ""
     how = f"lives, event by event (not to scale) · █ {size(most)} ▁ less"

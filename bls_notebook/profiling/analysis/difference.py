@@ -53,7 +53,7 @@ class ModelChange(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Difference(Record):
-    """Two sessions compared: ``before`` and ``after`` are their names, ``wall_*`` their lengths (ns).
+    """Two sessions compared; ``before`` and ``after`` are their names.
 
     ``span_*`` is the time from the first request to the last answer (ns). ``code`` is same if the source and
     the configuration of every model are equal in both, changed if one differs, else unknown.
@@ -61,8 +61,6 @@ class Difference(Record):
 
     before: str = ""
     after: str = ""
-    wall_before: int = 0
-    wall_after: int = 0
     span_before: int = 0
     span_after: int = 0
     code: str = "unknown"
@@ -100,8 +98,6 @@ def difference(before: SessionData, after: SessionData) -> Difference:
     return Difference(
         before.name,
         after.name,
-        before.wall,
-        after.wall,
         old.length,
         new.length,
         next((word for word in ("changed", "unknown", "same") if word in words), "unknown"),

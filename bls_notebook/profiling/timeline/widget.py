@@ -411,24 +411,6 @@ class Timeline(anywidget.AnyWidget):
             return
         self.paths = [path_columns(record, record.critical_path()) for record in self.records]
 
-    @property
-    def span(self) -> Span | None:
-        """The request that was clicked or reached by keys, or None."""
-        if not self.focus:
-            return None
-        spans = self.records[self.focus["session"]].spans
-        return next((span for span in spans if span.id == self.focus["id"]), None)
-
-    @property
-    def selected(self) -> tuple[tuple[Span, ...], ...]:
-        """The spans of each session that touch the selected range; all spans if nothing is selected."""
-        if not self.selection:
-            return tuple(record.spans for record in self.records)
-        begin, end = self.selection["begin"], self.selection["end"]
-        return tuple(
-            tuple(span for span in record.spans if span.sent <= end and span.ended >= begin) for record in self.records
-        )
-
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None, **kwargs: Any) -> Any:
         text = "\n".join(timeline_lines(*self.records))
         html = output(timeline_block(self.records, widget=self).html, styles="figure")
