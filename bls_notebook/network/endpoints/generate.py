@@ -7,7 +7,6 @@ request. Outputs of the model are members of the response.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncGenerator, Container
 from contextlib import aclosing
 from functools import partial
@@ -76,11 +75,11 @@ def _object(inputs: Container[str], pairs: list[tuple[str, Any]]) -> dict[str, A
     """Return a JSON object; ProtocolError if an input is in it twice."""
     document = dict(pairs)
     if len(document) < len(pairs):
-        repeated = next(
-            (name for name, count in Counter(name for name, _ in pairs).items() if count > 1 and name in inputs), ""
-        )
-        if repeated:
-            refuse(f"input '{repeated}' already exists in request")
+        seen = set[str]()
+        for name, _ in pairs:
+            if name in seen and name in inputs:
+                refuse(f"input '{name}' already exists in request")
+            seen.add(name)
     return document
 
 

@@ -63,7 +63,9 @@ def header_options(protocol: str, groups: Sequence[str], pattern: str) -> Header
                 raise BLSError(f"restricted {kind} '{name}' can not be specified in multiple config groups")
             required[name] = prefix + key, value
     try:
-        return HeaderOptions(required, re.compile(pattern, re.IGNORECASE) if pattern else None)
+        sensitive = pattern.startswith("(?-i)")  # which Python's expressions lack
+        flags = 0 if sensitive else re.IGNORECASE
+        return HeaderOptions(required, re.compile(pattern.removeprefix("(?-i)"), flags) if pattern else None)
     except re.error as error:
         raise BLSError(
             f"--{protocol}-header-forward-pattern: invalid regular expression {pattern!r}: {error}"

@@ -436,7 +436,10 @@ def test_restricted_protocols_and_forwarded_headers(protocol: str) -> None:
     one = module.InferInput("IN", [1], "FP32")
     one.set_data_from_numpy(np.ones(1, np.float32))
     name = {"http": "http_restricted_api", "grpc": "grpc_restricted_protocol"}[protocol]
-    options: dict[str, Any] = {name: [group], f"{protocol}_header_forward_pattern": "^MY-"}
+    options: dict[str, Any] = {
+        name: [group],
+        f"{protocol}_header_forward_pattern": {"http": "^MY-", "grpc": "(?-i)^my-"}[protocol],
+    }
     with bls.ModelRepository() as repo:
         repo.define("m", PARAMETERS, text)
         with bls.endpoint(repo, token="", **options) as endpoint:

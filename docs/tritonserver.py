@@ -1,0 +1,111 @@
+"""A command with tritonserver's options that serves a repository by `bls.endpoint`, for NVIDIA's own tests.
+
+Usage: python docs/tritonserver.py --model-repository=DIR [options of tritonserver]. Options that do not concern the
+models or the protocols, such as those of logs and traces, have no effect.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.server
+import logging
+import signal
+import sys
+import threading
+from typing import Any
+
+import bls_notebook as bls
+from bls_notebook.repository.call_order import load_with_callees
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tritonserver", allow_abbrev=False)
+    for name in ("model-repository", "model-store", "load-model", "http-restricted-api", "grpc-restricted-protocol"):
+        parser.add_argument(f"--{name}", action="append", default=[])
+    for name, default in (("http-port", 8000), ("grpc-port", 8001), ("metrics-port", 8002)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--model-control-mode", choices=["none", "poll", "explicit"])
+    parser.add_argument("--repository-poll-secs", type=float)
+    parser.add_argument("--response-cache-byte-size", type=int, default=0)
+    for name in ("backend-directory", "exit-on-error", "cache-config", "allow-metrics", "strict-readiness"):
+        parser.add_argument(f"--{name}")
+    for name in ("http-header-forward-pattern", "grpc-header-forward-pattern"):
+        parser.add_argument(f"--{name}", default="")
+    arguments, ignored = parser.parse_known_args()
+    if ignored:
+        print(f"without effect: {' '.join(ignored)}", file=sys.stderr)
+    return arguments
+
+
+def _repository(arguments: argparse.Namespace) -> bls.ModelRepository:
+    mode, seconds = arguments.model_control_mode, arguments.repository_poll_secs
+    mode = mode or ("poll" if seconds else "none")
+    cache = arguments.response_cache_byte_size
+    if arguments.cache_config and "size=" in arguments.cache_config:
+        cache = int(arguments.cache_config.partition("size=")[2])
+    return bls.ModelRepository(
+        [*arguments.model_repository, *arguments.model_store], control_mode=mode, poll_seconds=seconds or 15.0,
+        cache_bytes=cache, backend_directory=arguments.backend_directory,
+    )  # fmt: skip
+
+
+def _serve_metrics(repository: bls.ModelRepository, port: int) -> None:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            text = repository.metrics.text().encode()
+            self.send_response(200 if self.path == "/metrics" else 404)
+            self.send_header("Content-Type", "text/plain; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(text if self.path == "/metrics" else b"")
+
+        def log_message(self, *_: Any) -> None:
+            """Log nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+def main() -> int:
+    """Serve until SIGTERM or SIGINT; return the exit status."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO)
+    arguments = _arguments()
+    sys.argv = [""]  # unittest.main in models reads it
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    with _repository(arguments) as repository:
+        names = arguments.load_model
+        try:
+            if "*" in names:
+                load_with_callees(repository, [])
+            else:
+                for name in names:
+                    repository.load(name)
+        except bls.BLSError as error:
+            print(error, file=sys.stderr)
+        states = {row.name: row for row in repository.index() if row.reason != "not loaded"}
+        failed = [row for row in states.values() if row.state != "READY"]
+        missing = [name for name in names if name != "*" and name not in states]
+        if (failed or missing) and str(arguments.exit_on_error).lower() not in ("false", "0"):
+            print("error: creating server: Internal - failed to load all models", file=sys.stderr)
+            return 1
+        with bls.endpoint(
+            repository, token="", http_port=arguments.http_port, grpc_port=arguments.grpc_port,
+            http_restricted_api=arguments.http_restricted_api,
+            grpc_restricted_protocol=arguments.grpc_restricted_protocol,
+            http_header_forward_pattern=arguments.http_header_forward_pattern,
+            grpc_header_forward_pattern=arguments.grpc_header_forward_pattern,
+        ):  # fmt: skip
+            if str(arguments.allow_metrics).lower() not in ("false", "0"):
+                _serve_metrics(repository, arguments.metrics_port)
+            print("started", file=sys.stderr, flush=True)
+            stopped.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except bls.BLSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
