@@ -13,6 +13,7 @@ import bls_notebook as bls
 from bls_notebook.devices import allocation_log, cupy_memory_hook
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.lifetimes.allocation_table import AllocationTable
+from tests.waiting import LIMIT
 
 
 class Pool:
@@ -110,7 +111,7 @@ def test_worker_threads_install_the_hook_and_take_it_away(pool: Pool) -> None:
     def in_worker(job: Any) -> None:
         done = threading.Event()
         start_in_thread(lambda: (job(), done.set()))
-        assert done.wait(30)
+        assert done.wait(LIMIT)
 
     for address in (1, 2, 3):
         in_worker(lambda a=address: pool.malloc(a * 512, 100))

@@ -12,6 +12,7 @@ import bls_notebook as bls
 from tests.devices.conftest import Kit
 from tests.devices.lazy_torch import needs_torch, torch
 from tests.devices.models import define, model
+from tests.waiting import LIMIT
 
 pytestmark = needs_torch
 
@@ -169,5 +170,5 @@ print(torch.cuda.is_available(), torch.__spec__.loader is torch.__loader__)
 
 @pytest.mark.slow
 def test_pytorch_is_imported_by_the_model_first() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=LIMIT)
     assert done.stdout == "[[b'cuda:0'], [b'cuda:0']]\nFalse True\n", done.stdout + done.stderr

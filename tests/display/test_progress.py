@@ -15,8 +15,7 @@ from bls_notebook.display import progress_bar as shown
 from bls_notebook.progress import Progress, progress, stepped
 from tests.display.page import Page
 from tests.display.samples import HOSTILE
-
-SECONDS = 20
+from tests.waiting import LIMIT
 
 
 class Seen:
@@ -50,7 +49,7 @@ def bar(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
 
 def test_it_is_shown_while_the_code_is_busy_and_gone_afterwards(bar: Seen) -> None:
     with progress("loading a"):
-        assert bar.some.wait(SECONDS)
+        assert bar.some.wait(LIMIT)
         assert not bar.closed
     assert bar.closed
     assert bar.words[0].startswith("loading a, ")
@@ -61,7 +60,7 @@ def test_it_is_gone_after_an_exception_with_all_that_is_inside(bar: Seen) -> Non
     def broken() -> None:
         with progress("outer", 2, "run"):
             for _ in stepped([1, 2], "inner", 2):
-                assert bar.some.wait(SECONDS)
+                assert bar.some.wait(LIMIT)
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -79,9 +78,9 @@ def test_what_is_over_soon_is_never_shown(bar: Seen, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(module, "sleep", look)
     with progress("quick"):
-        assert looked.wait(SECONDS)
+        assert looked.wait(LIMIT)
         looked.clear()
-        assert looked.wait(SECONDS)  # it had a whole look meanwhile
+        assert looked.wait(LIMIT)  # it had a whole look meanwhile
     assert not bar.words
 
 
@@ -106,7 +105,7 @@ def test_nobody_is_asked_twice_where_nobody_looks(bar: Seen, monkeypatch: pytest
 
     monkeypatch.setattr(module, "bars", [nobody])
     with progress("script"):
-        assert both.wait(SECONDS)
+        assert both.wait(LIMIT)
     assert asked == [1]
 
 

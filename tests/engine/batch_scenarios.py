@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from tests.engine.batch_models import CONFIGS, write_models
+from tests.waiting import LIMIT
 
 RECORDED = Path(__file__).with_name("recorded_batches.json")
 START, END = 1, 2
-LIMIT = 20.0
 
 
 class Play:

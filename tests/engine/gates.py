@@ -10,7 +10,7 @@ import threading
 from collections import defaultdict
 from typing import Any
 
-LIMIT = 60.0  # seconds; only a failing test waits so long
+from tests.waiting import LIMIT
 
 _events: dict[str, threading.Event] = {}
 _lock = threading.Lock()

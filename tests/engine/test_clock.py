@@ -9,6 +9,7 @@ import pytest
 
 from bls_notebook.engine.schedulers.clock import NextAlarm, SystemClock
 from tests.engine.fake_clock import FakeClock
+from tests.waiting import LIMIT
 
 MILLISECOND = 10**6
 
@@ -26,7 +27,7 @@ def test_alarms_ring_in_order_and_never_early(monkeypatch: pytest.MonkeyPatch) -
         clock.call_at(times["early"], lambda: rung.put(("early", clock.now())))
         clock.call_at(times["past"], lambda: rung.put(("past", clock.now())))
         cancelled.cancel()
-    got = [rung.get(timeout=10) for _ in range(3)]
+    got = [rung.get(timeout=LIMIT) for _ in range(3)]
     assert [name for name, _ in got] == ["past", "early", "late"]
     assert all(when >= times[name] for name, when in got)
     assert rung.empty()
@@ -37,7 +38,7 @@ def test_an_alarm_that_fails_is_nothing_to_the_next() -> None:
     rings = threading.Event()
     clock.call_at(0, lambda: 1 // 0)  # type: ignore[arg-type, return-value]
     clock.call_at(clock.now() + MILLISECOND, rings.set)
-    assert rings.wait(10)
+    assert rings.wait(LIMIT)
 
 
 def test_one_that_is_always_late_keeps_nobody_waiting() -> None:
@@ -49,7 +50,7 @@ def test_one_that_is_always_late_keeps_nobody_waiting() -> None:
 
     clock.call_at(0, again)
     clock.call_at(clock.now() + MILLISECOND, rings.set)
-    rung = rings.wait(10)
+    rung = rings.wait(LIMIT)
     rings.set()
     assert rung
 
@@ -65,7 +66,7 @@ def test_cancelled_alarms_of_a_far_day_are_forgotten() -> None:
         assert any(entry[2] is alarm for entry in clock._heap)
     rings = threading.Event()
     clock.call_at(0, rings.set)
-    assert rings.wait(10)
+    assert rings.wait(LIMIT)
 
 
 def test_a_scheduler_has_one_alarm_for_the_earliest() -> None:

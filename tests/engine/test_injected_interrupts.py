@@ -29,6 +29,7 @@ from tests.engine import gates
 from tests.engine.harness import infer
 from tests.engine.kinds import CONTROL, REQUESTS, at_rest, fresh_loop, lay_out
 from tests.engine.sources import DOUBLE, pbtxt
+from tests.waiting import LIMIT
 
 EVERY = bool(os.environ.get("BLS_TEST_EVERY_EVENT"))
 SAMPLES = {**dict.fromkeys(REQUESTS, 24), **dict.fromkeys(CONTROL, 12), "track_memory": 4, "compare": 2}
@@ -46,7 +47,7 @@ def injector(tmp_path_factory: pytest.TempPathFactory) -> Any:
     flags = ["-shared", "-fPIC", "-O1", f"-I{headers}"]
     if sys.platform == "darwin":
         flags += ["-undefined", "dynamic_lookup"]
-    subprocess.run([compiler, *flags, source, "-o", str(library)], check=True, timeout=60)
+    subprocess.run([compiler, *flags, source, "-o", str(library)], check=True, timeout=LIMIT)
     spec = importlib.util.spec_from_file_location("injector", library)
     assert spec is not None
     assert spec.loader is not None

@@ -18,6 +18,7 @@ from tests.engine.ensembles import chain
 from tests.engine.harness import Caller, infer, ints, message, queued, until, value
 from tests.engine.sources import DOUBLE, model, pbtxt
 from tests.engine.span_checks import STREAM, SYNC_CALLER, WAITS, check, only, tree
+from tests.waiting import LIMIT
 
 
 def test_a_call_from_a_model_on_the_callers_thread(repo: bls.ModelRepository) -> None:
@@ -219,7 +220,7 @@ def test_who_is_answered_sees_when_execute_was_over(repo: bls.ModelRepository, m
 
     def late(*args: Any) -> Any:
         again = run(*args)
-        assert seen.wait(60)
+        assert seen.wait(LIMIT)
         return again
 
     monkeypatch.setattr(BatchRunner, "run", late)

@@ -19,6 +19,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.pb_utils import InferenceRequest, Tensor
 from tests.engines.caller import CALL, GATHERED, define_caller
+from tests.waiting import LIMIT
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
@@ -133,7 +134,7 @@ def test_a_models_own_memory_is_never_a_responses(repo: bls.ModelRepository) -> 
 
 def test_instances_run_side_by_side(repo: bls.ModelRepository) -> None:
     load(repo, scripted(modules.Identity()), instance_group=[{"count": 2, "kind": "KIND_CPU"}])
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=LIMIT)
     for number in range(2):
         instance = backend(repo, number)
         instance._module = lambda x: (both.wait(), x)[1]  # passes only while the other runs too

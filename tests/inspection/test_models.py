@@ -9,6 +9,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.inspection.records import ModelView
+from tests.waiting import LIMIT
 
 CALLEE = """
 import threading
@@ -90,7 +91,7 @@ def test_what_instances_do_and_whom_they_wait_for(repository: bls.ModelRepositor
     asked = threading.Thread(target=lambda: repository.infer("caller", {"IN": np.ones(1, np.float32)}))
     asked.start()
     try:
-        assert variable(repository, "began").wait(60)
+        assert variable(repository, "began").wait(LIMIT)
         busy, idle = sorted(view("caller").instances, key=lambda each: each.state)
         assert (busy.state, busy.sender, busy.waits, idle.state) == ("busy", "notebook", ("callee",), "idle")
         (callee,) = view("callee").instances

@@ -13,8 +13,8 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.inspection.records import ModelNow, WatchRecord
+from tests.waiting import LIMIT
 
-SECONDS = 30
 MODEL = """
 import sys
 import triton_python_backend_utils as pb_utils
@@ -51,7 +51,7 @@ class Told:
         self._came.put(record)
 
     def until(self, test: Callable[[WatchRecord], bool]) -> WatchRecord:
-        while not test(record := self._came.get(timeout=SECONDS)):
+        while not test(record := self._came.get(timeout=LIMIT)):
             pass
         return record
 
@@ -70,7 +70,7 @@ def watching() -> list[threading.Thread]:
 
 def ended() -> None:
     for thread in watching():
-        thread.join(SECONDS)
+        thread.join(LIMIT)
     assert not watching()
 
 
@@ -110,7 +110,7 @@ def test_who_follows_is_told_of_what_runs_and_what_waits(
     finally:
         gate.set()
     for sender in senders:
-        sender.join(SECONDS)
+        sender.join(LIMIT)
     after = told.until(lambda record: of(record).answered == 3 and of(record).p99 is not None)
     assert of(after).rate > 0
     assert (of(after).busy, of(after).queue) == (0, 0)
@@ -167,7 +167,7 @@ def test_buttons_do_what_the_repository_does(repo: bls.ModelRepository) -> None:
 
     def act(verb: str, name: str) -> str:
         watch.act(verb, name, done.put)
-        return done.get(timeout=SECONDS)
+        return done.get(timeout=LIMIT)
 
     assert (act("unload", "a"), repo.ready("a")) == ("", False)
     assert (act("load", "a"), act("reload", "a"), repo.ready("a")) == ("", "", True)

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from jupyter_client.manager import KernelManager
 
+from tests.waiting import LIMIT
+
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 60
 
 
 class Stop(NamedTuple):
@@ -32,7 +33,7 @@ class DebuggedKernel:
         self.manager = manager
         self.client: Any = manager.blocking_client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=SECONDS)
+        self.client.wait_for_ready(timeout=LIMIT)
         self.output = ""
         self._number = 0
         self._sent = ""
@@ -44,7 +45,7 @@ class DebuggedKernel:
         message = self.client.session.msg("debug_request", content)
         self.client.control_channel.send(message)
         while True:
-            reply = self.client.control_channel.get_msg(timeout=SECONDS)
+            reply = self.client.control_channel.get_msg(timeout=LIMIT)
             if reply["parent_header"].get("msg_id") == message["header"]["msg_id"]:
                 return dict(reply["content"].get("body") or {})
 
@@ -74,10 +75,10 @@ class DebuggedKernel:
         return self._wait()
 
     def _wait(self) -> Stop | None:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + LIMIT
         while time.monotonic() < end:
             try:
-                message = self.client.get_iopub_msg(timeout=SECONDS)
+                message = self.client.get_iopub_msg(timeout=LIMIT)
             except queue.Empty:
                 break
             kind, content = message["msg_type"], message["content"]

@@ -11,7 +11,8 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
 from tests.magics.conftest import SOURCE
-from tests.magics.debugged_kernel import SECONDS, started_kernel
+from tests.magics.debugged_kernel import started_kernel
+from tests.waiting import LIMIT
 
 pytestmark = pytest.mark.slow
 OUTPUTS = ("execute_result", "display_data", "update_display_data", "error", "stream")
@@ -37,7 +38,7 @@ class Kernel:
             if on_stream is not None and message["msg_type"] == "stream":
                 on_stream()
 
-        reply = self.client.execute_interactive(cell, output_hook=hook, timeout=SECONDS, allow_stdin=person)
+        reply = self.client.execute_interactive(cell, output_hook=hook, timeout=LIMIT, allow_stdin=person)
         return reply["content"], outputs
 
 
@@ -46,7 +47,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
     with started_kernel(tmp_path_factory.mktemp("kernel")) as manager:
         client = manager.blocking_client()
         client.start_channels()
-        client.wait_for_ready(timeout=SECONDS)
+        client.wait_for_ready(timeout=LIMIT)
         kernel = Kernel(manager, client)
         for cell in ("%load_ext bls_notebook", TIMES):
             assert kernel.run(cell)[0]["status"] == "ok"
@@ -70,7 +71,7 @@ told.FIRST_AFTER = soon"""
 
 
 def test_what_takes_long_says_so_in_its_cell_and_is_gone_in_the_end(kernel: Kernel) -> None:
-    reply, outputs = kernel.run(LONG.replace("SECONDS", str(SECONDS)), person=True)
+    reply, outputs = kernel.run(LONG.replace("SECONDS", str(LIMIT)), person=True)
     assert reply["status"] == "ok"
     assert outputs[0]["msg_type"] == "display_data"
     assert outputs[0]["content"]["data"]["text/plain"].startswith("loading it, ")
@@ -123,16 +124,16 @@ def test_a_failed_definition_fails_the_cell_with_one_display(kernel: Kernel) -> 
 
 def test_completion_and_help_by_message(kernel: Kernel) -> None:
     code = "x = 1\nr = %bls times I"
-    found = kernel.client.complete(code, len(code), reply=True, timeout=SECONDS)["content"]
+    found = kernel.client.complete(code, len(code), reply=True, timeout=LIMIT)["content"]
     assert found["matches"] == ["IN="]
     assert code[found["cursor_start"] : found["cursor_end"]] == "I"
     code = "%%tritonmodel m\nimport triton_python_backend_utils as pb\nx = pb.get_mo\n"
-    found = kernel.client.complete(code, len(code) - 1, reply=True, timeout=SECONDS)["content"]
+    found = kernel.client.complete(code, len(code) - 1, reply=True, timeout=LIMIT)["content"]
     assert found["matches"] == ["get_model_dir"]
     assert code[found["cursor_start"] : found["cursor_end"]] == "get_mo"
 
     def told(code: str, at: int) -> str:
-        found = kernel.client.inspect(code, at, reply=True, timeout=SECONDS)["content"]
+        found = kernel.client.inspect(code, at, reply=True, timeout=LIMIT)["content"]
         return found["data"].get("text/plain", "")
 
     assert kernel.run("import bls_notebook as bls")[0]["status"] == "ok"
@@ -220,11 +221,11 @@ def test_a_request_that_outlives_its_cell_logs_under_it_all_the_same(kernel: Ker
             streams.append(message)
 
     first = kernel.client.execute(LATE, allow_stdin=False)
-    kernel.client.get_shell_msg(timeout=SECONDS)
+    kernel.client.get_shell_msg(timeout=LIMIT)
     second = kernel.client.execute("gate.set(); await task; print('the other cell')", allow_stdin=False)
-    kernel.client.get_shell_msg(timeout=SECONDS)
+    kernel.client.get_shell_msg(timeout=LIMIT)
     while not any("the other cell" in m["content"]["text"] for m in streams) or len(streams) < 2:
-        hook(kernel.client.get_iopub_msg(timeout=SECONDS))
+        hook(kernel.client.get_iopub_msg(timeout=LIMIT))
     texts = {m["parent_header"]["msg_id"]: "" for m in streams}
     for message in streams:
         texts[message["parent_header"]["msg_id"]] += message["content"]["text"]

@@ -16,6 +16,8 @@ import grpc
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
+from tests.waiting import LIMIT
+
 
 class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
     def __init__(self) -> None:
@@ -51,7 +53,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.metadata.append(dict(context.invocation_metadata()))
         context.add_callback(self.cancelled.release)
         self.came.release()
-        self.go.wait(30)
+        self.go.wait(LIMIT)
         if "fail" in request.parameters:
             code = request.parameters["fail"].string_param
             context.abort(grpc.StatusCode[code], f"it is {code}")
@@ -126,7 +128,7 @@ def serving_echo(service: Service) -> Iterator[int]:
         if not path.endswith("/infer"):
             return 200, {"name": "echo", "inputs": [described], "outputs": [described]}
         service.came.release()
-        service.go.wait(30)
+        service.go.wait(LIMIT)
         return 0 if service.gone else 200, {"outputs": document["inputs"]}
 
     with serving_http(answer) as port:

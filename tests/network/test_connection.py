@@ -28,6 +28,7 @@ from bls_notebook.network.kserve.tensors import AnswerError
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
 from tests.engine.harness import until
 from tests.network.servers import SERVING, Service, pb, serving, serving_http
+from tests.waiting import LIMIT
 
 CALLER = (
     """
@@ -158,7 +159,7 @@ def test_a_cancelled_request_is_cancelled_on_the_server(
         assert task.cancelled()
 
     asyncio.run(give_up())
-    assert scheme == "http" or service.cancelled.acquire(timeout=20)
+    assert scheme == "http" or service.cancelled.acquire(timeout=LIMIT)
     service.go.set()
     assert asked(repo) == X.tolist()
 
@@ -167,7 +168,7 @@ def test_ctrl_c_ends_a_wait_for_a_server(
     service: Service, repo: bls.ModelRepository, connection: bls.Connection, scheme: str
 ) -> None:
     def press() -> None:
-        assert service.came.acquire(timeout=20)
+        assert service.came.acquire(timeout=LIMIT)
         os.kill(os.getpid(), signal.SIGINT)
 
     service.go.clear()
@@ -176,7 +177,7 @@ def test_ctrl_c_ends_a_wait_for_a_server(
     with pytest.raises(KeyboardInterrupt):
         asked(repo)
     pressing.join()
-    assert scheme == "http" or service.cancelled.acquire(timeout=20)
+    assert scheme == "http" or service.cancelled.acquire(timeout=LIMIT)
     service.go.set()
     assert asked(repo) == X.tolist()
 
@@ -267,7 +268,7 @@ def test_requests_that_follow_each_other_share_a_thread(service: Service, monkey
             exchange.cancel()
         exchange.start(lambda box, _: got.put((box[0], threading.current_thread())), start_in_thread)
         service.go.set()
-        return got.get(timeout=20)
+        return got.get(timeout=LIMIT)
 
     with serving(service) as port:
         connection = grpc_link.GrpcClient(address_of(f"grpc://127.0.0.1:{port}"))
@@ -278,7 +279,7 @@ def test_requests_that_follow_each_other_share_a_thread(service: Service, monkey
     assert again._outputs[0]._array.tolist() == X.tolist()
     assert its is same is not here is threading.current_thread()
     assert given_up._error is not None
-    its.join(20)
+    its.join(LIMIT)
     assert not its.is_alive()
 
 

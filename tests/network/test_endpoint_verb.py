@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import LIMIT
+
 SAMPLES = Path(__file__).parents[2] / "model_repository"
 
 
@@ -72,4 +74,4 @@ def test_the_command(tmp_path: Path) -> None:
         assert [model["name"] for model in told["models"] if model["state"] == "READY"] == ["add_sub"]
         assert ready(told["http"], {"authorization": f"Bearer {told['token']}"})
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(LIMIT) == 0

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import LIMIT
+
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
@@ -32,7 +34,7 @@ for cell in json.load(sys.stdin):
 def run(arguments: list[str], **options: Any) -> str:
     """Run Python; return its output."""
     command = [sys.executable, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import LIMIT
+
 ROOT = Path(__file__).resolve().parents[2]
 
 # Slow to import or not installed everywhere: the feature that uses one imports it.
@@ -38,7 +40,9 @@ def loaded_modules(code: str, tmp_path: Path) -> set[str]:
 def run(script: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path), "PYTHONSAFEPATH": "1"}
     command = [sys.executable, "-c", script]
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done
 

@@ -20,6 +20,7 @@ from bls_notebook.repository.substitution.variant import with_instances
 from tests.engine import gates
 from tests.profiling.simulated import Model, simulate_times
 from tests.profiling.workloads import CONFIG, HEAD, WORKLOADS, Workload, define
+from tests.waiting import LIMIT
 
 MS = 1_000_000
 LIVE = ("batcher", "exec in", "blocking", "async, one", "a lock", "lock of", "response")
@@ -129,7 +130,7 @@ def test_the_very_instances_come_back_with_what_they_remember() -> None:
             other = repo._server.find("counting")
         assert asked(repo, "counting") == before + 1
         assert other is not None
-        assert other.closed.wait(10)
+        assert other.closed.wait(LIMIT)
 
 
 def test_a_verification_that_cannot_be_run_is_told_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +175,7 @@ def test_what_somebody_else_loads_meanwhile_stays() -> None:
             define(repo, Workload("", "", {"counting": (COUNTING, "instance_group [{ count: 3 }]")}))
         assert count_of(repo, "counting") == 3
         assert old is not None
-        assert old.closed.wait(10)
+        assert old.closed.wait(LIMIT)
 
 
 def test_a_decoupled_model_is_streamed_also_with_other_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from bls_notebook.repository.polling import FolderPolling, Poller
 from tests.engine import gates
 from tests.engine.harness import Caller
 from tests.repository.models import TEXT, said, saying, with_method, write
+from tests.waiting import LIMIT
 
 
 @pytest.fixture(autouse=True)
@@ -112,8 +113,8 @@ def test_polling_goes_on_by_itself_and_ends_with_the_repository(folder: Path, mo
     with bls.ModelRepository(folder, control_mode="poll", poll_seconds=0.001) as repo:
         poller = repo._catalog.service.poller
         assert isinstance(poller, Poller)
-        assert polled.wait(10)
-    poller._thread.join(10)
+        assert polled.wait(LIMIT)
+    poller._thread.join(LIMIT)
     assert not poller._thread.is_alive()
 
 

@@ -15,6 +15,7 @@ import bls_notebook as bls
 from bls_notebook.repository.source.definition_changes import changes
 from tests.engine.harness import Caller
 from tests.repository.models import ECHO, ECHOES, TEXT, said, saying, with_method
+from tests.waiting import LIMIT
 
 NO_CLASS = r"has no attribute 'TritonPythonModel'"
 SOURCES: dict[str, tuple[str, str]] = {
@@ -192,7 +193,7 @@ def test_loading_while_a_cell_redefines(repo: bls.ModelRepository) -> None:
         looked.clear()
         with repo._catalog.service.lock_of("m"):
             other = Caller(verb, "m")
-            assert looked.wait(15)
+            assert looked.wait(LIMIT)
             repo.define("m", saying("2"), TEXT)
         other.result()
     assert said(repo, "m") == "2"

@@ -24,6 +24,7 @@ from bls_notebook.repository.substitution.variant import VariantChange
 from tests.engine.harness import Caller, message, until
 from tests.repository import models
 from tests.repository.models import FLOATS, values
+from tests.waiting import LIMIT
 
 X = np.float32([1, 2])
 DOUBLE = """
@@ -307,7 +308,7 @@ def test_a_hook_may_use_the_repository(host: Host) -> None:
     answers: list[list[float]] = []
 
     def ask(source: ModelSource) -> ModelSource:
-        answers.append(Caller(answer_of, host, "other").result(20))
+        answers.append(Caller(answer_of, host, "other").result(LIMIT))
         host.repository.reload("other")
         return source
 
@@ -364,5 +365,5 @@ except KeyboardInterrupt:
 
 def test_ctrl_c_does_not_split_a_critical_section() -> None:
     """In a process of its own: a key that came late would end the tests."""
-    run = subprocess.run([sys.executable, "-c", CRITICAL], capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run([sys.executable, "-c", CRITICAL], capture_output=True, text=True, timeout=LIMIT, check=False)
     assert run.stdout == "begun ended\n", run.stderr

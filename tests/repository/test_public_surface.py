@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import bls_notebook as bls
+from tests.waiting import LIMIT
 
 WAYS = ("infer", "infer_async", "stream", "stream_async")
 
@@ -44,4 +45,4 @@ def test_what_measures_is_imported_when_it_is_asked_for() -> None:
         "assert all(callable(getattr(bls, name)) for name in bls.__all__ if name != 'pb_utils')\n"
         "assert not hasattr(bls, 'nothing')\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT)

@@ -18,6 +18,7 @@ from bls_notebook.engine import model_code
 from tests.engine import gates
 from tests.engine.harness import Caller, ctrl_c_once, infer, ints, message, queued, until
 from tests.engine.sources import DOUBLE, model, pbtxt
+from tests.waiting import LIMIT
 
 NEVER = model("""
 def execute(self, requests):
@@ -234,7 +235,7 @@ def run(program: str, code: int = 0) -> list[str]:
     """The lines that a program printed; it has to end with this exit code."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", HEAD + program], cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT, check=False,
     )  # fmt: skip
     assert done.returncode == code, done.stdout
     return done.stdout.splitlines()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bls_notebook.testing import RepositoryUnderTest
+from tests.waiting import LIMIT
 
 from .conftest import COURSE, Define
 
@@ -101,7 +102,7 @@ def test_scans_side_by_side_or_not(
     images = np.stack([np.roll(ONE, shift, axis=1) for shift in (0, 1, 2)])
     scanner = CONFIG.format("IMAGE", "SCAN", "TYPE_UINT8", "8, 8")
     scanner += "instance_group { count: 3 kind: KIND_CPU }\n"
-    here = Barrier(together, timeout=60)
+    here = Barrier(together, timeout=LIMIT)
 
     def scan(request: Any) -> dict[str, Any]:
         here.wait()  # until as many are at work
@@ -219,7 +220,7 @@ def test_a_strip_asks_the_server_for_all_at_once(
 ) -> None:
     from_notebook("09_to_production.ipynb", "strip")
     served = CONFIG.format("IMAGE", "DIGIT", "TYPE_INT32", 1) + "instance_group { count: 3 kind: KIND_CPU }\n"
-    here = Barrier(3, timeout=60)
+    here = Barrier(3, timeout=LIMIT)
 
     def read(request: Any) -> Any:
         here.wait()

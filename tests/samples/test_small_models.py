@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bls_notebook.testing import RepositoryUnderTest
+from tests.waiting import LIMIT
 
 pytestmark = pytest.mark.triton_repository("../../model_repository")
 A, B = np.array([1, 2, 3], np.float32), np.array([10, 20, 30], np.float32)
@@ -45,7 +46,7 @@ def test_the_caller_hands_on_what_it_gets(triton_repository: RepositoryUnderTest
 
 def test_two_calls_are_under_way_at_once(triton_repository: RepositoryUnderTest) -> None:
     """Each asks for the output that it needs; the model named may be any with those of `add_sub`."""
-    both = Barrier(2, timeout=60)
+    both = Barrier(2, timeout=LIMIT)
 
     def sums(request: Any) -> dict[str, Any]:
         both.wait()

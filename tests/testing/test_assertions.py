@@ -15,6 +15,7 @@ import bls_notebook as bls
 from bls_notebook.testing import FakeClock, RepositoryUnderTest
 from tests.engine.harness import Caller, until
 from tests.testing.conftest import CONFIG, DOUBLE
+from tests.waiting import LIMIT
 
 X = {"X": np.arange(3, dtype=np.float32)}
 
@@ -95,7 +96,7 @@ def test_side_by_side_and_in_batches(repo: RepositoryUnderTest) -> None:
         repo.assert_not_overlapped("slow")
     repo.forget()
     together = threading.Barrier(2)
-    with repo.stub("pair", lambda r: together.wait(60) and None, config=f"{CONFIG} instance_group {{ count: 2 }}"):
+    with repo.stub("pair", lambda r: together.wait(LIMIT) and None, config=f"{CONFIG} instance_group {{ count: 2 }}"):
         for each in [Caller(repo.infer, "pair", X) for _ in range(2)]:
             each.result()
     repo.assert_overlapped(2, "pair")
@@ -135,7 +136,7 @@ def test_ensembles(models: Path, repo: RepositoryUnderTest) -> None:
         if not loaded:
             repo.unload("both")
         together = threading.Barrier(3)
-        with repo.stub("both", lambda r, b=together: b.wait(60) and None):
+        with repo.stub("both", lambda r, b=together: b.wait(LIMIT) and None):
             for each in [Caller(repo.infer, "both", X) for _ in range(3)]:
                 each.result()
     repo.assert_called("both", 6)

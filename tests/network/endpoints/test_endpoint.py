@@ -39,6 +39,7 @@ from bls_notebook.records.errors import ErrorRecord
 from tests.engine.harness import until
 from tests.repository.models import ECHOES
 from tests.shipping.fake_tritonserver import linux
+from tests.waiting import LIMIT
 
 HEAD = """
 import numpy as np
@@ -113,7 +114,7 @@ def endpoint(shared_gate: Gate) -> Iterator[Endpoint]:
 
 
 def ask(endpoint: Endpoint, path: str, body: Any = None, method: str = "", **headers: str) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=LIMIT)
     data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     try:
@@ -131,7 +132,7 @@ def ask(endpoint: Endpoint, path: str, body: Any = None, method: str = "", **hea
 
 def started(endpoint: Endpoint, path: str = "waits/generate_stream", body: Any = None) -> http.client.HTTPConnection:
     """Send a request; do not read the answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=LIMIT)
     connection.request("POST", f"/v2/models/{path}", json.dumps(body or {"X": 5}).encode(), endpoint.headers)
     return connection
 
@@ -153,7 +154,7 @@ def number(value: int = 3) -> dict[str, Any]:
 
 @pytest.mark.parametrize("given", [None, "Bearer wrong", "Bearer ", "Basic x", "Bearer \xfc"])
 def test_http_requests_without_the_token_are_refused(endpoint: Endpoint, given: str | None) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=LIMIT)
     for path in ("/v2", "/v2/models/twice", "/nowhere", "/metrics", "/v2/health/live"):
         connection.request("GET", path, headers={} if given is None else {"authorization": given})
         answer = connection.getresponse()
@@ -200,7 +201,7 @@ def test_requests_above_the_limits_are_refused(endpoint: Endpoint) -> None:
 def test_a_client_that_stops_sending_is_disconnected() -> None:
     with bls.ModelRepository() as repo, bls.endpoint(repo, patience=0.2) as endpoint:
         host = ("127.0.0.1", endpoint.http_port)
-        with socket.create_connection(host, timeout=20) as silent, socket.create_connection(host) as slow:
+        with socket.create_connection(host, timeout=LIMIT) as silent, socket.create_connection(host) as slow:
             silent.sendall(b"GET /v2 HT")
             token = endpoint.headers["authorization"].encode()
             slow.settimeout(20)
@@ -223,14 +224,14 @@ def test_a_client_that_gives_up_cancels_its_request(endpoint: Endpoint, gate: Ga
         given = tritonclient.grpc.InferInput("X", [1], "INT32")
         given.set_data_from_numpy(np.zeros(1, np.int32))
         call = client.async_infer("once", [given], lambda *_: None, headers=endpoint.headers)
-        assert gate.running.wait(20)
+        assert gate.running.wait(LIMIT)
         call.cancel()
         client.close()
     else:
         connection = started(endpoint, f"once/{way}", number() if way == "infer" else {"X": 1})
-        assert gate.running.wait(20)
+        assert gate.running.wait(LIMIT)
         connection.close()
-    assert gate.ended.wait(20)
+    assert gate.ended.wait(LIMIT)
     assert gate.cancelled == [True]
 
 
@@ -246,7 +247,7 @@ def test_a_client_that_disconnects_cancels_its_stream(endpoint: Endpoint, gate: 
         with streaming(endpoint, "waits") as stream:
             assert next(stream).infer_response.raw_output_contents == [struct.pack("<i", 5)]
             stream.cancel()
-    assert gate.ended.wait(20)
+    assert gate.ended.wait(LIMIT)
     assert gate.cancelled == [True]
 
 
@@ -266,7 +267,7 @@ def test_a_client_that_does_not_read_is_reported_and_loses_nothing(
     monkeypatch.setattr(ticket, "UNREAD_BYTES", 8 << 20)
     endpoint.repository.define("many", MANY)
     with streaming(endpoint, "many") as stream:
-        assert gate.ended.wait(20)
+        assert gate.ended.wait(LIMIT)
         read = [each.infer_response.raw_output_contents[0][:4] for each in stream]
     assert read == [struct.pack("<i", n) for n in range(400)]
     assert any("responses to one request" in record.message for record in caplog.records)
@@ -302,7 +303,7 @@ def test_requests_above_max_requests_are_refused(gate: Gate) -> None:
         repo.define("twice", twice())
         with bls.endpoint(repo, max_requests=1) as endpoint:
             connection = started(endpoint)
-            assert gate.running.wait(20)
+            assert gate.running.wait(LIMIT)
             status, said = ask(endpoint, "/v2/models/twice/infer", number())
             assert (status, "the limit of this endpoint" in said["error"]) == (503, True)
             assert endpoint.record.under_way == 1
@@ -375,7 +376,7 @@ def test_nothing_is_left_when_it_stops() -> None:
         thread = next(each for each in set(threading.enumerate()) - before if each.name == "bls-endpoint")
         del again  # nobody holds it any more
         gc.collect()
-        thread.join(20)
+        thread.join(LIMIT)
         assert not thread.is_alive()
 
 
@@ -385,8 +386,8 @@ def test_requests_under_way_are_cancelled_when_it_stops(gate: Gate) -> None:
         repo.define("waits", WAITS)
         with bls.endpoint(repo) as endpoint:
             connection = started(endpoint)
-            assert gate.running.wait(20)
-        assert gate.ended.wait(20)
+            assert gate.running.wait(LIMIT)
+        assert gate.ended.wait(LIMIT)
         connection.close()
     assert gate.cancelled == [True]
 
@@ -511,7 +512,7 @@ def test_perf_analyzer_measures_models(model: str, options: str) -> None:
             port = endpoint.http_port if "-i http" in options else endpoint.grpc_port
             windows = "--measurement-mode count_windows --measurement-request-count 20 -s 999 -r 3"
             command = [str(PERF_ANALYZER), "-m", model, "-u", f"127.0.0.1:{port}", *f"{options} {windows}".split()]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
             (row,) = endpoint.record.models
     assert (done.returncode in (0, 2), row.failed) == (True, 0), done.stdout + done.stderr  # 2: unstable times
     assert row.requests >= 20

@@ -13,6 +13,7 @@ import pytest
 
 import bls_notebook as bls
 from tests.repository.models import ECHOES
+from tests.waiting import LIMIT
 
 ECHO = ECHOES.replace('"OUT"', '"Y"')
 ADD = ECHOES.replace('"OUT", r.inputs()[0].as_numpy()', '"SUM", sum(tensor.as_numpy() for tensor in r.inputs())')
@@ -54,7 +55,7 @@ def connection() -> Iterator[http.client.HTTPConnection]:
         repo.define("gone", ECHO, MODELS["one"][1])
         repo.unload("gone")
         with bls.endpoint(repo, token="") as endpoint:
-            connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
+            connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=LIMIT)
             yield connection
             connection.close()
 
@@ -231,7 +232,7 @@ def test_an_ensemble_has_the_labels_of_the_step_that_makes_its_output(tmp_path: 
         for name, step in (("inner", "labeled"), ("outer", "inner")):
             steps = f'ensemble_scheduling {{ step {{ model_name: "{step}" model_version: -1 {maps} }} }}'
             repo.define(name, "", f"{text}\n{steps}")
-        connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=LIMIT)
         for name in ("labeled", "inner", "outer"):
             (output,) = ask(connection, f"models/{name}/infer", request)[1]["outputs"]
             assert output["data"] == ["3.000000:1:b", "2.000000:2:c"]

@@ -31,6 +31,7 @@ from bls_notebook.network.kserve.tensors import flat
 from tests.engine import gates
 from tests.repository.models import ECHOES
 from tests.shipping.fake_tritonserver import linux
+from tests.waiting import LIMIT
 
 TENSORS = "\n".join(f'{way} {{ name: "{name}" data_type: TYPE_FP32 dims: [-1] }}' for way, name in
                     (("input", "IN"), ("output", "OUT")))  # fmt: skip
@@ -48,7 +49,7 @@ def connection() -> Iterator[http.client.HTTPConnection]:
     with bls.ModelRepository() as repo:
         repo.define("m", ECHOES, CONFIG)
         with bls.endpoint(repo, token="") as endpoint:
-            connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=60)
+            connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=LIMIT)
             yield connection
             connection.close()
 
@@ -137,7 +138,9 @@ def test_refused_requests_of_a_stream_wait_with_their_client() -> None:
     with bls.ModelRepository() as repo:
         repo.define("waits", waits, CONFIG)
         with bls.endpoint(repo, token="") as endpoint, grpc.insecure_channel(endpoint.grpc_url) as channel:
-            answers = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")(requests(), timeout=120)
+            answers = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")(
+                requests(), timeout=LIMIT
+            )
             assert not done.wait(1)
             gates.open_gate("answer")
             assert sum(1 for _ in answers) == total + 1
@@ -211,10 +214,10 @@ def test_a_body_of_tiny_chunks_is_parsed_little_by_little(monkeypatch: pytest.Mo
     )
     with bls.ModelRepository() as repo, bls.endpoint(repo) as endpoint:
         address = ("127.0.0.1", endpoint.http_port)
-        honest = http.client.HTTPConnection(*address, timeout=60)
+        honest = http.client.HTTPConnection(*address, timeout=LIMIT)
         head = b"POST /v2/repository/index HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
         token = b"authorization: " + endpoint.headers["authorization"].encode() + b"\r\n\r\n"
-        with socket.create_connection(address, 60) as chunked:
+        with socket.create_connection(address, LIMIT) as chunked:
             chunked.sendall(head + token + b"1\r\n{\r\n" + b"1\r\n \r\n" * 5000)
             honest.request("GET", "/v2/health/live", headers=endpoint.headers)
             assert honest.getresponse().read() == b""

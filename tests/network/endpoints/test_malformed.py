@@ -87,7 +87,7 @@ def request(body: bytes, length: object, content_length: object = None, **header
 
 
 def speaks(endpoint: Endpoint, sent: bytes, end: bool = False) -> int:
-    with socket.create_connection(("127.0.0.1", endpoint.http_port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", endpoint.http_port), timeout=LIMIT) as connection:
         got = b""
         try:
             connection.sendall(sent)
@@ -189,9 +189,9 @@ def channel(endpoint: Endpoint) -> Iterator[grpc.Channel]:
 def status(channel: grpc.Channel, message: bytes, way: str = INFER) -> str:
     try:
         if way == STREAM:
-            list(channel.stream_stream(way)(iter([message]), timeout=30))
+            list(channel.stream_stream(way)(iter([message]), timeout=LIMIT))
         else:
-            channel.unary_unary(way)(message, timeout=30)
+            channel.unary_unary(way)(message, timeout=LIMIT)
     except grpc.RpcError as error:
         return str(error.code().name)
     return "OK"
@@ -213,7 +213,7 @@ def test_damaged_grpc_messages_are_refused(channel: grpc.Channel, changes: dict[
 def test_a_stream_answers_a_request_of_wrong_size(channel: grpc.Channel) -> None:
     message = pb.ModelInferRequest.FromString(MESSAGE)
     message.raw_input_contents[0] = b"x"
-    (answer,) = channel.stream_stream(STREAM)(iter([message.SerializeToString()]), timeout=30)
+    (answer,) = channel.stream_stream(STREAM)(iter([message.SerializeToString()]), timeout=LIMIT)
     assert b"input byte size mismatch" in answer
     del message.raw_input_contents[:]
     assert status(channel, message.SerializeToString()) == "INVALID_ARGUMENT"
@@ -232,8 +232,8 @@ def test_a_stream_whose_client_does_not_read_is_paused(channel: grpc.Channel, mo
 
     monkeypatch.setattr(AnswerStream, "room", counted)
     messages = [pb.ModelInferRequest(model_name="nowhere" * 9000).SerializeToString()] * 600
-    answers = channel.stream_stream(STREAM)(iter(messages), timeout=120)
-    assert paused.wait(60)
+    answers = channel.stream_stream(STREAM)(iter(messages), timeout=LIMIT)
+    assert paused.wait(LIMIT)
     assert sum(1 for _ in answers) == len(messages)
     assert max(unread) == UNREAD_ANSWERS + 1
 

@@ -24,6 +24,7 @@ from bls_notebook.network.kserve.http_client import HttpClient, HttpExchange
 from bls_notebook.network.remote_models import open_link
 from bls_notebook.pb_utils import InferenceRequest
 from tests.network.servers import Service, serving_echo
+from tests.waiting import LIMIT
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -58,7 +59,7 @@ def answering(data: bytes, endless: bytes = b"") -> Iterator[HttpClient]:
         link.close()
         listening.shutdown(socket.SHUT_RDWR)
         listening.close()
-        serving.join(20)
+        serving.join(LIMIT)
         assert not serving.is_alive(), "the server still sends: the client left the connection open"
 
 

@@ -29,6 +29,7 @@ from bls_notebook.repository.config import (
     to_json,
     to_pbtxt,
 )
+from tests.waiting import LIMIT
 
 from .strategies import any_config
 
@@ -236,7 +237,7 @@ import tritonclient.grpc.model_config_pb2 as dotted
 
 
 def run(code: str) -> None:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.returncode == 0, done.stderr
 
 

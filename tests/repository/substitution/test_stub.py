@@ -15,6 +15,7 @@ import bls_notebook as bls
 from bls_notebook import pb_utils
 from tests.engine.harness import Caller, ctrl_c_once, message, until
 from tests.repository.models import FLOATS, values
+from tests.waiting import LIMIT
 
 Repository = bls.ModelRepository
 HEAD = """
@@ -259,14 +260,14 @@ def test_batches(repo: Repository) -> None:
 
     def slow(request: Any) -> Any:
         begun.set()
-        gate.wait(60)
+        gate.wait(LIMIT)
         if request.inputs()[0].as_numpy()[0, 0] == 2:
             raise ValueError("two")
         return {"Y": request.inputs()[0].as_numpy()}
 
     with repo.stub("double", slow, config=config) as double:
         first = Caller(repo.infer, "double", {"X": np.zeros((1, 1), np.float32)})
-        assert begun.wait(60)
+        assert begun.wait(LIMIT)
         others = [Caller(repo.infer, "double", {"X": np.full((1, 1), i, np.float32)}) for i in (1, 2, 3)]
         until(lambda: repo._server.find("double").scheduler.pending == 3)  # type: ignore[union-attr]
         gate.set()

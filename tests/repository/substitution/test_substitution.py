@@ -18,6 +18,7 @@ from bls_notebook.repository.substitution.call import ASK, MADE_UP, Call, Last, 
 from bls_notebook.repository.substitution.substitution import substitute
 from tests.engine.harness import Caller, ctrl_c_once, message, until
 from tests.repository.models import FLOATS, values
+from tests.waiting import LIMIT
 
 Repository = bls.ModelRepository
 DECOUPLED = FLOATS + " model_transaction_policy { decoupled: true }"
@@ -243,7 +244,7 @@ def test_leaving_ends_waits_and_answers_late_calls_with_an_error(repo: Repositor
     with substitute(repo, {"double": until_left(begun)}, concurrent=concurrent):
         late: Any = repo._server.find("double")
         asked = Caller(repo.infer, "double", X)
-        assert begun.wait(60)
+        assert begun.wait(LIMIT)
         if not concurrent:
             second = Caller(repo.infer, "double", X)
             until(lambda: late.scheduler.pending == 1)
@@ -313,12 +314,12 @@ def test_a_wait_for_the_lock_that_ctrl_c_ends_leaves_nothing_substituted(repo: R
     def hold() -> None:
         with lock:
             held.set()
-            leave.wait(60)
+            leave.wait(LIMIT)
 
     substitution = substitute(repo, {"double": fixed(response(1))})
     substitution.__enter__()
     holder = Caller(hold)
-    assert held.wait(60)
+    assert held.wait(LIMIT)
     with ctrl_c_once(lambda: lock._waiting):
         substitution.__exit__(None, None, None)
     leave.set()

@@ -11,6 +11,7 @@ import bls_notebook as bls
 from bls_notebook.repository.config import to_dict
 from bls_notebook.repository.substitution.variant import VariantChange, variant
 from tests.repository.models import FLOATS, HEAD, values
+from tests.waiting import LIMIT
 
 Repository = bls.ModelRepository
 COUNTS = f"""{HEAD}
@@ -46,7 +47,7 @@ def test_a_variant_has_fresh_state_and_the_model_keeps_its_own(repo: Repository)
         with fresh.serving():
             assert count(repo) == 3
     assert repo._server.find("counts") is own
-    assert loaded.closed.wait(60)
+    assert loaded.closed.wait(LIMIT)
     assert count(repo) == 5
 
 

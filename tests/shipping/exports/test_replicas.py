@@ -22,6 +22,7 @@ pytest.importorskip("tritonclient.grpc", reason="tritonclient's clients are not 
 
 from tests.engine.harness import until
 from tests.shipping.exports.replicas import HAPROXY, Topology, serving, shared_out
+from tests.waiting import LIMIT
 
 pytestmark = [
     pytest.mark.triton,
@@ -141,7 +142,7 @@ class Load:
 
     def stop(self) -> None:
         self.enough.set()
-        self.thread.join(30)
+        self.thread.join(LIMIT)
         assert not self.thread.is_alive()
 
 
@@ -181,6 +182,6 @@ def test_a_lost_replica_fails_only_its_requests_in_flight(running: Running) -> N
 
 def test_the_replicas_answer_as_the_notebook_did(running: Running) -> None:
     prove = [sys.executable, str(running.export / "prove.py"), running.topology.grpc]
-    done = subprocess.run(prove, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(prove, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2" in done.stdout

@@ -17,6 +17,7 @@ import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.shipping.servers.environment import Container, ServerEnvironment, TritonServerError
 from tests.shipping.fake_tritonserver import leftovers, linux, on_path, stand_in, wait_gone
+from tests.waiting import LIMIT
 
 SAMPLES = Path(__file__).parents[3] / "model_repository"
 ROOT = Path(__file__).parents[3]
@@ -110,7 +111,7 @@ def test_it_ends_with_its_process(end: str, tmp_path: Path, private: Path, monke
         prefix = Path(f"/proc/{server}/cmdline").read_text().partition("prefix-name=")[2].partition("\0")[0]
         assert process.stderr.readline() == b"Ctrl-C stops it.\n"
         process.send_signal(signal.SIGKILL if end == "kill -9" else signal.SIGINT)
-        assert process.wait(60) == (-signal.SIGKILL if end == "kill -9" else 0)
+        assert process.wait(LIMIT) == (-signal.SIGKILL if end == "kill -9" else 0)
     wait_gone(server, *others)
     assert prefix
     assert not [*private.glob("bls-*"), *Path("/dev/shm").glob(f"{prefix}*")]

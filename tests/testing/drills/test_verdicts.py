@@ -24,6 +24,7 @@ from bls_notebook.testing.drills.timed_request import DelayedResponse
 from bls_notebook.testing.records import VERDICTS, CodePlace, Drilled, DrilledCase, Planted
 from tests.engine.harness import Caller
 from tests.testing.drills.models import CALLEES, CALLERS, REQUEST, define
+from tests.waiting import LIMIT
 
 NONE = "'NoneType' object has no attribute 'as_numpy'"
 
@@ -276,13 +277,13 @@ def test_what_is_held_is_answered_once_it_is_released() -> None:
         failing = FailingAnswers(faults_named(["stall"])[0], callee, delay, lambda: None)
         with substitute(repo, {"twice": failing}):
             asked = Caller(repo.infer, "twice", REQUEST)
-            assert delay.entered.wait(10)
+            assert delay.entered.wait(LIMIT)
             assert not asked.done
             delay.release()
             assert "'twice' was released" in asked.result().error.message()
         delay = failing._delay = DelayedResponse()
         with substitute(repo, {"twice": failing}):
             asked = Caller(repo.infer, "twice", REQUEST)
-            assert delay.entered.wait(10)
+            assert delay.entered.wait(LIMIT)
         assert "'twice' was released" in asked.result().error.message()  # by the end of the substitution
         assert repo.infer("twice", REQUEST).error is None
