@@ -32,6 +32,7 @@ from .records import DeviceSeen, Life, Lifetimes, LifetimesAnalysis, Stay
 DEFAULT_LIMIT = 50_000
 MOST_LOG = 40_000  # items of the log; a longer log is read into the allocation table
 HELD = 200  # the search for holders covers only that many blocks, the largest
+_SAME = ("id", "device", "bytes", "kind", "tensor", "datatype", "source", "how", "transfer_ns")  # of blocks and lives
 _starting = threading.RLock()
 
 
@@ -213,27 +214,15 @@ class MemoryTrack(UndividedContext, LifetimesAnalysis):
         def at(ns: int) -> int:
             return min(max(0, ns - self._start), wall)
 
-        return Life(
-            block.id,
-            block.device,
-            block.bytes,
-            at(block.born),
-            -1 if block.died < 0 else at(block.died),
-            block.kind,
-            block.tensor,
-            block.datatype,
-            tuple(block.shape),
-            _maker(block.maker, block.cell),
-            block.source,
-            block.how,
-            block.transfer_ns,
-            tuple(
-                Stay(at(ns), role, tensor, datatype, tuple(shape), _maker(taker, cell))
-                for ns, role, tensor, datatype, shape, taker, cell in block.stays
-            ),
-            holders,
-            line,
+        stays = (
+            Stay(at(ns), role, tensor, datatype, tuple(shape), _maker(taker, cell))
+            for ns, role, tensor, datatype, shape, taker, cell in block.stays
         )
+        return Life(
+            **{name: getattr(block, name) for name in _SAME}, born=at(block.born),
+            died=-1 if block.died < 0 else at(block.died), shape=tuple(block.shape), holders=holders, line=line,
+            maker=_maker(block.maker, block.cell), stays=tuple(stays),
+        )  # fmt: skip
 
     def _holders(self, blocks: list[Block]) -> dict[int, tuple[Holder, ...]]:
         living = sorted((b for b in blocks if b.died < 0), key=lambda b: -b.bytes)[:HELD]

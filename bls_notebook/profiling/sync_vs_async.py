@@ -155,7 +155,7 @@ def measure(workload: Workload, count: int, repeat: int | None, gil_share: float
     sequential = middle(each.sequential for each in rounds)
     gathered = middle(each.gathered for each in rounds)
     walls = [each.walls for each in rounds]
-    one, all_ = (tuple(each) for each in zip(*walls, strict=True))
+    one, all_ = zip(*walls, strict=True)
     kept = _kept(sequential, share)
     measured = Measured(
         requests=sum(not s.parent for s in sequential.spans),
@@ -172,7 +172,7 @@ def measure(workload: Workload, count: int, repeat: int | None, gil_share: float
         relative_error=relative_error(walls) if len(walls) > 2 else 0.0,
         failed=rounds[-1].failed,
     )
-    return MeasuredSetting(count, sequential, gathered, measured, one, all_, quartiles(one), quartiles(all_))
+    return MeasuredSetting(count, sequential, gathered, measured, quartiles(one), quartiles(all_))
 
 
 def middle(runs: Iterable[Session]) -> Session:
@@ -345,7 +345,7 @@ def _compare(workload: Workload, counts: list[int], repeat: int | None, verify: 
             verification = Verification(models, found.count, found.predicted, speedup, changed.problem, doubt)
             found = _as_it_proved(found, verification, changed)
     every = tuple(settings[c] for c in sorted(settings))
-    rounds = len(now.gathered_walls)
+    rounds = now.gathered_quartiles.count
     return Comparison(workload.model, workload.count, rounds, every, found, verification)
 
 

@@ -306,7 +306,7 @@ def _tune(workload: Workload, verify: bool, repeat: int | None) -> Tuning:
         return _result(workload, seen, None)
     found = _result(workload, seen, _Tuner(workload, seen))
     if verify and found.changed:
-        found = _verified(workload, found, len(seen.setting.gathered_walls))
+        found = _verified(workload, found, seen.setting.gathered_quartiles.count)
     return found
 
 

@@ -69,7 +69,7 @@ def test_it_is_run_until_the_speed_up_is_sure(
         define(repo, workload)
         found = bls.compare(workload.model, workload.inputs, n=2, repeat=repeat, repo=repo)
     assert found.repeat == rounds
-    assert len(found.settings[0].sequential_walls) == len(found.settings[0].gathered_walls) == rounds
+    assert found.settings[0].sequential_quartiles.count == found.settings[0].gathered_quartiles.count == rounds
 
 
 @pytest.mark.slow
@@ -213,7 +213,7 @@ def test_failing_requests_are_the_verdict() -> None:
     assert found.verdict.cause == "failed"
     assert "2 of 2 requests to `little` failed" in found.verdict.sentence
     # Nothing is compared: there is one run of each way, and no speed-up.
-    assert found.repeat == len(found.settings[0].sequential_walls) == 1
+    assert found.repeat == found.settings[0].sequential_quartiles.count == 1
     assert (found.speedup, found.verdict.speedup, found.settings[0].measured.failed) == (0.0, 0.0, 4)
     shown = render(found)
     assert "not compared" in shown.text

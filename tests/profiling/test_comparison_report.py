@@ -19,10 +19,9 @@ HOSTILE = "<script>alert(1)</script>`&\u202e"
 
 def setting(count: int, models: dict[str, Model], n: int = 4) -> MeasuredSetting:
     one, all_ = session(models, *("a",) * n), session(models, ("a",) * n)
-    walls = (one.wall,), (all_.wall,)
     return MeasuredSetting(
         count, replace(one, name="exec"), replace(all_, name="async_exec"), Measured(n, one.wall, all_.wall),
-        *walls, quartiles(walls[0]), quartiles(walls[1]),
+        quartiles([one.wall]), quartiles([all_.wall]),
     )  # fmt: skip
 
 

@@ -23,8 +23,6 @@ def test_a_wait_in_the_queue_is_the_work_of_those_before() -> None:
         (3, "input", 0), (1, "infer", 3), (1, "output", 3), (2, "infer", 3), (2, "output", 3), (3, "infer", 0),
         (3, "output", 0),
     ]  # fmt: skip
-    (a,) = record.statistics().models
-    assert a.blocked == 22
 
 
 def test_what_nobody_explains_is_the_queue_itself() -> None:

@@ -19,9 +19,8 @@ class ModelStatistics(Record):
     """One model version; times are ns.
 
     ``busy`` is the sum over its instances. It is roughly ``self_time`` (no callee was in flight) plus
-    ``waiting`` (at least one was); both count an execution once, whatever its batch. The quartiles of
-    ``duration`` cover all requests, the quartiles of the phases only requests that ran. ``critical`` is the part of the
-    session's critical path spent in this model, ``blocked`` the part in which a request to it was queued.
+    ``waiting`` (at least one was); both count an execution once, whatever its batch. ``critical`` is the part of
+    the session's critical path spent in this model.
     """
 
     name: str
@@ -32,24 +31,17 @@ class ModelStatistics(Record):
     unfinished: int = 0
     cached: int = 0
     executions: int = 0
-    rows: int = 0
-    responses: int = 0
     instances: int = 0
     busy: int = 0
     self_time: int = 0
     waiting: int = 0
     queued: int = 0
     duration: Quartiles = NONE
-    compute_input: Quartiles = NONE
-    queue: Quartiles = NONE
-    compute_infer: Quartiles = NONE
-    compute_output: Quartiles = NONE
     device_ns: int = -1
     bytes_in: int = 0
     bytes_out: int = 0
     crossings: int = 0
     critical: int = 0
-    blocked: int = 0
     stub: bool = False  # a stub answered instead of the model
     remote: str = ""  # address of the server that runs the model
 
@@ -122,20 +114,13 @@ def _models(session: SessionData, tree: SpanTree, steps: list[Fields]) -> tuple[
         spans[span.model, span.version].append(span)
     seen = {(m.name, m.version): m for m in session.models}
     critical: Counter[tuple[str, int]] = Counter()
-    blocked: Counter[tuple[str, int]] = Counter()
-    for begin, end, of, phase, model, version, _, behind in steps:
+    for begin, end, _, _, model, version, *_ in steps:
         critical[model, version] += end - begin
-        waiting = of if phase == "queue" else behind
-        if waiting:
-            waiter = tree.spans[waiting]
-            blocked[waiter.model, waiter.version] += end - begin
-    return tuple(
-        _model(key, group, tree, seen.get(key), critical[key], blocked[key]) for key, group in sorted(spans.items())
-    )
+    return tuple(_model(key, group, tree, seen.get(key), critical[key]) for key, group in sorted(spans.items()))
 
 
 def _model(
-    key: tuple[str, int], spans: list[Span], tree: SpanTree, seen: ModelSeen | None, critical: int, blocked: int
+    key: tuple[str, int], spans: list[Span], tree: SpanTree, seen: ModelSeen | None, critical: int
 ) -> ModelStatistics:
     ran = [s for s in spans if s.instance]
     by_instance: defaultdict[str, list[Interval]] = defaultdict(list)
@@ -161,24 +146,17 @@ def _model(
         unfinished=states["open"],
         cached=sum([s.cached for s in spans]),
         executions=len(executions),
-        rows=sum([s.rows for s in ran]),
-        responses=sum([s.responses for s in spans]),
         instances=len(seen.instances) if seen is not None else len({s.instance for s in ran}),
         busy=sum(occupied(events(each)).once for each in by_instance.values()),
         self_time=self_time,
         waiting=served - self_time,
         queued=sum([s.started - s.queued for s in spans]),
         duration=quartiles([s.ended - s.sent for s in spans]),
-        compute_input=quartiles([s.queued - s.sent for s in ran]),
-        queue=quartiles([s.started - s.queued for s in ran]),
-        compute_infer=quartiles([s.inferred - s.started for s in ran]),
-        compute_output=quartiles([s.ended - s.inferred for s in ran]),
         device_ns=sum(ns for ns in measured if ns >= 0) if max(measured, default=-1) >= 0 else -1,
         bytes_in=sum([s.bytes_in for s in spans]),
         bytes_out=sum([s.bytes_out for s in spans]),
         crossings=sum([s.crossings for s in spans]),
         critical=critical,
-        blocked=blocked,
         stub=seen is not None and seen.stub,
         remote="" if seen is None else seen.remote,
     )

@@ -25,16 +25,13 @@ SCHEMA = 1
 class MeasuredSetting(Record):
     """The runs with one instance count; ``count`` 0 means today's configuration.
 
-    ``sequential_walls`` and ``gathered_walls`` have the wall time of every run, ns; the sessions record the
-    median runs.
+    The quartiles are of the wall times of all runs (ns); the sessions record the median runs.
     """
 
     count: int
     sequential: Session
     gathered: Session
     measured: Measured
-    sequential_walls: tuple[int, ...] = ()
-    gathered_walls: tuple[int, ...] = ()
     sequential_quartiles: Quartiles = NONE
     gathered_quartiles: Quartiles = NONE
 

@@ -193,14 +193,12 @@ class InferResult:
     """A response of the server: model, version, request ID, outputs and parameters.
 
     ``outputs`` are writeable arrays by name: for ``BYTES`` of `bytes` objects, for ``BF16`` of float32.
-    ``datatypes`` has the Triton data type of each output.
     """
 
     model: str
     version: str
     request_id: str
     outputs: dict[str, Array]
-    datatypes: dict[str, str]
     parameters: dict[str, Any]
 
     def __getitem__(self, name: str) -> Array:
@@ -476,6 +474,5 @@ def decode_result(body: bytes, length: str | None) -> InferResult:
     """Return the response in a body; `length` is the value of the header `JSON_LENGTH`, or None."""
     document, tensors = decode_outputs(body, length)
     arrays = {t._name: from_bits(t._array) if t._datatype == "BF16" else t._array for t in tensors}
-    datatypes = {t._name: t._datatype for t in tensors}
     model, version, request_id = (document.get(key, "") for key in ("model_name", "model_version", "id"))
-    return InferResult(model, version, request_id, arrays, datatypes, document.get("parameters") or {})
+    return InferResult(model, version, request_id, arrays, document.get("parameters") or {})
