@@ -69,7 +69,8 @@ def request_line(record: ModelRecord, inputs: Mapping[str, str], sequence: bool 
 def _value(spec: TensorSpecRecord, batching: bool, sounds: bool, other: str, files: bool) -> str:
     """Return a value for an input; `sounds`: an input of the model is a sound."""
     name = spec.name.lower()
-    shape = [1] * batching + _sizes(spec, bool(_IMAGE.search(name)), bool(_AUDIO.search(name)))
+    image = bool(_IMAGE.search(name)) or spec.datatype == "UINT8"
+    shape = [1] * batching + _sizes(spec, image, bool(_AUDIO.search(name)))
     if files and spec.datatype == "UINT8" and spec.dims == (-1,):
         file = str(list(base64.b64decode(_PICTURE)))
         return f"[{file}]" if batching else file

@@ -82,8 +82,8 @@ def of_error(
     text = [describe(exception).message for exception in chain]
     message = first_line(text[0] if cause is not error else str(error), _LONGEST)
     message = message.removeprefix(f"model {name!r}: ").removeprefix(f"model '{name}': ")
-    if text[-1] not in text[0]:
-        message += f" (from {first_line(text[-1], _LONGEST)})"
+    if (first := first_line(text[-1], _LONGEST)) not in message:
+        message += f" (from {first})"
     reason = _of_chain(name, chain, source, top, gpu, parameters or {})
     return replace(reason, why=": ".join(filter(None, (reason.why, message))))
 

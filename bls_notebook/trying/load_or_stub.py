@@ -308,8 +308,10 @@ class ModelLoader:
             steps = config.ensemble_scheduling.step
             outputs = {t: out for step in steps if step.model_name == name for out, t in step.output_map.items()}
             for step in steps if outputs else ():
-                inputs = {i.name: tuple(i.dims) for i in getattr(configs.get(step.model_name), "input", ())}
-                shapes |= {outputs[t]: inputs[i] for i, t in step.input_map.items() if t in outputs and i in inputs}
+                if (following := configs.get(step.model_name)) is not None:
+                    batch, without = [1] * (following.max_batch_size > 0), int(configs[name].max_batch_size > 0)
+                    inputs = {i.name: tuple([*batch, *i.dims][without:]) for i in following.input}
+                    shapes |= {outputs[t]: inputs[i] for i, t in step.input_map.items() if t in outputs and i in inputs}
         return shapes
 
     def _load_stub(

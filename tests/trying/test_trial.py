@@ -333,12 +333,15 @@ def test_an_ensemble_without_one_of_its_models(trying: Any, tmp_path: Path) -> N
     assert repository.infer("whole", ONES).stubs == ("whole",)
 
 
-def test_a_stub_has_the_shape_that_the_next_step_declares(trying: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("batch", "dims", "shape"), [(0, "[-1, 27]", (3, 27)), (2, "[27]", (1, 27))])
+def test_a_stub_has_the_shape_that_the_next_step_declares(
+    trying: Any, tmp_path: Path, batch: int, dims: str, shape: tuple[int, ...]
+) -> None:
     put(tmp_path, "all", ensemble(("finds", "IN", "mid"), ("reads", "mid", "OUT")))
     put(tmp_path, "finds", f'backend: "x" {IN} output [{{ name: "OUT" data_type: TYPE_FP32 dims: [-1, -1] }}]')
-    put(tmp_path, "reads", f'backend: "x" {IO.replace("[-1]", "[-1, 27]", 1)}')
+    put(tmp_path, "reads", f'backend: "x" max_batch_size: {batch} {IO.replace("[-1]", dims, 1)}')
     repository, _ = trying()
-    assert repository.infer("finds", ONES)["OUT"].as_numpy().shape == (3, 27)
+    assert repository.infer("finds", ONES)["OUT"].as_numpy().shape == shape
     assert repository.infer("all", ONES).error is None
 
 
