@@ -1,5 +1,5 @@
 // The inspector: what Python has drawn, and above it what to ask next: which tensor, which slice, how fast a sound
-// is. Every question goes to Python, which works it out where the tensor lies. See display/inspection/widget.py.
+// is. Every question goes to Python, which works it out where the tensor lies. See inspection/inspector_widget.py.
 
 import { make } from "./common.js";
 import { onTop } from "./on_top.js";

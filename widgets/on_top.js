@@ -1,5 +1,5 @@
 // Lets a widget take the place of its picture: a cell's output holds the picture, which any viewer of the
-// notebook can show, and while a kernel is there the widget covers it. See display/browser/on_top.py.
+// notebook can show, and while a kernel is there the widget covers it. See bls_notebook/display/widgets.py.
 
 /** @typedef {{ get(name: string): any, set(name: string, value: any): void, save_changes(): void,
  *   on(name: string, callback: () => void): void, off(name: string, callback: () => void): void }} Model */
