@@ -324,26 +324,19 @@ def render_watch(watch: Any, *, width: int = 100, live: bool = True) -> Display:
     record = watch.record
     missing = live and has_kernel() and importlib.util.find_spec("anywidget") is None
     display = display_of(watch_document(record, missing), width)
-    return with_widget(display, lambda: watch_widget(watch)) if live and not record.closed else display
+    return with_widget(display, lambda: _widgets().WatchWidget(watch)) if live and not record.closed else display
 
 
-def watch_widget(watch: Any) -> Any:
-    """Return the panel of a `Watch`."""
-    from .inspector_widget import WatchWidget  # needs anywidget
+def _widgets() -> Any:
+    from . import inspector_widget  # needs anywidget
 
-    return WatchWidget(watch)
+    return inspector_widget
 
 
 def render_inspection(inspection: Any, *, width: int, live: bool) -> Display:
     """Draw an `Inspection`, covered by controls to change its tensor, slice and rate if widgets work."""
-
-    def widget() -> Any:
-        from .inspector_widget import Inspector  # needs anywidget
-
-        return Inspector(answering(inspection, width))
-
     display = render(inspection.record, width=width)
-    return with_widget(display, widget) if live else display
+    return with_widget(display, lambda: _widgets().Inspector(answering(inspection, width))) if live else display
 
 
 def answering(inspection: Any, width: int) -> Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]:

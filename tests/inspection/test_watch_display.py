@@ -7,7 +7,7 @@ import pytest
 
 from bls_notebook.display.as_html import document_html
 from bls_notebook.display.as_text import document_text
-from bls_notebook.inspection.display import watch_document, watch_widget
+from bls_notebook.inspection.display import watch_document
 from bls_notebook.inspection.records import ModelNow, WatchRecord
 from bls_notebook.records.devices import DeviceRecord
 from tests.display.page import Page
@@ -70,14 +70,9 @@ def test_nothing_breaks_out() -> None:
     assert page.find("script") == page.find("img") == []
 
 
-@pytest.fixture
-def watched() -> Watched:
-    pytest.importorskip("anywidget")
-    return Watched()
-
-
-def test_a_panel_looks_while_it_is_seen(watched: Watched) -> None:
-    panel = watch_widget(watched)
+def test_a_panel_looks_while_it_is_seen() -> None:
+    watched = Watched()
+    panel = pytest.importorskip("bls_notebook.inspection.inspector_widget").WatchWidget(watched)
     watched.look()
     assert [row["name"] for row in panel.now["rows"]] == ["a", "b"]
     assert [row["name"] for row in panel.rest] == ["c", "d"]
@@ -96,8 +91,9 @@ def test_a_panel_looks_while_it_is_seen(watched: Watched) -> None:
     assert not watched.followers
 
 
-def test_buttons_name_the_model_as_it_is(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    panel = watch_widget(watched)
+def test_buttons_name_the_model_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched()
+    panel = pytest.importorskip("bls_notebook.inspection.inspector_widget").WatchWidget(watched)
     sent: list[dict[str, Any]] = []
     monkeypatch.setattr(type(panel), "send", lambda self, content: sent.append(content))
     watched.look(WatchRecord(0.0, "m", (ModelNow("a\x1bb"),)))
