@@ -112,12 +112,9 @@ def _render_document(target: str, value: Any, width: int, **options: Any) -> Dis
 
 def _class_of(values: Sequence[Record], stream: bool, empty: str) -> str:
     """Return the registered class of the records in a list; for an empty list, the class named `empty`."""
-    many = [cls for cls, (_, drawing) in registry().drawings().items() if drawing.many]
-    names = {type(value).__name__ for value in values}
-    name = "ResponseRecord" if stream else names.pop() if len(names) == 1 else "" if names else empty
-    cls = next((cls for cls in many if cls.endswith(f":{name or 'ModelRecord'}")), "")
-    if cls and (name or not values):
+    names = {type(value).__name__ for value in values} or {"ResponseRecord" if stream else empty or "ModelRecord"}
+    many = {cls.rpartition(":")[2]: cls for cls, (_, drawing) in registry().drawings().items() if drawing.many}
+    if len(names) == 1 and (cls := many.get(min(names))):
         return cls
-    expected = ", or ".join(f"all {cls.partition(':')[2]}" for cls in many)
-    got = ", ".join(sorted({type(value).__name__ for value in values}))
+    got, expected = ", ".join(sorted(names)), ", or ".join(f"all {name}" for name in many)
     raise TypeError(f"no display for a sequence of {got}; expected {expected}")

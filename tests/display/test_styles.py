@@ -17,7 +17,7 @@ from bls_notebook.display import render, render_config
 from bls_notebook.display.palette import ALARM, NOTEBOOK, model_inks
 from bls_notebook.display.progress_bar import bar_html
 from bls_notebook.display.style import COMMON, parts, stylesheet
-from bls_notebook.display.svg import DIM, INK, LEFT_BEHIND, contrast, readable
+from bls_notebook.display.svg import DIM, INK, LEFT_BEHIND, readable
 from bls_notebook.display.widgets import widget_file
 from bls_notebook.profiling.analysis.difference import difference
 from bls_notebook.profiling.records.session import Session, SideBySide
@@ -46,6 +46,19 @@ SAME = {"bls-session-same"}  # neither faster nor slower looks like any figure
 # Colors of JupyterLab's light theme, for the text that takes its color from the page.
 LIGHT = {"--jp-ui-font-color1": "#212121", "--jp-content-link-color": "#0d47a1"}
 SURFACES = ("#ffffff", "#f2f2f2")  # the page, and a row under the pointer
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colors ``#rrggbb`` by WCAG 2, from 1 to 21."""
+
+    def luminance(colour: str) -> float:
+        parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
 
 ONE: list[Any] = [
     *everything(),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -211,18 +211,13 @@ def paths(fragment: str, folders: bool) -> list[str]:
     closed = quote if len(fragment) > 1 and fragment.endswith(quote) else ""
     written = fragment.removeprefix(quote).removesuffix(closed)
     folder, slash, begun = written.rpartition("/")
-    entries_found = ["../"] if begun == ".." else []
-    try:
-        with os.scandir(Path(f"{folder}{slash}" or ".").expanduser()) as entries:
-            for entry in entries:
-                if entry.name.startswith(begun) and entry.name.startswith(".") == begun.startswith("."):
-                    if entry.is_dir():
-                        entries_found.append(f"{entry.name}/")
-                    elif not folders:
-                        entries_found.append(entry.name)
-    except (OSError, RuntimeError, ValueError):  # no such folder, an unknown user in `~name`, not a path
-        pass
-    whole = (f"{folder}{slash}{name}" for name in sorted(entries_found))
+    names = ["../"] if begun == ".." else []
+    with suppress(OSError, RuntimeError, ValueError):  # no such folder, an unknown user in `~name`, not a path
+        for entry in Path(f"{folder}{slash}" or ".").expanduser().iterdir():
+            fits = entry.name.startswith(begun) and entry.name.startswith(".") == begun.startswith(".")
+            if fits and (entry.is_dir() or not folders):
+                names.append(f"{entry.name}{'/' * entry.is_dir()}")
+    whole = (f"{folder}{slash}{name}" for name in sorted(names))
     return [_quoted(path, quote, closed) for path in whole]
 
 
