@@ -93,7 +93,7 @@ def _value(spec: TensorSpecRecord, batching: bool, sounds: bool, other: str, fil
 
 
 def _sizes(spec: TensorSpecRecord, image: bool, audio: bool) -> list[int]:
-    """Return the shape; variable dimensions get the size of a small image, half a second of sound, else 1."""
+    """Return the shape; variable dimensions get the size of a small image or half a second of sound, else 1, then 8."""
     out = list(spec.dims)
     rank = len(out)
     coloured = any(dim in (1, 3, 4) for dim in out)
@@ -103,7 +103,8 @@ def _sizes(spec: TensorSpecRecord, image: bool, audio: bool) -> list[int]:
             last = place == rank - 1 and not coloured
             out[place] = 1 if first else 3 if last else 32
         else:
-            out[place] = _SAMPLES if audio and place == rank - 1 else 1
+            several = spec.datatype != "BYTES" and -1 in spec.dims[:place]  # the first is mostly a batch
+            out[place] = _SAMPLES if audio and place == rank - 1 else 8 if several else 1
     return out
 
 

@@ -19,6 +19,7 @@ def line_of(record: ModelRecord, sequence: bool = False, callee: str = "", files
     ("inputs", "batch", "expected"),
     [
         ([("IN", "FP32", (-1,))], 0, "IN=0.5"),
+        ([("BOXES", "FP32", (-1, -1)), ("N", "INT32", (1, -1))], 0, "BOXES=[[" + ", ".join(["0.5"] * 8) + "]] N=1"),
         ([("IN", "FP32", (4,))], 0, "IN=[0.5, 0.5, 0.5, 0.5]"),
         ([("IDS", "INT64", (2,))], 8, "IDS=[[1, 1]]"),
         ([("INPUT_0", "UINT8", (-1, -1, -1))], 0, "INPUT_0=[[[1, 1, 1]] * 32] * 32"),
