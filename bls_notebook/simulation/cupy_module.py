@@ -6,7 +6,7 @@ Functions have NumPy's names and arguments, as CuPy's do; new arrays are on the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from time import perf_counter_ns
 from types import ModuleType
 from typing import Any
@@ -105,16 +105,10 @@ def asarray(a: Any, dtype: Any = None, order: str | None = None, *, blocking: bo
     return array(a, dtype, copy=False, order=order or "K")
 
 
-def ascontiguousarray(a: Any, dtype: Any = None) -> ndarray:
-    """Return an array on the current GPU, contiguous in C order."""
+def contiguous(a: Any, dtype: Any = None, *, order: Any) -> ndarray:
+    """Return an array on the current GPU, contiguous in C or Fortran order (``C`` or ``F``)."""
     out = asarray(a, dtype)
-    return out if out.flags.c_contiguous else place(np.ascontiguousarray(out._host))
-
-
-def asfortranarray(a: Any, dtype: Any = None) -> ndarray:
-    """Return an array on the current GPU, contiguous in Fortran order."""
-    out = asarray(a, dtype)
-    return out if out.flags.f_contiguous else place(np.asfortranarray(out._host))
+    return out if out.flags[f"{order}_CONTIGUOUS"] else place(np.asarray(out._host, order=order))
 
 
 def asnumpy(a: Any, stream: Any = None, order: Any = "C", out: Any = None, *, blocking: bool = True) -> Any:
@@ -153,10 +147,12 @@ def get_array_module(*args: Any) -> ModuleType:
 _pool = MemoryPool()
 _pinned = PinnedMemoryPool()
 _OWN: dict[str, Any] = {
-    **{f.__name__: f for f in (array, asarray, ascontiguousarray, asfortranarray, asnumpy, from_dlpack, ndarray)},
+    **{f.__name__: f for f in (array, asarray, asnumpy, from_dlpack, ndarray)},
     "__version__": "simulated",
     "__path__": [],
     "asanyarray": asarray,
+    "ascontiguousarray": partial(contiguous, order="C"),
+    "asfortranarray": partial(contiguous, order="F"),
     "cuda": cuda,
     "fromDlpack": from_dlpack,
     "get_array_module": get_array_module,

@@ -73,7 +73,8 @@ class Assertions:
         """Return the requests that a model received (default: all models), in the order of their execution."""
         self._skip_on_server("which requests a model got")
         self._know(model)
-        return tuple(call for call in self._profile.calls if model in ("", call.model))
+        wanted = {model} if model else self._known  # the profile has requests of other repositories too
+        return tuple(call for call in self._profile.calls if call.model in wanted)
 
     def assert_called(
         self,
