@@ -38,7 +38,8 @@ def _arguments() -> argparse.Namespace:
 
 
 def _repository(arguments: argparse.Namespace) -> bls.ModelRepository:
-    mode, seconds = arguments.model_control_mode, arguments.repository_poll_secs
+    mode: Any = arguments.model_control_mode
+    seconds = arguments.repository_poll_secs
     mode = mode or ("poll" if seconds else "none")
     cache = arguments.response_cache_byte_size
     if arguments.cache_config and "size=" in arguments.cache_config:
@@ -75,14 +76,14 @@ def main() -> int:
         signal.signal(number, lambda *_: stopped.set())
     with _repository(arguments) as repository:
         names = arguments.load_model
-        try:
-            if "*" in names:
-                load_with_callees(repository, [])
-            else:
-                for name in names:
+        for name in names:
+            try:
+                if name == "*":
+                    load_with_callees(repository, [])
+                else:
                     repository.load(name)
-        except bls.BLSError as error:
-            print(error, file=sys.stderr)
+            except bls.BLSError as error:
+                print(error, file=sys.stderr)
         states = {row.name: row for row in repository.index() if row.reason != "not loaded"}
         failed = [row for row in states.values() if row.state != "READY"]
         missing = [name for name in names if name != "*" and name not in states]
