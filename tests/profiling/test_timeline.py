@@ -13,7 +13,7 @@ from hypothesis import given
 from bls_notebook.display.palette import model_inks
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import ModelSeen, NamedMark, Session, Source, Span
-from bls_notebook.profiling.timeline.lanes import TimelineLayout, lay_out
+from bls_notebook.profiling.timeline.lanes import TimelineLayout
 from bls_notebook.profiling.timeline.picture import timeline_alt, timeline_block, timeline_lines, timeline_svg
 from bls_notebook.profiling.timeline.widget import path_columns, session_columns
 from bls_notebook.records.intervals import levels
@@ -38,10 +38,10 @@ def columns(encoded: dict[str, Any]) -> dict[str, tuple[float, ...]]:
 
 
 def test_each_instance_has_a_lane_and_callers_are_above_callees() -> None:
-    assert names(lay_out(pipeline(True))) == [
+    assert names(TimelineLayout(pipeline(True))) == [
         ("notebook", ""), ("reader", "0"), ("resize", "0"), ("classify", "0"), ("classify", "1"),
     ]  # fmt: skip
-    assert names(lay_out(everything())) == [
+    assert names(TimelineLayout(everything())) == [
         ("notebook", ""), ("reader", "0"), ("flow", ""), ("detect", "0"), ("detect", "1"), ("speak", "0"),
         ("speak", "never ran"), ("embed", "0"), ("embed", "never ran"), ("gpu:0", "device"),
     ]  # fmt: skip
@@ -52,18 +52,18 @@ def test_idle_instances_share_a_lane_and_the_tenth_comes_after_the_ninth() -> No
         made = Made(busy=count)
         for instance in busy:
             made.add("busy", 0, 0, MS, instance)
-        return [lane.label for lane in lay_out(made.session()).lanes]
+        return [lane.label for lane in TimelineLayout(made.session()).lanes]
 
     assert labels(12, 1, 10, 9) == ["", "1", "9", "10", "0, 2–8, 11 idle"]
     assert labels(8, 1, 3, 5)[-1] == "5 others idle"
 
 
 def test_waits_and_overlapping_streams_have_rows_and_a_batch_shares_one() -> None:
-    layout = lay_out(pipeline(True))
+    layout = TimelineLayout(pipeline(True))
     resized = [i for i, span in enumerate(pipeline(True).spans) if span.model == "resize"]
     assert ([layout.wait[i] for i in resized], layout.lanes[2].waits) == ([-1, 0, 1, 2, 3, 4, 5, 6], 7)
     session = everything()
-    layout = lay_out(session)
+    layout = TimelineLayout(session)
     assert [layout.row[i] for i, span in enumerate(session.spans) if span.kind == "stream"] == [0, 1, 2]
     batch = [i for i, span in enumerate(session.spans) if span.batch == 3]
     assert {layout.row[i] for i in batch} == {0}
@@ -72,7 +72,7 @@ def test_waits_and_overlapping_streams_have_rows_and_a_batch_shares_one() -> Non
 
 @given(sessions())
 def test_nothing_lies_on_anything_else(session: Session) -> None:
-    layout = lay_out(session)
+    layout = TimelineLayout(session)
     rows: dict[tuple[int, int], list[tuple[int, int]]] = {}
     waits: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for i, span in enumerate(session.spans):
@@ -137,7 +137,7 @@ def test_strips_hold_every_run_and_wait_and_the_self_time_of_callers() -> None:
     session = everything()
     encoded = session_columns(session, model_inks(span.model for span in session.spans))
     found, tree = unfolded(encoded), SpanTree(session)
-    layout = lay_out(session)
+    layout = TimelineLayout(session)
     held: dict[str, list[int]] = {}
     for k, strip in enumerate(encoded["strips"]):
         at, end = int(found["strip_at"][k]), int(found["strip_at"][k + 1])

@@ -14,7 +14,7 @@ from bls_notebook.__main__ import main
 from bls_notebook.display import render
 from bls_notebook.profiling.analysis.call_graph import call_graph
 from bls_notebook.profiling.session_report import call_graph_mermaid, call_graph_text
-from bls_notebook.profiling.timeline.lanes import lay_out
+from bls_notebook.profiling.timeline.lanes import TimelineLayout
 from bls_notebook.trying.example_request import ExampleRequests
 from tests.repository.models import HEAD
 from tests.trying.conftest import DOUBLES, IN, IO, calling, put
@@ -133,7 +133,7 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
     spans = {span.model for span in session.record.spans}
     assert spans == {"both", "double", "gone"}
     assert [m.name for m in session.record.models if m.stub] == ["gone"]
-    assert "0 stub" in [lane.label for lane in lay_out(session.record).lanes if lane.model == "gone"]
+    assert "0 stub" in [lane.label for lane in TimelineLayout(session.record).lanes if lane.model == "gone"]
     graph = call_graph(session.record)
     assert [node.name for node in graph.nodes if node.stub] == ["gone"]
     assert "a stub" in call_graph_text(graph)

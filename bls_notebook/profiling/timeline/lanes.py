@@ -104,9 +104,8 @@ def _short(instance: str, model: str) -> str:
     return short.removeprefix("0_")
 
 
-@dataclass(frozen=True, slots=True)
 class TimelineLayout:
-    """The positions of a session's spans, all in the order of `Session.spans`.
+    """The positions of a session's spans, all in the order of `Session.spans`; equal sessions give equal layouts.
 
     ``lanes`` are from top to bottom: callers above their callees, lanes of one model together, GPUs at the end;
     the notebook has a lane if it sent a request. Each span runs in a ``lane`` and ``row``; ``wait`` is the row
@@ -116,41 +115,70 @@ class TimelineLayout:
     there. ``parent`` is the index of its caller; -1 for the notebook, or if the caller was not recorded.
     """
 
-    lanes: tuple[Lane, ...]
-    lane: Sequence[int]
-    row: Sequence[int]
-    wait: Sequence[int]
-    first: Sequence[int]
-    part: Sequence[int]
-    parts: Sequence[int]
-    device: Sequence[int]
-    device_row: Sequence[int]
-    parent: Sequence[int]
+    def __init__(self, session: Session) -> None:
+        self._spans = spans = session.spans
+        count, index = len(spans), {span.id: i for i, span in enumerate(spans)}
+        self.parent = [index.get(span.parent, -1) if span.parent else -1 for span in spans]
+        keys = _lanes(session, self.parent)
+        number = {key: i for i, key in enumerate(keys)}
+        self.lane = [number[_key(span)] for span in spans]
+        self.device = [number[("gpu", span.device, "", 0)] if span.device_ns >= 0 else -1 for span in spans]
+        self.row, self.wait, self.device_row = [0] * count, [-1] * count, [0] * count
+        self.first, self.part, self.parts = list(range(count)), [0] * count, [1] * count
+        self._sent = [span.sent for span in spans]
+        self._started = [span.started for span in spans]
+        self._until = [span.ended for span in spans]
+        self._long = session.wall * _OF_SESSION
+        self._batch: dict[int, list[int]] = {}
+        together: dict[tuple[str, int], list[int]] = {}
+        for i, span in enumerate(spans):
+            if span.batch and span.instance:
+                self._batch[i] = together.setdefault((span.instance, span.batch), [])
+                self._batch[i].append(i)
+        rows, waits = [1] * len(keys), [0] * len(keys)
+        for which, members in enumerate(_by_lane(self.lane, len(keys))):
+            rows[which] = self._place_blocks(members)
+            if keys[which][0] == "instance":
+                waits[which] = self._place_waits(members)
+        for which, members in enumerate(_by_lane(self.device, len(keys))):
+            if members:
+                rows[which] = self._place_on_device(members)
+        stubs = {(model.name, model.version) for model in session.models if model.stub}
+        remote = {(model.name, model.version) for model in session.models if model.remote}
+        self.lanes = [Lane(*key, rows[i], waits[i], key[2:] in stubs, key[2:] in remote) for i, key in enumerate(keys)]
 
+    def _place_blocks(self, members: Iterable[int]) -> int:
+        """Assign each span of a lane its row, and return the number of rows."""
+        rows, started, until = Rows(), self._started, self._until
+        for i in sorted(members, key=started.__getitem__):
+            batch = self._batch.get(i, ())
+            if len(batch) < 2:
+                self.row[i] = rows.take(started[i], until[i])
+            elif self.parts[i] == 1:
+                place = rows.take(started[i], max(until[j] for j in batch))
+                for k, j in enumerate(batch):
+                    self.row[j], self.first[j] = place, batch[0]
+                    self.part[j], self.parts[j] = k, len(batch)
+        return max(rows.count, 1)
 
-def lay_out(session: Session) -> TimelineLayout:
-    """Return the layout of a session, whose spans may be in any order; equal sessions give equal layouts."""
-    spans = session.spans
-    index = {span.id: i for i, span in enumerate(spans)}
-    parent = [index.get(span.parent, -1) if span.parent else -1 for span in spans]
-    keys = _lanes(session, parent)
-    number = {key: i for i, key in enumerate(keys)}
-    lane = [number[_key(span)] for span in spans]
-    device = [number[("gpu", span.device, "", 0)] if span.device_ns >= 0 else -1 for span in spans]
-    places = _Places(spans, session.wall)
-    rows, waits = [1] * len(keys), [0] * len(keys)
-    for which, members in enumerate(_by_lane(lane, len(keys))):
-        rows[which] = places.blocks(members)
-        if keys[which][0] == "instance":
-            waits[which] = places.waits(members)
-    for which, members in enumerate(_by_lane(device, len(keys))):
-        if members:
-            rows[which] = places.on_device(members)
-    stubs = {(model.name, model.version) for model in session.models if model.stub}
-    remote = {(model.name, model.version) for model in session.models if model.remote}
-    lanes = tuple(Lane(*key, rows[i], waits[i], key[2:] in stubs, key[2:] in remote) for i, key in enumerate(keys))
-    row, wait, first, part, parts = places.row, places.wait, places.first, places.part, places.parts
-    return TimelineLayout(lanes, lane, row, wait, first, part, parts, device, places.on, parent)
+    def _place_waits(self, members: Iterable[int]) -> int:
+        """Assign each long wait of a lane its row, and return the number of rows."""
+        rows, sent, started, until = Rows(), self._sent, self._started, self._until
+        for i in sorted(members, key=sent.__getitem__):
+            waited = started[i] - sent[i]
+            if waited > 0 and (waited >= self._long or waited >= (until[i] - started[i]) * _OF_RUN):
+                self.wait[i] = rows.take(sent[i], started[i])
+        return rows.count
+
+    def _place_on_device(self, members: Iterable[int]) -> int:
+        """Assign each interval of device time on a GPU its row, and return the number of rows.
+
+        The device time within an `execute` is known only as a sum, so it is drawn from the start of the `execute`.
+        """
+        rows, started = Rows(), self._started
+        for i in sorted(members, key=started.__getitem__):
+            self.device_row[i] = rows.take(started[i], started[i] + self._spans[i].device_ns)
+        return max(rows.count, 1)
 
 
 _Key = tuple[str, str, str, int]
@@ -216,59 +244,6 @@ def _by_lane(lane: Sequence[int], count: int) -> list[list[int]]:
         if which >= 0:
             members[which].append(i)
     return members
-
-
-class _Places:
-    """The rows of blocks and of waits, filled lane by lane."""
-
-    def __init__(self, spans: Sequence[Span], wall: int) -> None:
-        self._spans, count = spans, len(spans)
-        self.row, self.wait = [0] * count, [-1] * count
-        self.first, self.part, self.parts = list(range(count)), [0] * count, [1] * count
-        self.on = [0] * count
-        self._sent = [span.sent for span in spans]
-        self._started = [span.started for span in spans]
-        self._until = [span.ended for span in spans]
-        self._long = wall * _OF_SESSION
-        self._batch: dict[int, list[int]] = {}
-        together: dict[tuple[str, int], list[int]] = {}
-        for i, span in enumerate(spans):
-            if span.batch and span.instance:
-                self._batch[i] = together.setdefault((span.instance, span.batch), [])
-                self._batch[i].append(i)
-
-    def blocks(self, members: Iterable[int]) -> int:
-        """Assign each span of a lane its row, and return the number of rows."""
-        rows, started, until = Rows(), self._started, self._until
-        for i in sorted(members, key=started.__getitem__):
-            batch = self._batch.get(i, ())
-            if len(batch) < 2:
-                self.row[i] = rows.take(started[i], until[i])
-            elif self.parts[i] == 1:
-                place = rows.take(started[i], max(until[j] for j in batch))
-                for k, j in enumerate(batch):
-                    self.row[j], self.first[j] = place, batch[0]
-                    self.part[j], self.parts[j] = k, len(batch)
-        return max(rows.count, 1)
-
-    def waits(self, members: Iterable[int]) -> int:
-        """Assign each long wait of a lane its row, and return the number of rows."""
-        rows, sent, started, until = Rows(), self._sent, self._started, self._until
-        for i in sorted(members, key=sent.__getitem__):
-            waited = started[i] - sent[i]
-            if waited > 0 and (waited >= self._long or waited >= (until[i] - started[i]) * _OF_RUN):
-                self.wait[i] = rows.take(sent[i], started[i])
-        return rows.count
-
-    def on_device(self, members: Iterable[int]) -> int:
-        """Assign each interval of device time on a GPU its row, and return the number of rows.
-
-        The device time within an `execute` is known only as a sum, so it is drawn from the start of the `execute`.
-        """
-        rows, started = Rows(), self._started
-        for i in sorted(members, key=started.__getitem__):
-            self.on[i] = rows.take(started[i], started[i] + self._spans[i].device_ns)
-        return max(rows.count, 1)
 
 
 _ROW, _IDLE = 18.0, 14.0  # px

@@ -34,7 +34,7 @@ from bls_notebook.records.intervals import Interval
 from bls_notebook.records.units import duration
 from bls_notebook.records.visible_text import visible
 
-from .lanes import PICTURE, Bins, Lane, Panel, TimelineLayout, lay_out, notebook_time, requests_and_calls
+from .lanes import PICTURE, Bins, Lane, Panel, TimelineLayout, notebook_time, requests_and_calls
 
 _CALLS = 150  # the most requests for which lines from callers to callees are drawn
 _ALONE = 1_200  # the most requests that are drawn as separate blocks
@@ -316,7 +316,7 @@ def timeline_lines(*sessions: Session, width: int = 100) -> list[str]:
 
     Each lane is a line; above a lane with a queue, another line has the numbers of waiting requests.
     """
-    layouts = [lay_out(session) for session in sessions]
+    layouts = [TimelineLayout(session) for session in sessions]
     wall = max((session.wall for session in sessions), default=0) or 1
     labels = [[_label(lane) for lane in layout.lanes[:_LANES]] for layout in layouts]
     left = min(_LABEL, max((cells(label) for each in labels for label in each), default=0)) + 4
@@ -413,7 +413,7 @@ _MODELS = 8
 
 def timeline_svg(*sessions: Session) -> str:
     """Draw sessions as an SVG document as wide as its page; equal sessions give equal text."""
-    layouts = [lay_out(session) for session in sessions]
+    layouts = [TimelineLayout(session) for session in sessions]
     labels = [width_of(lane_words(lane)) for layout in layouts for lane in layout.lanes]
     end = max(session.wall for session in sessions) or 1
     pen = Pen(end, 27 + max([56.0, *labels]), _RIGHT)

@@ -29,7 +29,7 @@ from bls_notebook.records.raw_events import ModelSeen, TensorSeen
 from bls_notebook.records.units import count, duration
 from bls_notebook.records.visible_text import visible
 
-from .lanes import WIDGET, Panel, TimelineLayout, lay_out, notebook_time, requests_and_calls, titles
+from .lanes import WIDGET, Panel, TimelineLayout, notebook_time, requests_and_calls, titles
 from .picture import timeline_block, timeline_lines
 
 _CROWD = 12  # the most rows of queued requests that are drawn; beyond that only their number is
@@ -50,7 +50,7 @@ def session_columns(
     """
     spans = session.spans
     tree = SpanTree.of(session)
-    panel = Panel.of(session, lay_out(session), top, WIDGET, titled=titled, number=0)
+    panel = Panel.of(session, TimelineLayout(session), top, WIDGET, titled=titled, number=0)
     layout = panel.layout
     models, kinds, states, devices, texts = (Names() for _ in range(5))
     texts.of([""])
