@@ -11,8 +11,9 @@ PYTHON ?= python3
 LAB_ARGS ?=
 # More options for pytest, e.g. PYTEST_ARGS="-x -k tensor"
 PYTEST_ARGS ?=
-# Number of processes that run the tests; with 0, pytest runs them itself, which a debugger needs
-PYTEST_WORKERS ?= 2
+# Number of processes that run the tests; with 0, pytest runs them itself, which a debugger needs. Twice the number of
+# cores of a small machine, because many tests wait for a server, a kernel or a browser.
+PYTEST_WORKERS ?= 4
 
 ifeq ($(OS),Windows_NT)
 BIN := .venv/Scripts
@@ -82,7 +83,7 @@ quick: .venv/installed-test
 
 .PHONY: quick-tests
 quick-tests: .venv/installed-test
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --quick $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --quick $(PYTEST_ARGS)
 
 # Lint and notebooks run at the same time. pytest comes last, so that its summary ends the output.
 test: .venv/installed-test

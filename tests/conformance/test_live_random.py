@@ -163,6 +163,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 # What fails is told as it was found: to make it smaller would take minutes.
+@pytest.mark.extra
 @settings(
     max_examples=2,  # of four models each, and others in every run
     deadline=None,

@@ -68,6 +68,7 @@ class Noted:
         return sorted(json.loads(line) for line in news)
 
 
+@pytest.mark.extra
 def test_instance_groups(sides: Sides, tmp_path: Path) -> None:
     here, real = Noted(tmp_path / "here"), Noted(tmp_path / "real")
 
