@@ -109,7 +109,7 @@ def _overlap(runs: Runs) -> Overlap:
     problem, limit, states = _checked(runs, notes), "", CalleeStates(set(), set(), set())
     if not problem and any(evidence.possible):
         with suppress(ExhaustedError):  # so that callees which read files of the model answer differently, too
-            runs.changed(set(range(len(calls))), 0)
+            runs.changed(set().union(*evidence.possible), 0)
         left = runs.seconds_left()
         states = callee_states(runs)
         runs.allow(RUNS - runs.count, left)

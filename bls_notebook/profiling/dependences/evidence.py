@@ -179,20 +179,12 @@ def try_change(evidence: Evidence, change: int, group: set[int], run: Run) -> No
 
 
 def _cover(left: Sequence[set[int]], before: Sequence[set[int]]) -> set[int]:
-    """Return answers to change together: for as many pairs as possible, with nothing that masks them."""
-    if not any(before):
-        return set(range(len(left))) if any(left) else set()
-    group = set[int]()
-    for call in range(len(left)):
-        gain = lost = 0
-        for later, earlier in enumerate(left):
-            if earlier and not before[later] & group:
-                if call in before[later]:
-                    lost += len(earlier & group)
-                else:
-                    gain += call in earlier
-        if gain > lost:
-            group.add(call)
+    """Return answers to change together: those left of as many calls as possible, none of which masks another."""
+    group, masking = set[int](), set[int]()
+    for call in sorted(range(len(left)), key=lambda call: -len(left[call])):
+        if left[call] and not before[call] & group and not masking & left[call]:
+            group |= left[call]
+            masking |= before[call]
     return group
 
 
