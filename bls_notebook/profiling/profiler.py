@@ -135,11 +135,11 @@ class Profile(UndividedContext, SessionAnalysis):
             self._before = {}
             self._observation = None
 
-    def only_of(self, sender: Execution) -> None:
-        """Keep only the requests that `sender` sends from now on and those they cause; call it after entering."""
-        log = self._log
-        assert log is not None
-        self._sender = sender.span = log.take()
+    def only_of_caller(self) -> None:
+        """Keep only the requests that this code sends from now on and those they cause; call it after entering."""
+        log, caller = self._log, caller_var.get()
+        assert log is not None and isinstance(caller, Execution)
+        self._sender = caller.span = log.take()
 
     @property
     def running(self) -> bool:

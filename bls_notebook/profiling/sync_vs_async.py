@@ -14,13 +14,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host, critical
-from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.profiling.analysis.turns import ratio, relative_error
 from bls_notebook.progress import Progress
 from bls_notebook.records.measurements import quartiles
@@ -127,7 +125,7 @@ class Workload:
     @contextmanager
     def _measured(self, name: str) -> Iterator[None]:
         with profile(name=name) as session:
-            session.only_of(cast(Execution, caller_var.get()))
+            session.only_of_caller()
             yield
         self._last = session.record
         self.told.total = max(self.told.total, self.told.done + 1)  # more rounds than were thought of

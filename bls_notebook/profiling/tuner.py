@@ -16,16 +16,14 @@ from dataclasses import replace
 from functools import partial
 from statistics import median
 from time import monotonic
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bls_notebook.devices.registry import device_records
-from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.schedulers.dynamic import BatchRules, DynamicBatcher, form
 from bls_notebook.extending import Host
-from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.devices import DeviceRecord
 from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.repository.service import wait_until_closed
@@ -168,7 +166,7 @@ def _batch_run(repository: ModelRepository, name: str, batch: Sequence[Mapping[s
 
     async def run() -> list[Any]:
         with session:
-            session.only_of(cast(Execution, caller_var.get()))
+            session.only_of_caller()
             return await asyncio.gather(*(repository.infer_async(name, inputs) for inputs in batch))
 
     session = profile(lines=False)

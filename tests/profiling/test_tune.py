@@ -161,24 +161,15 @@ def test_the_memory_of_an_instance(monkeypatch: pytest.MonkeyPatch, grown: int, 
         assert released  # or the next measurement would be short of it
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"n": 0}, "tune: n: got 0, expected a whole number"),
-        ({"repeat": 0}, "tune: repeat: got 0"),
-        ({"inputs": 3}, "tune: inputs: got int"),
-    ],
-)
-def test_bad_arguments_are_refused(options: dict[str, Any], message: str) -> None:
-    with bls.ModelRepository() as repo:
-        repo.define("limited", HEAD + LIMITED, CONFIG)
-        with pytest.raises(bls.BLSError, match=message):
-            bls.tune("limited", **{"inputs": {"IN": [1.0]}, "repo": repo, **options})
-
-
-def test_a_failing_model_is_told() -> None:
+def test_bad_arguments_and_failing_models_are_told() -> None:
     with bls.ModelRepository() as repo:
         repo.define("limited", HEAD + LIMITED.replace("return answer(requests)", "raise ValueError('x')"), CONFIG)
+        for n, inputs, message in (
+            (0, {"IN": [1.0]}, "tune: n: got 0, expected a whole number"),
+            (2, 3, "tune: inputs: got int"),
+        ):
+            with pytest.raises(bls.BLSError, match=message):
+                bls.tune("limited", inputs, n=n, repo=repo)  # type: ignore[arg-type]
         found = bls.tune("limited", {"IN": [1.0]}, n=2, repeat=1, repo=repo)
     assert found.sentence.startswith("Nothing to tune. 2 of 2 requests to `limited` failed")
 

@@ -18,16 +18,14 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from itertools import count
 from time import monotonic
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bls_notebook.devices.registry import device_of
 from bls_notebook.devices.transfers import to_cpu, to_gpu
-from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
-from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
@@ -106,7 +104,7 @@ class Runs:
 
         def run() -> None:
             with session:
-                session.only_of(cast(Execution, caller_var.get()))
+                session.only_of_caller()
                 responses.extend(self.ask(self.model, inputs, self._decoupled) for inputs in self.inputs)
 
         self.count += 1

@@ -9,13 +9,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from keyword import iskeyword
 from pathlib import Path
-from statistics import median_low
 from typing import Any, NamedTuple
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.profiling.analysis.turns import ratio, relative_error
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.verdicts import give_or_take, times
+from bls_notebook.profiling.sync_vs_async import middle
 from bls_notebook.records.intervals import union
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.source.definition_changes import numbered_change
@@ -174,8 +174,7 @@ def _measured(runs: Runs, source: str, repeat: int) -> _Measured:
             if not equal(answers[False], answers[True]):
                 error = next((r.error for kept in answers[True] for r in kept if r.error is not None), None)
                 return _Measured("Not equal: " + (first_line(error) if error else "the answers differ"))
-    wall = median_low([session.wall for session in sessions[True]])
-    changed = next(session for session in sessions[True] if session.wall == wall)
+    changed = middle(sessions[True])
     roots = {span.id for span in changed.spans if not span.parent}
     calls = [(span.sent, span.ended) for span in changed.spans if span.parent in roots]
     if len(union(calls)) == len(calls):
