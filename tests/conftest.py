@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -102,6 +103,22 @@ def slowness() -> float:
 SHARED = ("tests/browser", "tests/conformance")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Let each worker begin with another folder, so that it finds test files that others have rewritten and compiled."""
+    config, tests = session.config, Path(__file__).parent
+    worker = getattr(config, "workerinput", None)
+    if worker and [Path(arg).resolve() for arg in config.args] == [tests]:
+        folders = sorted(str(path) for path in tests.glob("[a-z]*") if path.is_dir())
+        start = len(folders) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        config.args = folders[start:] + folders[:start]  # pytest_collection_modifyitems sorts again
+    gc.disable()
+    result = yield
+    gc.enable()
+    exclude_from_collection()
+    return result
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Apply `--quick`, and start with the files that take longest: otherwise one worker finishes late."""
@@ -112,7 +129,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item in chosen]
     longest = {scope(item.nodeid) for item in items if item.get_closest_marker("slow")}
     shared = {scope(item.nodeid) for item in items if scope(item.nodeid) in SHARED or item.get_closest_marker("triton")}
-    items.sort(key=lambda item: (scope(item.nodeid) not in shared, scope(item.nodeid) not in longest))
+    items.sort(key=lambda item: (scope(item.nodeid) not in shared, scope(item.nodeid) not in longest, item.path))
 
 
 def scope(nodeid: str) -> str:
@@ -120,10 +137,6 @@ def scope(nodeid: str) -> str:
     file = nodeid.split("::")[0]
     folder = file.rpartition("/")[0]
     return folder if folder in SHARED else file
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    exclude_from_collection()
 
 
 def exclude_from_collection() -> None:

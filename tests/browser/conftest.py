@@ -82,16 +82,11 @@ class Opener:
         assert [problem for notebook in self._open for problem in notebook.problems] == []
 
 
-@pytest.fixture
-def open_notebook(lab: Lab, browser: Any) -> Iterator[Opener]:
+def _opened(lab: Lab, browser: Any) -> Iterator[Opener]:
     opener = Opener(lab, browser)
     yield opener
     opener.close()
 
 
-@pytest.fixture(scope="module")
-def open_for_module(lab: Lab, browser: Any) -> Iterator[Opener]:
-    """As `open_notebook`, for notebooks that the tests of a module share."""
-    opener = Opener(lab, browser)
-    yield opener
-    opener.close()
+# For one test, and for notebooks that the tests of a module share.
+open_notebook, open_for_module = pytest.fixture(_opened), pytest.fixture(scope="module")(_opened)

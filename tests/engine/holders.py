@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 import types
 import weakref
 from collections.abc import Callable
@@ -165,13 +166,9 @@ HOLDERS: dict[str, tuple[Callable[[Array], Any], Callable[[Any], Array | None]]]
     "object array": (_in_objects, lambda k: k[0]),
 }
 
-try:
-    import torch
-
+if importlib.util.find_spec("torch"):  # imported by the tests that use it, because that takes seconds
     HOLDERS["torch"] = (
-        lambda a: torch.from_numpy(a) if a.flags.writeable else a,
-        lambda k: k.numpy() if isinstance(k, torch.Tensor) else k,
+        lambda a: importlib.import_module("torch").from_numpy(a) if a.flags.writeable else a,
+        lambda k: k if isinstance(k, np.ndarray) else k.numpy(),
     )
-    MAKERS["torch"] = lambda n: torch.arange(n, dtype=torch.float32).numpy()
-except ImportError:
-    pass
+    MAKERS["torch"] = lambda n: (t := importlib.import_module("torch")).arange(n, dtype=t.float32).numpy()

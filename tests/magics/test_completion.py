@@ -185,6 +185,7 @@ _NAMES_IN_ORDINARY_CODE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("models")
 def test_names_in_ordinary_code(cells, complete: Complete) -> None:
     cells.shell.user_ns["mine"] = "times"

@@ -45,6 +45,7 @@ def test_most_digits_are_read_right(
     triton_repository.assert_no_warnings()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["digit_classifier_onnx", "digit_classifier_torch"])
 def test_the_twins_read_as_the_python_model(triton_repository: RepositoryUnderTest, digits: Any, model: str) -> None:
     pytest.importorskip("onnxruntime" if model.endswith("onnx") else "torch")

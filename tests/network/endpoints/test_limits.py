@@ -117,6 +117,7 @@ def test_shared_memory_of_the_wrong_size_is_not_read(
         memory.unlink()
 
 
+@pytest.mark.slow
 def test_refused_requests_of_a_stream_wait_with_their_client() -> None:
     total, sent, done = 3000, 0, threading.Event()
     gates.reset()
