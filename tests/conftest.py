@@ -61,10 +61,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("needs a CUDA device")
 
 
-SWITCHES = (
-    ("memory tracking", "bls_notebook.devices.allocation_log", "recording"),
-    ("a profile", "bls_notebook.engine.recording.log", "active"),
-)
+_PROFILE = ("a profile", "bls_notebook.engine.recording.log", "active")
+SWITCHES = (("memory tracking", "bls_notebook.devices.allocation_log", "recording"), _PROFILE)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -105,7 +103,7 @@ SHARED = ("tests/browser", "tests/conformance")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Let each worker begin with another folder, so that it finds test files that others have rewritten and compiled."""
+    """Let each worker begin with another folder: it finds the test files that others have rewritten and compiled."""
     config, tests = session.config, Path(__file__).parent
     worker = getattr(config, "workerinput", None)
     if worker and [Path(arg).resolve() for arg in config.args] == [tests]:

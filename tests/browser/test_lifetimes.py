@@ -78,7 +78,7 @@ def leak(open_notebook: Any) -> Chart:
     return Chart(open_notebook([SETUP, "chart = LifetimesWidget(samples.leak())\nchart"]))
 
 
-def test_blocks_are_where_they_lived(leak: Chart) -> None:
+def test_blocks_are_where_they_lived_and_answer_hover_click_and_filter(leak: Chart) -> None:
     for number, y in enumerate(STATES):
         born = 2000 * number + 500
         assert LEAKY_INK in leak.colours("canvas.bls-life-bars", leak.x(born + 1500, END), y)
@@ -92,39 +92,6 @@ def test_blocks_are_where_they_lived(leak: Chart) -> None:
     assert ALARM.light not in leak.colours("canvas.bls-life-panels", leak.x(200, END), PANEL - 20)
     assert "held by leaky.kept; to release: leaky.kept.clear()" in leak.root.inner_text()
 
-
-# Collects what is written on canvases from then on.
-_WRITTEN = """() => {
-  window.written = [];
-  const context = CanvasRenderingContext2D.prototype, fillText = context.fillText;
-  context.fillText = function (text, ...where) {
-    window.written.push(text);
-    fillText.call(this, text, ...where);
-  };
-}"""
-
-
-def test_a_row_of_blocks_that_differ_says_how_large_at_most(open_notebook: Any) -> None:
-    sizes = (
-        "from dataclasses import replace\n"
-        "track = samples.leak()\n"
-        "halves = [replace(life, bytes=life.bytes // 2) if life.id % 2 else life for life in track.lives]\n"
-        "LifetimesWidget(replace(track, lives=tuple(halves)))"
-    )
-    for cell, wanted, unwanted in (
-        ("LifetimesWidget(samples.leak())", "96 MiB", "≤ 96 MiB"),
-        (sizes, "≤ 96 MiB", "96 MiB"),
-    ):
-        chart = Chart(open_notebook([SETUP, cell]))
-        chart.page.evaluate(_WRITTEN)
-        chart.page.get_by_role("button", name="tidy", exact=True).click()  # all is drawn anew
-        assert chart.until(lambda chart=chart: "STATES gpu:0" in chart.page.evaluate("written"))
-        written = chart.page.evaluate("written")
-        assert wanted in written
-        assert unwanted not in written
-
-
-def test_hover_click_and_filter(leak: Chart) -> None:
     x, y = leak.point(leak.x(8000, END), STATES[1], 2)
     leak.page.mouse.move(x, y)
     tip = leak.page.locator(".bls-life-tip")
@@ -159,6 +126,37 @@ def test_hover_click_and_filter(leak: Chart) -> None:
     assert ALARM.light not in leak.colours("canvas.bls-life-panels", leak.x(12_000, END), PANEL - 20)
 
 
+# Collects what is written on canvases from then on.
+_WRITTEN = """() => {
+  window.written = [];
+  const context = CanvasRenderingContext2D.prototype, fillText = context.fillText;
+  context.fillText = function (text, ...where) {
+    window.written.push(text);
+    fillText.call(this, text, ...where);
+  };
+}"""
+
+
+def test_a_row_of_blocks_that_differ_says_how_large_at_most(open_notebook: Any) -> None:
+    sizes = (
+        "from dataclasses import replace\n"
+        "track = samples.leak()\n"
+        "halves = [replace(life, bytes=life.bytes // 2) if life.id % 2 else life for life in track.lives]\n"
+        "LifetimesWidget(replace(track, lives=tuple(halves)))"
+    )
+    for cell, wanted, unwanted in (
+        ("LifetimesWidget(samples.leak())", "96 MiB", "≤ 96 MiB"),
+        (sizes, "≤ 96 MiB", "96 MiB"),
+    ):
+        chart = Chart(open_notebook([SETUP, cell]))
+        chart.page.evaluate(_WRITTEN)
+        chart.page.get_by_role("button", name="tidy", exact=True).click()  # all is drawn anew
+        assert chart.until(lambda chart=chart: "STATES gpu:0" in chart.page.evaluate("written"))
+        written = chart.page.evaluate("written")
+        assert wanted in written
+        assert unwanted not in written
+
+
 def test_the_lines_that_made_the_peak(open_notebook: Any) -> None:
     chart = Chart(open_notebook([SETUP, "chart = LifetimesWidget(samples.lined())\nchart"]))
     boxes = chart.page.locator(".bls-life-flame > button")
@@ -179,7 +177,7 @@ def test_the_lines_that_made_the_peak(open_notebook: Any) -> None:
     assert "made by leaky, request 1, instance leaky_0_0, In [3] in keep:14 self.kept" in text
 
 
-def test_zoom_by_wheel_drag_and_keys(leak: Chart) -> None:
+def test_zoom_by_wheel_drag_and_keys_that_go_from_block_to_block(leak: Chart) -> None:
     at = (leak.x(3000, END), STATES[0])
     assert LEAKY_INK in leak.colours("canvas.bls-life-bars", *at)
     x, y = leak.point(leak.x(500, END), STATES[0], 2)
@@ -198,10 +196,6 @@ def test_zoom_by_wheel_drag_and_keys(leak: Chart) -> None:
     leak.page.locator(".bls-life-chart").focus()
     leak.page.keyboard.press("0")
     assert LEAKY_INK in leak.colours("canvas.bls-life-bars", *at)
-
-
-def test_keys_go_from_block_to_block_and_say_it(leak: Chart) -> None:
-    leak.page.locator(".bls-life-chart").focus()
     said = leak.page.locator(".bls-life-said")
     leak.page.keyboard.press("Home")
     assert "QUERY 2 MiB on cpu" in " ".join(said.inner_text().split())
