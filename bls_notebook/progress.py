@@ -37,6 +37,7 @@ bars: list[Callable[[], Bar | None]] = []
 _under_way: list[Progress] = []  # from the outermost to the innermost
 _any = threading.Event()
 _thread: threading.Thread | None = None
+_starting = threading.Lock()  # guards it
 
 
 class Progress:
@@ -101,10 +102,12 @@ def _may_be_seen() -> bool:
 
 def _begin() -> None:
     global _thread
-    if _thread is None or not _thread.is_alive():  # a forked child has no threads
-        _thread = threading.Thread(target=_show_all, name="bls-progress", daemon=True)
-        _thread.pydev_do_not_trace = True  # type: ignore[attr-defined]  # a debugger would pause it while it has locks
-        _thread.start()
+    with _starting:
+        if _thread is None or not _thread.is_alive():  # a forked child has no threads
+            _thread = threading.Thread(target=_show_all, name="bls-progress", daemon=True)
+            # A debugger would pause it while it has locks.
+            _thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
+            _thread.start()
     _any.set()
 
 

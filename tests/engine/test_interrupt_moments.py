@@ -217,7 +217,7 @@ def test_it_is_not_lost_where_python_drops_exceptions(ctrl_c: None) -> None:
     assert watch() is None
 
 
-def test_a_track_and_a_profile_that_nobody_has_end() -> None:
+def test_a_track_and_a_profile_that_nobody_has_end(ctrl_c: None) -> None:
     bls.track_memory().__enter__()
     bls.profile().__enter__()
     gc.collect()

@@ -254,11 +254,11 @@ class LongCtrlC(CtrlC):
     def in_block(self, inside: bool) -> None:
         """Say whether a block of the user runs, whose requests raise each its own Ctrl-C."""
         before, after = (_handle, _handle_in_block) if inside else (_handle_in_block, _handle)
-        if _get_ident() == _main and _handler_of(_SIGINT) is before:
+        if self._before is not None and _get_ident() == _main and _handler_of(_SIGINT) is before:
             _set_handler(_SIGINT, after)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if _get_ident() != _main or _handler_of(_SIGINT) is not _handle:
+        if _get_ident() != _main or _handler_of(_SIGINT) not in (_handle, _handle_in_block):
             self._before = None
         super().__exit__(kind, error, traceback)
 
