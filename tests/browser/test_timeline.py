@@ -339,7 +339,7 @@ def test_a_click_tells_of_the_request_and_shows_the_code_that_sent_and_served_it
     ):  # fmt: skip
         assert words in told
     assert said.locator(".bls-tl-here").first.inner_text().endswith("answer = request.exec()")
-    assert notebook.ask_until("w.focus.get('id')") == 2
+    assert notebook.ask_until("w.focus.get('id') == 2")
     box = shown.over.bounding_box()
     shown.move(box["width"] * 0.6, shown.y("notebook") + 9)
     assert "waits for outer" in shown.tip.inner_text()
