@@ -28,7 +28,7 @@ from bls_notebook.engine.waiting.interrupts import CtrlC
 from bls_notebook.pb_utils._runtime import caller_var
 from tests.engine import gates
 from tests.engine.harness import Caller, assert_usable, ctrl_c_once, idle, infer, ints, no_more_ctrl_c, queued, until
-from tests.engine.sources import DOUBLE, HOLDS, model, pbtxt
+from tests.engine.sources import HOLDS, model, pbtxt
 
 
 @pytest.fixture(autouse=True)
@@ -223,28 +223,3 @@ def test_a_track_and_a_profile_that_nobody_has_end(ctrl_c: None) -> None:
     gc.collect()
     assert allocation_log.recording is None
     assert recording.active is None
-
-
-VERBS: dict[str, Callable[[bls.ModelRepository], object]] = {
-    "define": lambda repo: repo.define("a", DOUBLE, pbtxt()),
-    "reload": lambda repo: repo.reload("a"),
-    "unload": lambda repo: repo.unload("a"),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("verb", VERBS)
-def test_the_repository_stays_consistent(ctrl_c: None, repo: bls.ModelRepository, verb: str) -> None:
-    repo.define("a", DOUBLE, pbtxt())
-
-    def check() -> None:
-        if not repo.ready("a"):
-            assert verb == "unload"
-            repo.define("a", DOUBLE, pbtxt())
-        assert infer(repo, "a", 4) == 8
-        assert [row.state for row in repo.index()] == ["READY"]
-        assert len(list(repo._catalog.service.folder._root.iterdir())) == 1  # type: ignore[union-attr]
-        assert not repo._catalog.service.lock_of("a")._owner
-
-    lines = at_every_line(lambda: VERBS[verb](repo), check, 101 if verb == "unload" else 397)
-    assert lines > (30 if verb == "unload" else 400)

@@ -1,7 +1,7 @@
 """SIGINT at points of each operation that starts something: it starts completely or not at all.
 
 Nothing stays behind (models, threads, processes, sockets, files, recordings), and the operation works afterwards.
-A sample of points, evenly spread; more under the mark `extra`; every event with BLS_TEST_EVERY_EVENT=1.
+A sample of points, evenly spread; BLS_TEST_POINTS=160 takes that many, and BLS_TEST_EVERY_EVENT=1 every event.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.engine.test_injected_interrupts import Striking, handler, injector  #
 from tests.shipping.fake_tritonserver import linux, private, stand_in
 
 EVERY = bool(os.environ.get("BLS_TEST_EVERY_EVENT"))
-FEW, MANY = 6, 160
+POINTS = int(os.environ.get("BLS_TEST_POINTS", "6"))
 MODEL = """
 import triton_python_backend_utils as pb_utils
 
@@ -169,13 +169,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @linux
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "points", [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.extra)]
-)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_nothing_stays_behind(
     name: str,
-    points: int,
     place: Place,
     injector: Any,  # noqa: F811 - the fixture
     monkeypatch: pytest.MonkeyPatch,
@@ -186,7 +182,7 @@ def test_nothing_stays_behind(
     with handler("default"):
         operation(place)
         total = striking.count(lambda: operation(place))
-        stride = 1 if EVERY else max(1, total // points)
+        stride = 1 if EVERY else max(1, total // POINTS)
         for n in range(1 + stride // 2, total, stride):
             striking.unheard.clear()
             heard, events = striking.strike(n, lambda: operation(place))
