@@ -44,22 +44,6 @@ def test_config_text_is_the_config_after_a_comment() -> None:
     assert render_config("a\nb", "x: 1").text == "# config.pbtxt of a\\nb\nx: 1"
 
 
-def test_config_html_colours_tokens_and_changes_nothing() -> None:
-    html = render_config("digits", PBTXT).html
-    page = Page(html)
-    assert page.text == "digits config.pbtxt" + PBTXT.rstrip()
-
-    def of(cls: str) -> list[str]:
-        return [part.split("</span>")[0] for part in html.split(f'<span class="bls-config-{cls}">')[1:]]
-
-    assert of("key") == [
-        "name", "max_batch_size", "input", "name", "data_type", "dims", "dynamic_batching", "optional",
-    ]  # fmt: skip
-    assert of("str") == ["&quot;digits&quot;", "&quot;A&quot;"]
-    assert of("lit") == ["8", "TYPE_FP32", "-1", "4", "true"]
-    assert of("com") == ["# the model"]
-
-
 PAINT = re.compile(r"\x1b\[[\d;]*m")
 
 

@@ -60,29 +60,6 @@ def test_files_are_small_and_reproducible(tmp_path: Path) -> None:
     assert gzip.decompress(packed) == text
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ("\x1f\x8bnot gzip", "it is not JSON"),
-        ("[1]", "it has no kind"),
-        ('{"traceEvents": []}', "it has no kind"),
-        ('{"kind": KIND}', "of schema None"),
-        ('{"kind": KIND, "schema": true}', "of schema True"),
-        ('{"kind": KIND, "schema": 3, "new": 1}', "read it with the version"),
-        ('{"kind": KIND, "schema": 1}', "read it with the version"),
-        ('{"kind": KIND, "schema": 2, "spans": [{"id": "1"}]}', "field 'model' is missing"),
-        ('{"kind": KIND, "schema": 2, "wall": 1.5}', "wall: expected int"),
-    ],
-)
-def test_a_foreign_or_newer_file_gets_one_line(data: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "session.json"
-    path.write_text(data.replace("KIND", '"bls_notebook.session"'), encoding="latin-1")
-    with pytest.raises(BLSError, match=message) as caught:
-        load_session(path)
-    assert "\n" not in str(caught.value)
-    assert "session.json" in str(caught.value)
-
-
 def test_load_names_the_kind_of_a_chrome_trace(tmp_path: Path) -> None:
     with pytest.raises(BLSError, match="its kind is 'Chrome trace'"):
         bls.load(Session().save(tmp_path / "s.trace.json"))
