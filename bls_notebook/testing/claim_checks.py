@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -264,18 +266,20 @@ class Judgement(Record):
 def overlapped(session: Session, least: int, model: str = "", caller: str = "") -> Judgement:
     """Judge whether at least `least` requests, to one model or to any, were at work at the same moment.
 
-    A request in a queue is not at work. Nor is a caller that waits for its callees, unless `model` is the caller.
+    A request that waits for an instance is not at work. Nor is a caller that waits for its callees, unless `model`
+    is the caller.
     """
     callers = _callers(session)
     spans = [span for span in session.spans if model in ("", span.model) and caller in ("", callers[span.id])]
-    most = _most(_at_work(span) for span in spans)
+    at_work = _at_work(session)
+    most = _most(at_work[span.id] for span in spans)
     if not model:
         # The larger of two counts: requests of one model, or of all models without callers that wait.
         tree = SpanTree(session)
         members = tree.members.items()
         own = [interval for execution, spans in members for interval in tree.self_time(execution) * len(spans)]
         names = {span.model for span in spans}
-        most = max([_most(own), *(_most(_at_work(s) for s in spans if s.model == name) for name in names)])
+        most = max([_most(own), *(_most(at_work[s.id] for s in spans if s.model == name) for name in names)])
     of = f" of {model}" * bool(model)
     seen = f"{'at most ' * (most < least)}{count(most, 'request')}{of} at work at the same time"
     seen = seen if most else f"no request{of} was at work"
@@ -285,11 +289,28 @@ def overlapped(session: Session, least: int, model: str = "", caller: str = "") 
     return Judgement(f"overlapped {least}{of}{by}", most >= least, seen, hint, steps)
 
 
-def _at_work(span: Span) -> Interval:
-    """Return the interval in which the model worked on a request: until the last response of a stream."""
-    if not span.ran:
-        return (0, 0)
-    return (span.started, span.ended if span.kind == "stream" else span.inferred)
+def _at_work(session: Session) -> dict[int, Interval]:
+    """Return the interval in which the model worked on each request, by its id: until the last response of a stream.
+
+    A request whose instance was free is at work from its queueing, so that threads that the operating system starts
+    late on a busy machine change no verdict.
+    """
+    taken: dict[tuple[str, int], list[Interval]] = {}
+    for model in session.models:
+        ran = [s for s in session.spans if (s.model, s.version) == (model.name, model.version) and s.ran]
+        busy = pairwise([*levels((s.started, max(s.started, s.released)) for s in ran), (session.wall, 0)])
+        if model.instances:
+            all_busy = [(start, end) for (start, level), (end, _) in busy if level >= len(model.instances)]
+            taken[model.name, model.version] = all_busy
+    intervals = {}
+    for span in session.spans:
+        start = span.started
+        key = (span.model, span.version)
+        if not span.batch and key in taken:
+            before = bisect_left(taken[key], (start, 0)) - 1
+            start = min(start, max(span.queued, taken[key][before][1] if before >= 0 else 0))
+        intervals[span.id] = (start, span.ended if span.kind == "stream" else span.inferred) if span.ran else (0, 0)
+    return intervals
 
 
 def _most(intervals: Iterable[Interval]) -> int:
@@ -332,6 +353,8 @@ def _why_apart(session: Session, spans: Sequence[Span], least: int, of: str, oth
             why = f"{sent}each `await` waits for its response before the next request is sent. "
         what = "Send all with async_exec, and await them together with asyncio.gather, in an async execute."
         return why, (("where", where), ("what to do", what), ("code", _GATHER))
+    if any(len(seen.instances) >= least for seen in session.models if seen.name == spans[0].model):
+        return "They were sent together, but some were done before others began.", (("where", where),)
     return (
         "They were sent together but waited in a queue. An async execute of a model that is not decoupled takes one "
         "request at a time.",

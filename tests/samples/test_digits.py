@@ -15,7 +15,7 @@ import bls_notebook as bls
 from bls_notebook.testing import RepositoryUnderTest
 
 SAMPLES = Path(__file__).parents[2] / "model_repository"
-pytestmark = pytest.mark.triton_repository(SAMPLES, scope="session")
+pytestmark = [pytest.mark.slow, pytest.mark.triton_repository(SAMPLES, scope="session")]
 INK = np.zeros((40, 30), np.uint8)
 INK[5:35, 13:17] = 255
 
@@ -34,7 +34,6 @@ def in_batches(repository: RepositoryUnderTest, model: str, features: Any) -> di
     return {name: np.concatenate([part[name] for part in parts]) for name in ("LABEL", "PROBABILITIES")}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("model", "least"), [("digit_classifier", 0.96), ("digit_expert", 0.98)])
 def test_most_digits_are_read_right(
     triton_repository: RepositoryUnderTest, digits: Any, model: str, least: float
@@ -45,7 +44,6 @@ def test_most_digits_are_read_right(
     triton_repository.assert_no_warnings()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", ["digit_classifier_onnx", "digit_classifier_torch"])
 def test_the_twins_read_as_the_python_model(triton_repository: RepositoryUnderTest, digits: Any, model: str) -> None:
     pytest.importorskip("onnxruntime" if model.endswith("onnx") else "torch")

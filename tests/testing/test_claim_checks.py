@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,17 @@ def session(instances: int = 1, steps: Any = (FOUR,), **more: Model) -> Session:
     return Simulation(models, steps).session
 
 
+def late_threads(instances: int) -> Session:
+    """Return four requests sent together, each started only after the one before was done."""
+    late = session(4)
+    spans = [
+        replace(s, started=100 * n + 1, inferred=100 * n + 90, ended=1000, released=1000 if n == 3 else 100 * n + 90)
+        for n, s in enumerate(late.spans)
+    ]
+    models = [replace(m, instances=tuple(map(str, range(instances)))) for m in late.models]
+    return replace(late, spans=tuple(spans), models=tuple(models))
+
+
 def comparison(cause: str = "queue") -> Comparison:
     verdict = Verdict(cause, "They queued.", "Set a count.", "scan")
     setting = MeasuredSetting(0, session(steps=("scan",) * 4), session(4), Measured(4, 400, 200))
@@ -40,6 +52,7 @@ FAILED = (ResponseRecord("reader", error=ErrorRecord("blank\ntraceback")),)
     ("recorded", "claim", "seen"),
     [
         (session(4), "overlapped 4", "4 requests at work at the same time"),
+        (late_threads(4), "overlapped 4 of scan", "4 requests of scan at work at the same time"),
         (session(4), "overlapped 3 of scan", "4 requests of scan at work at the same time"),
         (session(4, ("page",)), "overlapped 4", "4 requests at work at the same time"),
         (session(1, ("page",)), "called scan 4", "4 requests to scan; others: page 1"),
@@ -76,6 +89,7 @@ def test_a_claim_that_holds_says_what_was_seen_and_has_no_hint(recorded: Any, cl
         (session(1), "overlapped 4", "at most 1 request at work", "waited in a queue"),
         (session(4, ("scan",) * 4), "overlapped 4", "at most 1 request at work", "Each request was sent after"),
         (session(2), "overlapped 4 of scan", "at most 2 requests of scan", "waited in a queue"),
+        (late_threads(1), "overlapped 4 of scan", "at most 1 request", "waited in a queue"),
         (session(4, (FOUR[:2],)), "overlapped 4", "at most 2 requests", "2 requests in all: send 4"),
         (session(4), "overlapped 2 of resize", "no request of resize was at work", "send 2"),
         # A caller that waits for its callee is not at work beside it.
