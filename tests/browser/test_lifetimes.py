@@ -137,6 +137,7 @@ _WRITTEN = """() => {
 }"""
 
 
+@pytest.mark.extra
 def test_a_row_of_blocks_that_differ_says_how_large_at_most(open_notebook: Any) -> None:
     sizes = (
         "from dataclasses import replace\n"
@@ -211,6 +212,7 @@ def test_zoom_by_wheel_drag_and_keys_that_go_from_block_to_block(leak: Chart) ->
     assert "Arrow keys" in label
 
 
+@pytest.mark.extra
 def test_dark_theme_and_thousands_of_blocks(open_notebook: Any) -> None:
     notebook = open_notebook([SETUP, "chart = LifetimesWidget(samples.many())\nchart"])
     chart = Chart(notebook)

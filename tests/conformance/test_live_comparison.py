@@ -14,7 +14,7 @@ import pytest
 import bls_notebook as bls
 from tests.conformance.sides import Sides
 
-pytestmark = pytest.mark.triton
+pytestmark = [pytest.mark.triton, pytest.mark.extra]
 
 REST, PATIENCE = 0.04, 60.0  # seconds: the wait of a callee, at least; until a run was not disturbed
 

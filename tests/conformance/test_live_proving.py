@@ -20,7 +20,7 @@ from bls_notebook.testing import RepositoryUnderTest
 from tests.conformance.conftest import ROOT
 
 # What is generated may be infinite, and what hypothesis generates differs by the modules that are loaded.
-pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
+pytestmark = [pytest.mark.extra, pytest.mark.triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
 CONFIG = """\
 backend: "python"
@@ -109,7 +109,6 @@ def test_models_that_answer_alike(prover: Prover, model: str) -> None:
     assert Certificate.from_dict(found.to_dict()) == found
 
 
-@pytest.mark.extra
 def test_state_and_chance_are_no_differences_of_the_server(prover: Prover) -> None:
     for model in ("counting", "counting", "metered", "metered"):  # the second time, neither side is new
         found = prover.prove(model, {"IN": [1.0]}, {"IN": [2.0]}, generate=5)
@@ -123,7 +122,6 @@ def test_state_and_chance_are_no_differences_of_the_server(prover: Prover) -> No
     assert render(found).text.startswith("? dice cannot be compared with a server: its answers vary here, too")
 
 
-@pytest.mark.extra
 def test_codes_of_errors_callees_and_slow_models(prover: Prover) -> None:
     found = prover.prove("failing", {"IN": [1.0]})
     assert found.unequal[0].what == ("error code: gRPC status INVALID_ARGUMENT here, UNKNOWN on the server",)
@@ -150,7 +148,6 @@ def test_the_smallest_request_that_differs(prover: Prover) -> None:
     assert "the smallest request that shows the difference" in render(found).text
 
 
-@pytest.mark.extra
 def test_what_floats_may_differ_by(prover: Prover) -> None:
     assert not prover.prove("scaled", {"IN": [1.0, 6.0]}).equal
     assert prover.prove("scaled", {"IN": [1.0, 6.0]}, ulps=1).equal
@@ -178,7 +175,6 @@ def test_rows_alone_and_in_a_batch(prover: Prover) -> None:
     assert found.notes[0] in " ".join(render(found).text.split())
 
 
-@pytest.mark.extra
 def test_several_instances_and_counts(prover: Prover) -> None:
     requests = {"IN": [[1.0]]}, SimpleNamespace(inputs={"IN": [[2.0]]}, parameters={"company": 1})
     found = prover.prove("moody", *requests, generate=10, instances=(2,))
@@ -206,7 +202,6 @@ def test_recorded_requests_have_parameters_of_their_own(prover: Prover) -> None:
         prover.prove("scaled", 3)
 
 
-@pytest.mark.extra
 def test_a_server_that_runs_already(prover: Prover) -> None:
     for scheme, port in (("grpc", prover.server.grpc_port), ("http", prover.server.http_port)):
         url = f"{scheme}://127.0.0.1:{port}"

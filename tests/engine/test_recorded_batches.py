@@ -117,6 +117,7 @@ def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         server.stop(graceful=False)  # its models take their time to end
 
 
+@pytest.mark.extra
 @pytest.mark.triton
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -169,6 +169,7 @@ def repo(request: pytest.FixtureRequest) -> Iterator[bls.ModelRepository]:
     bls.simulate_gpus(0)
 
 
+@pytest.mark.extra
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(WALKS))
 def test_what_is_said_to_be_alive_is_alive(

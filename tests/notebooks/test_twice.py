@@ -10,6 +10,7 @@ import pytest
 from tests.notebooks.twice import ROOT, differences
 
 
+@pytest.mark.extra
 @pytest.mark.slow
 def test_the_quickstart_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("nbclient")

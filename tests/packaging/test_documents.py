@@ -113,6 +113,7 @@ def test_the_capability_of_the_document_works(tmp_path: Path) -> None:
     run(["-c", USE], env=environ)
 
 
+@pytest.mark.extra
 @pytest.mark.slow
 def test_what_the_ci_file_of_the_example_project_runs_passes(tmp_path: Path) -> None:
     example = ROOT / "examples" / "language"

@@ -47,6 +47,7 @@ SERVANTS = {"MainThread", "bls-clock", "bls-end"}  # the last where Python allow
 numbers = itertools.count(1)
 
 
+@pytest.mark.extra
 @pytest.mark.slow
 def test_nothing_is_lost_and_nothing_is_left() -> None:
     more = {"PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}

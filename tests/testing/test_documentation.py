@@ -81,6 +81,7 @@ def test_the_examples_run_as_written(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.extra
 def test_type_checkers_know_the_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "test_a.py").write_text(WRONG)
     monkeypatch.setenv("MYPYPATH", str(ROOT))
