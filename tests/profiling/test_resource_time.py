@@ -150,7 +150,7 @@ def probes() -> list[threading.Thread]:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_the_switch_interval_is_put_back_and_the_probe_ends(error: type[BaseException]) -> None:
-    before = sys.getswitchinterval()
+    before, others = sys.getswitchinterval(), probes()  # the probe of an earlier profile may still be ending
     within: list[float] = []
 
     def run() -> None:
@@ -161,7 +161,7 @@ def test_the_switch_interval_is_put_back_and_the_probe_ends(error: type[BaseExce
         gil_share_of(run)
     assert sys.getswitchinterval() == before
     assert within[0] > before
-    assert not probes()
+    assert set(probes()) <= set(others)
 
 
 @pytest.mark.parametrize(("late", "waited", "share"), [(20, 0, 1.0), (1, 0, 0.0), (20, 15, 0.0), (40, 20, 1.0)])

@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.schedulers.clock import system_clock
+from bls_notebook.engine.schedulers import clock
 from bls_notebook.engine.waiting import threads
 from tests.engine.harness import stacks, until
 from tests.repository import load_models
@@ -261,7 +261,7 @@ def threads_ended() -> bool:
 def left(repo: bls.ModelRepository) -> dict[str, Any]:
     """What a repository without models still takes."""
     until(threads_ended, "threads that nobody needs end", 30)
-    until(lambda: not system_clock._heap, "alarms that nobody needs have gone", 10)
+    until(lambda: not any(type(item) is clock._Alarm for item in gc.get_objects()), "unneeded alarms have gone", 30)
     for _ in range(3):
         gc.collect()
     kinds = [type(item) for item in gc.get_objects()]
