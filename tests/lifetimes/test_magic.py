@@ -24,13 +24,6 @@ class TritonPythonModel:
 """
 
 
-@pytest.fixture
-def sender(cells):
-    cells.model()
-    cells("import numpy as np\nimages = np.ones(1000, np.float32)")
-    return cells
-
-
 def test_it_shows_what_is_left_and_who_holds_it(sender) -> None:
     shown = sender("%%blsmemory\nfor _ in range(3):\n    answer = %bls times IN=images")
     assert shown.success

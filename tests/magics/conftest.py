@@ -181,3 +181,10 @@ def complete(cells: Cells) -> Callable[..., list[str]]:
         return [code[: completion.start] + completion.text for completion in found]
 
     return run
+
+
+@pytest.fixture
+def sender(cells):
+    cells.model()
+    cells("import numpy as np\nimages = np.ones(1000, np.float32)")
+    return cells

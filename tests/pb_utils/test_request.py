@@ -89,14 +89,28 @@ WRONG: dict[type[Exception], dict[str, list[Any]]] = {
 }
 
 
+WRONG_IN_RESPONSE: dict[type[Exception], dict[str, list[Any]]] = {
+    TypeError: {
+        "output_tensors": [None, T, [np.zeros(1)], iter([T]), {T}, "A"],
+        "error": ["text", ValueError("x"), True],
+        "unknown": [1],
+    },
+    TritonModelException: {"parameters": [[1], {"a": 1.5}, {"a": None}, {1: "a"}]},
+}
+
+
 @pytest.mark.parametrize(
-    ("error", "name", "value"),
-    [(error, name, value) for error, names in WRONG.items() for name in names for value in names[name]],
-    ids=lambda v: str(v).split(" object at ")[0],
-)
-def test_an_argument_of_a_wrong_kind(error: type[Exception], name: str, value: Any) -> None:
+    ("make", "error", "name", "value"),
+    [
+        (make, error, name, value)
+        for make, table in ((request, WRONG), (InferenceResponse, WRONG_IN_RESPONSE))
+        for error, names in table.items() for name in names for value in names[name]
+    ],
+    ids=lambda v: getattr(v, "__name__", str(v)).split(" object at ")[0],
+)  # fmt: skip
+def test_an_argument_of_a_wrong_kind(make: Any, error: type[Exception], name: str, value: Any) -> None:
     with pytest.raises(error) as info:
-        request(**{name: value})
+        make(**{name: value})
     assert type(info.value) is error
     assert name.replace("_id", "").replace("_", " ") in str(info.value).lower().replace("_", " ")
 

@@ -50,28 +50,6 @@ def test_the_list_of_outputs_is_the_responses_own() -> None:
     assert response.output_tensors() == [A]
 
 
-WRONG: dict[type[Exception], dict[str, list[Any]]] = {
-    TypeError: {
-        "output_tensors": [None, A, [np.zeros(1)], iter([A]), {A}, "A"],
-        "error": ["text", ValueError("x"), True],
-        "unknown": [1],
-    },
-    TritonModelException: {"parameters": [[1], {"a": 1.5}, {"a": None}, {1: "a"}]},
-}
-
-
-@pytest.mark.parametrize(
-    ("error", "name", "value"),
-    [(error, name, value) for error, names in WRONG.items() for name in names for value in names[name]],
-    ids=lambda v: str(v).split(" object at ")[0],
-)
-def test_an_argument_of_a_wrong_kind(error: type[Exception], name: str, value: Any) -> None:
-    with pytest.raises(error) as info:
-        InferenceResponse(**{name: value})
-    assert type(info.value) is error
-    assert name in str(info.value)
-
-
 @pytest.mark.parametrize(("number", "name"), list(enumerate(CODES)))
 def test_codes(number: int, name: str) -> None:
     code = getattr(TritonError, name)

@@ -31,13 +31,6 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.fixture
-def sender(cells):
-    cells.model()
-    cells("import numpy as np\nimages = np.ones(1000, np.float32)")
-    return cells
-
-
 def test_a_comparison_says_why_and_draws_both(sender, monkeypatch: pytest.MonkeyPatch) -> None:
     simulate_times(monkeypatch, {"sleeper": Model([20_000_000])})
     sender(SLEEPER)

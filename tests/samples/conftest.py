@@ -13,6 +13,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.magics.tritonmodel import PARSER, config_of
 from bls_notebook.testing import RepositoryUnderTest
+from tests.testing.conftest import complete_owner_search  # noqa: F401 - a fixture
 
 COURSE = Path(__file__).parents[2] / "notebooks"
 Define = Callable[..., None]
@@ -26,13 +27,6 @@ def digits() -> Any:
     found = load_digits()
     found.features = (found.data / found.data.max(axis=1, keepdims=True)).astype(np.float32)
     return found
-
-
-@pytest.fixture(autouse=True)
-def complete_owner_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove the limits of the search for owners of memory, which a loaded machine would exceed."""
-    monkeypatch.setattr("bls_notebook.lifetimes.owners.SECONDS", 600.0)
-    monkeypatch.setattr("bls_notebook.lifetimes.owners.OBJECTS", 1 << 30)
 
 
 @pytest.fixture

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 import bls_notebook as bls
 
 HEAD = (
@@ -108,6 +112,24 @@ BF16_SOURCE = """
         return [pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("Y", r.inputs()[0].to_dlpack())])
                 for r in requests]
 """
+
+
+def floats(*values: float) -> np.ndarray[Any, Any]:
+    return np.array(values, np.float32)
+
+
+def send_all(repo: bls.ModelRepository, sequence: int | str) -> None:
+    """Send ten requests; the second and the last fail."""
+    repo.infer("page", {"X": floats(0, 1, 2)}, request_id="first", parameters={"lang": "en"})
+    repo.infer("page", {"X": floats(-1, -1)})
+    repo.infer("words", {"T": ["a", "ü\0"]}, request_id="w")
+    list(repo.stream("stream", {"X": floats(3, 4)}))
+    repo.infer("twice", {"X": floats(1, 2)})
+    repo.infer("bits", {"X": [1.5, -2]})
+    for number in range(3):
+        flags = (number == 0) | 2 * (number == 2)
+        repo.infer("last", {"X": np.full((1, 2), number, np.float32)}, correlation_id=sequence, flags=flags)
+    repo.infer("nobody", {"X": floats(1)})
 
 
 def pipeline() -> bls.ModelRepository:

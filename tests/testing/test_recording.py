@@ -12,7 +12,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook import pb_utils
 from bls_notebook.display import render
-from tests.testing.models import pipeline
+from tests.testing.models import floats, pipeline, send_all
 
 
 @pytest.fixture(scope="module")
@@ -21,24 +21,11 @@ def repo() -> Iterator[bls.ModelRepository]:
         yield repo
 
 
-def floats(*values: float) -> np.ndarray[Any, Any]:
-    return np.array(values, np.float32)
-
-
 @pytest.fixture(scope="module")
 def recorded(repo: bls.ModelRepository, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("recorded") / "run.blsrec"
     with bls.record(path, tensors="all"):
-        repo.infer("page", {"X": floats(0, 1, 2)}, request_id="first", parameters={"lang": "en"})
-        repo.infer("page", {"X": floats(-1, -1)})
-        repo.infer("words", {"T": ["a", "ü\0"]})
-        list(repo.stream("stream", {"X": floats(3, 4)}))
-        repo.infer("twice", {"X": floats(1, 2)})
-        repo.infer("bits", {"X": [1.5, -2]})
-        for number in range(3):
-            flags = (number == 0) | 2 * (number == 2)
-            repo.infer("last", {"X": np.full((1, 2), number, np.float32)}, correlation_id="s", flags=flags)
-        repo.infer("nobody", {"X": floats(1)})
+        send_all(repo, "s")
     return path
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import bls_notebook as bls
@@ -19,7 +18,7 @@ from bls_notebook.display import render
 from bls_notebook.testing.recording.recording import Recording
 from bls_notebook.testing.recording.replaying import recorded_execution
 from bls_notebook.testing.records import Replay, Resent
-from tests.testing.models import HEAD, MODELS, pipeline
+from tests.testing.models import HEAD, MODELS, floats, pipeline, send_all
 
 ASKS = """
     def execute(self, requests):
@@ -37,22 +36,9 @@ def repo() -> Iterator[bls.ModelRepository]:
         yield repo
 
 
-def floats(*values: float) -> np.ndarray[Any, Any]:
-    return np.array(values, np.float32)
-
-
 def recorded(repo: bls.ModelRepository) -> Recording:
     with bls.record(tensors="all") as recorder:
-        repo.infer("page", {"X": floats(0, 1, 2)})
-        repo.infer("page", {"X": floats(-1, -1)})
-        repo.infer("words", {"T": ["a", "ü\0"]}, request_id="w")
-        list(repo.stream("stream", {"X": floats(3, 4)}))
-        repo.infer("twice", {"X": floats(1, 2)})
-        repo.infer("bits", {"X": [1.5, -2]})
-        for number in range(3):
-            flags = (number == 0) | 2 * (number == 2)
-            repo.infer("last", {"X": np.full((1, 2), number, np.float32)}, correlation_id=9, flags=flags)
-        repo.infer("nobody", {"X": floats(1)})
+        send_all(repo, 9)
     return recorder.recording
 
 
