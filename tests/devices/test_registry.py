@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,14 @@ SWITCHES = ("bls.simulate_gpus(1)", "BLS_NOTEBOOK_SIMULATED_GPUS=1")
 
 
 @pytest.fixture
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without any GPU."""
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine without any GPU; what a test simulates is removed."""
     bls.simulate_gpus(0)
     monkeypatch.setattr(registry, "_cuda", None)
     monkeypatch.setattr(registry, "_asked_cuda", True)
     monkeypatch.setattr(registry, "cuda_gpu_count", lambda: 0)
+    yield
+    bls.simulate_gpus(0)
 
 
 def test_names_of_devices() -> None:

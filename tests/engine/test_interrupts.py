@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import sys
 import threading
 from itertools import islice
@@ -31,6 +30,7 @@ from tests.engine.harness import (
     value,
 )
 from tests.engine.sources import HOLDS, model, pbtxt
+from tests.engine.test_interrupt_moments import no_tracebacks_kept  # noqa: F401 - a fixture
 
 SPIN = model("""
 def execute(self, requests):
@@ -78,12 +78,6 @@ def execute(self, requests):
 
 def opened(name: str) -> Any:
     return gates.gate(name).is_set
-
-
-@pytest.fixture(autouse=True)
-def no_tracebacks_kept() -> Any:
-    yield
-    gc.collect()
 
 
 NEVER_YIELDS = model("""

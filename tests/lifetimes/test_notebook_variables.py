@@ -25,11 +25,6 @@ def left(cells: Any) -> dict[str, str]:
     return {holder.name: holder.remedy for life in lives for holder in life.holders}
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holders, "SECONDS", 60.0)
-
-
 def test_a_variable(cells: Any) -> None:
     cells.model()
     assert cells(TRACK.format(f"answers = {{'one': [{ASK}]}}")).success

@@ -13,7 +13,6 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.devices import allocation_log
 from bls_notebook.lifetimes import memory_recording as memory_track
-from bls_notebook.lifetimes import owners as holders_of
 from bls_notebook.lifetimes.records import Life
 from tests.engine import gates
 from tests.engine.harness import until
@@ -21,12 +20,6 @@ from tests.lifetimes import memory_models as models
 from tests.repository.models import ECHOES
 
 BIG = 5_000  # elements: larger than what is copied in any case
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine changes nothing about what is found."""
-    monkeypatch.setattr(holders_of, "SECONDS", 60.0)
 
 
 @pytest.fixture

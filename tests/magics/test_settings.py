@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,9 @@ from bls_notebook.devices import registry
 from bls_notebook.magics.cell_errors import FailedRequest
 from bls_notebook.magics.completion.magic_lines import MagicLine, suggest
 from bls_notebook.records.devices import DeviceTable
+from tests.devices.test_registry import no_gpu  # noqa: F401 - a fixture
+
+pytestmark = pytest.mark.usefixtures("no_gpu")
 
 
 def test_config_lists_them(cells) -> None:
@@ -113,16 +115,6 @@ def test_a_definition_that_fails_is_an_error_for_programs_too(cells) -> None:
     assert "ModelLoadError: " in cells("%%tritonmodel broken\nx = = 1").stdout
     with pytest.raises(AssertionError):
         assert cells("%tritonrepo load nosuch").success
-
-
-@pytest.fixture(autouse=True)
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A machine without CUDA; what a cell simulates is taken away."""
-    monkeypatch.setattr(registry, "_cuda", None)
-    monkeypatch.setattr(registry, "_asked_cuda", True)
-    bls.simulate_gpus(0)
-    yield
-    bls.simulate_gpus(0)
 
 
 def test_the_setting(cells) -> None:
