@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -57,12 +57,6 @@ def repo(monkeypatch: pytest.MonkeyPatch) -> Iterator[bls.ModelRepository]:
         yield repository
 
 
-def _module(open_model: Any) -> ModuleType:
-    module = ModuleType("doubling")
-    module.open_model = open_model  # type: ignore[attr-defined]
-    return module
-
-
 CONFIG = {"backend": "doubling", "default_model_filename": "plus.txt"}
 
 
@@ -73,7 +67,7 @@ def test_a_backend_of_ones_own(repo: bls.ModelRepository) -> None:
         made.append(Doubling(files))
         return made[-1]
 
-    registry.register_backend_module("doubling", lambda: _module(open_model))
+    registry.register_backend_module("doubling", lambda: SimpleNamespace(open_model=open_model))
     record = repo.load("d", CONFIG, {"file:3/plus.txt": b"0.5"})
     assert (record.backend, record.version) == ("doubling", 3)
     assert repo.infer("d", {"IN": [1, 2]})["OUT"].as_numpy().tolist() == [2.5, 4.5]
@@ -84,7 +78,7 @@ def test_a_backend_of_ones_own(repo: bls.ModelRepository) -> None:
 
 
 def test_what_a_backend_refuses_is_told_in_one_line(repo: bls.ModelRepository) -> None:
-    registry.register_backend_module("doubling", lambda: _module(Doubling))
+    registry.register_backend_module("doubling", lambda: SimpleNamespace(open_model=Doubling))
     with pytest.raises(bls.ModelLoadError) as caught:
         repo.load("d", CONFIG, {"file:1/other.txt": b""})
     assert str(caught.value) == "model 'd' version 1 could not be loaded: no plus.txt"

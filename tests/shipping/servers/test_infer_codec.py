@@ -16,7 +16,7 @@ from bls_notebook.network.kserve import json_codec
 from bls_notebook.network.kserve.tensors import DTYPES
 from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.repository.requests.inputs import tensors_of
-from bls_notebook.shipping.servers.tritonserver import InferResult, _native, decode_result
+from bls_notebook.shipping.servers.tritonserver import _native, decode_result
 
 NUMPY_OF = {name: dtype for name, dtype in DTYPES.items() if name != "BF16"}
 
@@ -29,16 +29,12 @@ def encode_request(inputs: dict[str, Any], request_id: str = "") -> tuple[bytes,
     return b"".join(parts), len(parts[0])
 
 
-def decode_response(body: bytes, length: int | None) -> InferResult:
-    return decode_result(body, None if length is None else str(length))
-
-
-def answer_of(body: bytes, json_length: int) -> tuple[bytes, int]:
+def answer_of(body: bytes, json_length: int) -> tuple[bytes, str]:
     request = json.loads(body[:json_length])
     text = json.dumps(
         {"model_name": "m", "model_version": "3", "id": request.get("id", ""), "outputs": request["inputs"]}
     ).encode()
-    return text + body[json_length:], len(text)
+    return text + body[json_length:], str(len(text))
 
 
 dtypes = st.sampled_from(list(NUMPY_OF.values()))
@@ -49,7 +45,7 @@ arrays = dtypes.flatmap(
 
 @given(st.dictionaries(st.text(min_size=1, max_size=8), arrays, max_size=3))
 def test_arrays_survive_a_round_trip(inputs: dict[str, np.ndarray]) -> None:
-    result = decode_response(*answer_of(*encode_request(inputs, request_id="r1")))
+    result = decode_result(*answer_of(*encode_request(inputs, request_id="r1")))
     assert (result.model, result.version, result.request_id) == ("m", "3", "r1")
     assert list(result.outputs) == list(inputs)
     for name, array in inputs.items():
@@ -60,7 +56,7 @@ def test_arrays_survive_a_round_trip(inputs: dict[str, np.ndarray]) -> None:
 
 def test_text_and_numbers_become_utf8() -> None:
     array = np.array([["é", 7], [b"\xff", None]], np.object_)
-    got = decode_response(*answer_of(*encode_request({"S": array})))["S"]
+    got = decode_result(*answer_of(*encode_request({"S": array})))["S"]
     assert got.tolist() == [["é".encode(), b"7"], [b"\xff", b"None"]]
 
 
@@ -68,7 +64,7 @@ def test_text_and_numbers_become_utf8() -> None:
     "array", [np.arange(12, dtype=">i4").reshape(3, 4), np.arange(24, dtype=np.int32).reshape(3, 8)[:, ::2].T]
 )
 def test_any_layout_is_sent_as_little_endian_rows(array: np.ndarray) -> None:
-    got = decode_response(*answer_of(*encode_request({"A": array})))["A"]
+    got = decode_result(*answer_of(*encode_request({"A": array})))["A"]
     np.testing.assert_array_equal(got, array)
     assert got.dtype == np.int32
 
@@ -78,13 +74,13 @@ def test_bf16_is_widened() -> None:
         {"outputs": [{"name": "B", "datatype": "BF16", "shape": [3], "parameters": {"binary_data_size": 6}}]}
     ).encode()
     data = np.array([0x3F80, 0xC040, 0x7F80], "<u2").tobytes()
-    got = decode_response(text + data, len(text))["B"]
+    got = decode_result(text + data, str(len(text)))["B"]
     assert got.dtype == np.float32
     assert got.tolist() == [1.0, -3.0, float("inf")]
 
 
 def test_an_answer_without_binary_parts_needs_no_length() -> None:
-    result = decode_response(b'{"model_name": "m", "outputs": [], "parameters": {"k": 1}}', None)
+    result = decode_result(b'{"model_name": "m", "outputs": [], "parameters": {"k": 1}}', None)
     assert (result.as_numpy(), result.parameters) == ({}, {"k": 1})
 
 
