@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from bls_notebook.backends.protocol import BackendError
 from bls_notebook.engine.errors import BLSError, ModelLoadError
+from bls_notebook.engine.waiting.critical import UndividedContext
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.extending import Host, Registration, critical
 from bls_notebook.progress import progress
@@ -39,7 +40,7 @@ _NO_INDEX = (
 log = logging.getLogger("bls_notebook")
 
 
-class Connection(Printable):
+class Connection(UndividedContext, Printable):
     """The models of a server in a repository; a context manager that disconnects.
 
     Attributes
@@ -95,10 +96,7 @@ class Connection(Printable):
                 ending.undo(self._registration.remove)  # what Ctrl-C interrupts is completed
                 self._registration.remove()
 
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def _leave(self) -> None:
         self.disconnect()
 
     def __repr__(self) -> str:

@@ -21,14 +21,12 @@ def open_file(path: str | Path) -> BufferedReader:
     """Open a regular file for reading; never wait for the writer of a FIFO."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # opening a device may have effects
         raise OSError(errno.EINVAL, "it is not a file")
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):  # replaced in the meantime
-            raise OSError(errno.EINVAL, "it is not a file")
-        return os.fdopen(handle, "rb")
-    except BaseException:
-        os.close(handle)
-        raise
+    waitless = getattr(os, "O_NONBLOCK", 0)
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | waitless))  # noqa: SIM115 - the caller does
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # replaced in the meantime
+        file.close()
+        raise OSError(errno.EINVAL, "it is not a file")
+    return file
 
 
 def read_file(path: str | Path, most: int) -> bytes:

@@ -19,6 +19,7 @@ import http.server, json, os, signal, sys, threading
 options = dict(item[2:].partition("=")[::2] for item in sys.argv[1:])
 behaviour = {behaviour!r}
 prefix = options["backend-config"].partition("prefix-name=")[2]
+print(prefix, file=open({flag!r} + ".regions", "a"))
 open("/dev/shm/" + prefix + "region", "w").close()
 if behaviour == "dies":
     print('I1201 00:00:00 1 x.cc:1] "fine so far"')

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
+import re
+import signal
+import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +68,12 @@ class Place:
         self.repo.define("nested", NESTED, pbtxt())
         self.elsewhere.define("remote", DOUBLE, pbtxt())
         self.server = bls.endpoint(self.elsewhere, token="")
-        self.program = stand_in(folder)
+        self.program, self.regions = stand_in(folder), folder / "flag.regions"
         self.theirs, self.recording = folder / "theirs", folder / "run.blsrec"
         bls.export(self.theirs, "nested", repo=self.repo)
         with bls.record(self.recording, tensors="all"):
             infer(self.repo, "nested", 4)
-        self.folders = set(temporary.iterdir())
+        self.before: Counter[str] = Counter()
 
     def close(self) -> None:
         self.server.stop()
@@ -80,15 +87,33 @@ class Place:
         found = {
             "models": set(self.repo._server.names()) ^ {"double", "nested"},
             "substitutes": [name for name in ("double", "nested") if infer(self.repo, name, 4) != 8],
-            "threads": [t.name for t in threading.enumerate() if t.name in ("bls-drill", "bls-deadline", "bls-gil")]
-            + ["bls-endpoint"] * ([t.name for t in threading.enumerate()].count("bls-endpoint") - 1),
             "recording": [each for each in (recording.active, allocation_log.recording) if each is not None],
-            "temporary": [path.name for path in self.temporary.iterdir() if path not in self.folders],
+            "resources": dict(self.resources() - self.before),
             "beside": [path.name for path in self.out.iterdir() if path.name.startswith(".")],
             "half": [path.name for path in self.out.iterdir() if not _is_whole(path)],
             "critical": list(interrupts.critical_files),
         }
         return {kind: value for kind, value in found.items() if value}
+
+    def resources(self) -> Counter[str]:
+        """Count threads, files, sockets, child processes and settings of this process: by name, without numbers."""
+        names = [f"thread {t.name}" for t in threading.enumerate() if not t.name.startswith("bls-worker")]
+        for each in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):
+                names.append(f"file {each.readlink()}")
+        for each in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if os.fsencode(f"TMPDIR={self.temporary}") in each.read_bytes():
+                    names.append(f"process {(each.parent / 'cmdline').read_bytes()[:200]!r}")
+        names += [
+            f"Ctrl-C {signal.getsignal(signal.SIGINT)}",
+            f"output {sys.stdout} {sys.stderr}",
+            f"log {logging.root.manager.disable}",
+        ]
+        names += [f"temporary {path.name[:12]}" for path in self.temporary.iterdir()]
+        regions = self.regions.read_text().split() if self.regions.exists() else []
+        names += [f"memory {name}" for name in os.listdir("/dev/shm") if name.startswith(tuple(regions))]
+        return Counter(re.sub("[0-9]+", "", name) for name in names)
 
 
 def _is_whole(path: Path) -> bool:
@@ -97,62 +122,31 @@ def _is_whole(path: Path) -> bool:
     return path.name.startswith(".") or (path / "nested" / "1" / "model.py").is_file()
 
 
-def stub(place: Place) -> None:
-    with place.repo.stub("double", {"Y": [0]}):
-        infer(place.repo, "nested", 4)
+def within(place: Place, context: AbstractContextManager[Any], model: str = "nested") -> None:
+    with context:
+        infer(place.repo, model, 4)
 
 
-def drill(place: Place) -> None:
-    bls.drill("nested", ints(4), faults=("error", "stall", "not-ready"), repo=place.repo)
+def connected(place: Place, url: str) -> None:
+    within(place, bls.connect(url, "remote", repo=place.repo), "remote")
 
 
-def endpoint(place: Place) -> None:
-    bls.endpoint(place.repo).stop()
-
-
-def connect(place: Place, url: str) -> None:
-    with bls.connect(url, "remote", repo=place.repo):
-        infer(place.repo, "remote", 4)
-
-
-def record(place: Place) -> None:
-    with bls.record(place.out / "x.blsrec", tensors="all"):
-        infer(place.repo, "nested", 4)
-
-
-def profile(place: Place) -> None:
-    with bls.profile():
-        infer(place.repo, "nested", 4)
-
-
-def track(place: Place) -> None:
-    with bls.track_memory():
-        infer(place.repo, "nested", 4)
-
-
-def serve(place: Place) -> None:
-    bls.serve("double", repo=place.repo, environment=place.program).stop(graceful=False)
-
-
-def attempt(place: Place) -> None:
-    bls.try_repository(place.theirs).repository.close(1)
-
-
+FAULTS = ("error", "stall", "not-ready")
 OPERATIONS: dict[str, Operation] = {
-    "stub": stub,
-    "drill": drill,
-    "endpoint": endpoint,
-    "connect http": lambda place: connect(place, place.server.url),
-    "connect grpc": lambda place: connect(place, f"grpc://{place.server.grpc_url}"),
-    "record": record,
+    "stub": lambda place: within(place, place.repo.stub("double", {"Y": [0]})),
+    "drill": lambda place: bls.drill("nested", ints(4), faults=FAULTS, repo=place.repo),
+    "endpoint": lambda place: bls.endpoint(place.repo).stop(),
+    "connect http": lambda place: connected(place, place.server.url),
+    "connect grpc": lambda place: connected(place, f"grpc://{place.server.grpc_url}"),
+    "record": lambda place: within(place, bls.record(place.out / "x.blsrec", tensors="all")),
     "replay": lambda place: bls.replay(place.recording, repo=place.repo),
-    "profile": profile,
-    "track_memory": track,
+    "profile": lambda place: within(place, bls.profile()),
+    "track_memory": lambda place: within(place, bls.track_memory()),
     "compare": lambda place: bls.compare("nested", ints(4), n=2, repeat=1, repo=place.repo),
     "tune": lambda place: bls.tune("nested", ints(4), n=2, repeat=1, repo=place.repo),
     "export": lambda place: bls.export(place.out / "ship", "nested", repo=place.repo),
-    "serve": serve,
-    "try": attempt,
+    "serve": lambda place: bls.serve("double", repo=place.repo, environment=place.program).stop(graceful=False),
+    "try": lambda place: bls.try_repository(place.theirs).repository.close(1),
     "check": lambda place: bls.check(repo=place.repo),
 }
 
@@ -181,6 +175,8 @@ def test_nothing_stays_behind(
     struck = 0
     with handler("default"):
         operation(place)
+        time.sleep(0.5)
+        place.before = place.resources()
         total = striking.count(lambda: operation(place))
         stride = 1 if EVERY else max(1, total // POINTS)
         for n in range(1 + stride // 2, total, stride):

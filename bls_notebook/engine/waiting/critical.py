@@ -79,12 +79,14 @@ class Critical(LongCtrlC):
 class UndividedContext:
     """A context manager that Ctrl-C cannot leave half entered or half exited.
 
-    A subclass defines `_enter`, and `_leave`, which undoes the completed part of `_enter` and may be called twice.
+    A subclass defines `_leave`, which undoes the completed part of `_enter` and may be called twice. `_raised` says
+    whether the block raised an exception.
     The Ctrl-C handler stays installed while the block runs: otherwise a KeyboardInterrupt raised just as Python calls
     `__exit__` would skip `_leave`.
     """
 
     _ctrl_c: LongCtrlC
+    _raised = False
 
     def __enter__(self: _Context) -> _Context:
         self._check()
@@ -100,6 +102,7 @@ class UndividedContext:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._ctrl_c.in_block(False)
+        self._raised = kind is not None
         try:
             self._leave()
         except KeyboardInterrupt:  # Ctrl-C interrupted the wait for a model's lock
@@ -112,7 +115,7 @@ class UndividedContext:
         """Raise an exception if it cannot be entered; `_leave` is not called then."""
 
     def _enter(self) -> None:
-        raise NotImplementedError
+        """By default do nothing: the function that returned the object has started it."""
 
     def _leave(self) -> None:
         raise NotImplementedError

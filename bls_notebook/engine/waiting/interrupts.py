@@ -21,6 +21,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dis import opmap
 from functools import partial, reduce
 from time import monotonic
@@ -76,6 +77,10 @@ critical_files: list[str] = []
 _later: list[threading.Timer] = []
 
 
+# An `ExitStack` that is interrupted between two of its contexts would not leave the others.
+_CONTEXTLIB = ExitStack.__exit__.__code__.co_filename
+
+
 def may_be_interrupted(code: CodeType, waits: bool = False) -> None:
     """Register a function that runs model code (or `waits`) and cleans up after any exception."""
     (_waiters if waits else _callers).add(code)
@@ -91,7 +96,7 @@ def inside_engine(stack: Iterable[FrameType]) -> bool:
     called_out = False
     for frame in stack:
         code = frame.f_code
-        if code in _unheard:
+        if code in _unheard or (code.co_filename == _CONTEXTLIB and not called_out):
             return True
         if code in _waiters:
             return False

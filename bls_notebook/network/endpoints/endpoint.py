@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.waiting.critical import UndividedContext
+from bls_notebook.engine.waiting.interrupts import may_be_interrupted
 from bls_notebook.extending import Host, critical
 from bls_notebook.network.kserve.address import HOST, Listening
 from bls_notebook.network.kserve.shared_memory import Regions
@@ -34,7 +36,7 @@ _GRACE = 1.0  # seconds that `stop` gives requests in flight
 _INSTALL = "pip install 'bls_notebook[network]'"
 
 
-class Endpoint(Listening, Printable):
+class Endpoint(UndividedContext, Listening, Printable):
     """Serves models to clients on this machine; a context manager.
 
     Attributes
@@ -80,10 +82,7 @@ class Endpoint(Listening, Printable):
         while running is not None and running.thread.is_alive():
             running.thread.join(0.5)  # with a timeout, so that Ctrl-C works
 
-    def __enter__(self) -> Endpoint:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def _leave(self) -> None:
         self.stop()
 
     @property
@@ -277,3 +276,6 @@ def _listening(port: int) -> socket.socket:
             raise
         raise BLSError(f"port {port} for HTTP: {error.strerror}; choose another, or 0 for a free one") from None
     return listener
+
+
+may_be_interrupted(Endpoint.wait.__code__, waits=True)

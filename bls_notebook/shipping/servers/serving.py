@@ -77,9 +77,9 @@ class LocalServer(TritonServer, Printable):
         self._seconds = time.monotonic() - self._copy.made
         return self
 
-    def __enter__(self) -> LocalServer:
-        """Return the server; start it if it does not run."""
-        return self if self.pid is not None else self.start()
+    def _enter(self) -> None:
+        if self.pid is None:
+            self.start()
 
     def stop(self, graceful: bool = True) -> None:
         """Stop the server and remove its copy of the models. May be called twice."""

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bls_notebook.engine.waiting.critical import UndividedContext
 from bls_notebook.engine.waiting.interrupts import may_be_interrupted
 from bls_notebook.extending import critical
 from bls_notebook.network.kserve.address import HOST, Address, Listening
@@ -210,7 +211,7 @@ class InferResult:
         return dict(self.outputs)
 
 
-class TritonServer(Listening):
+class TritonServer(UndividedContext, Listening):
     """A tritonserver that this process starts with `start` or ``with``.
 
     Parameters
@@ -309,13 +310,11 @@ class TritonServer(Listening):
                 finally:
                     self._last_log = run.log()
 
-    def __enter__(self) -> TritonServer:
-        """Start the server."""
-        return self.start()
+    def _enter(self) -> None:
+        self.start()
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        """Stop the server; kill it if the body raised."""
-        self.stop(graceful=kind is None)
+    def _leave(self) -> None:
+        self.stop(graceful=not self._raised)
 
     @property
     def pid(self) -> int | None:
