@@ -330,14 +330,16 @@ def test_wrong_solutions_are_rejected_with_a_hint_that_names_the_mistake(noteboo
     assert len(exercise.wrong) >= 5
     for cell in exercise.before:
         assert notebook(source(exercise.notebook, cell)).success
+    # A busy machine can make one measurement wrong: a check that measures may be asked again.
+    tries = 5 if exercise.check and "speedup" in source(exercise.notebook, exercise.check) else 1
+    cases = [((), ""), (exercise.right, ""), *exercise.wrong]
     problems = []
-    for changes in ((), exercise.right):
-        shown = solve(notebook, exercise, changes)
-        if "✗" in shown or "✓" not in shown:
-            problems.append(f"right: {changes}\n{shown}")
-    for changes, words in exercise.wrong:
-        shown = solve(notebook, exercise, changes)
-        if "✗" not in shown or words not in shown:
-            problems.append(f"wrong: {changes}, expected {words!r}\n{shown}")
+    for changes, words in cases:
+        for _ in range(tries):
+            shown = solve(notebook, exercise, changes)
+            if ("✗" in shown and words in shown) if words else ("✗" not in shown and "✓" in shown):
+                break
+        else:
+            problems.append(f"{changes}, expected {words or 'no mistake'!r}\n{shown}")
     if problems:
         pytest.fail("\n\n".join(problems), pytrace=False)
