@@ -9,8 +9,8 @@ import of `pb_utils` and the type of the argument of `execute`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
@@ -23,20 +23,17 @@ from .config_fields import enumeration
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord
 
-_TOKEN = re.compile(
-    r"""\#[^\n]*|[^\S\n]+|\\\n
-    |(?P<prefix>[A-Za-z]{0,2})(?:
-        (?P<triple>\"{3}|'{3})(?P<lines>(?:\\.|(?!(?P=triple)).)*)(?P<end>(?P=triple)?)
-        |(?P<quote>["'])(?P<line>(?:\\.|(?!(?P=quote))[^\n\\])*)\\?(?P<close>(?P=quote)?))
-    |(?P<name>[^\W\d]\w*)
-    |(?P<mark>==|[<>!:]=|->|\d[\w.]*|.)""",
+_LITERAL = re.compile(
+    r"""(?P<comment>\#[^\n]*)
+    |(?P<prefix>[A-Za-z]{0,2})(?P<quote>\"{3}|'{3})(?:\\.|[^\\])*?(?:(?P<end>(?P=quote))|\Z)
+    |(?P<letters>[A-Za-z]{0,2})(?P<mark>["'])(?P<text>(?:\\.|(?!(?P=mark))[^\n\\])*)(?:(?P<close>(?P=mark))|\n|\\?\Z)""",
     re.VERBOSE | re.DOTALL,
 )
-_CLOSING = {")": "(", "]": "[", "}": "{"}
+_PAIR = re.compile(r"\([^()\[\]{}]*\)|\[[^()\[\]{}]*\]|\{[^()\[\]{}]*\}")
 _MAGIC = re.compile(r"^[^\S\n]*[%!][^\n]*", re.MULTILINE)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Bracket:
     """A bracket that is open at the cursor.
 
@@ -47,9 +44,9 @@ class Bracket:
     opener: str
     of: str
     start: int
-    argument: int = 0
-    keyword: str = ""
-    key: str | None = None
+    argument: int
+    keyword: str
+    key: str
 
     @property
     def function(self) -> str:
@@ -57,79 +54,43 @@ class Bracket:
         return self.of.rpartition(".")[2] if self.opener == "(" else ""
 
 
-@dataclass
-class CodePosition:
-    """The context of the cursor.
+def _masked(code: str) -> str:
+    """Replace literals and comments by as many underscores and blanks; leave an unfinished string as it is."""
 
-    `brackets` are the open ones, the outermost first. Inside a string, `quote` is its quote and `fragment` its text up
-    to the cursor; otherwise `fragment` is the name before the cursor, including dots and calls.
-    """
+    def mask(literal: re.Match[str]) -> str:
+        if literal.end() == len(code) and not (literal["comment"] or literal["end"] or literal["close"]):
+            return literal[0]
+        return (" " if literal["comment"] else "_") * len(literal[0])
 
-    brackets: list[Bracket] = field(default_factory=list)
-    quote: str = ""
-    fragment: str = ""
+    return _LITERAL.sub(mask, code)
 
 
-def without_magics(code: str) -> str:
-    """Replace lines with magics and shell commands by blanks of the same length."""
-    return _MAGIC.sub(lambda line: " " * len(line[0]), code)
+def _folded(code: str) -> str:
+    """Replace brackets that are closed, and what they enclose, by as many underscores."""
+    while (folded := _PAIR.sub(lambda pair: "_" * len(pair[0]), code)) != code:
+        code = folded
+    return code
 
 
-def position_of(code: str) -> CodePosition:
-    """Return the context at the end of the code."""
-    position = CodePosition()
-    name, string = "", ""  # the dotted name that ends here, and the last string
-    for kind, text, start, prefix in _tokens(code):
-        inner = position.brackets[-1] if position.brackets else None
-        if kind == "open":
-            if "f" in prefix.lower() and "{" in text:
-                return CodePosition()
-            return CodePosition(position.brackets, code[start], text)
-        if kind == "string":
-            name, string = "", text
-        elif kind == "name":
-            name = name + text if name.endswith(".") else text
-        elif text in "([{":
-            position.brackets.append(Bracket(text, name, start))
-            name = ""
-        elif text in _CLOSING:
-            closed = position.brackets.pop() if inner is not None and inner.opener == _CLOSING[text] else None
-            name = f"{closed.of}{closed.opener}{text}" if closed is not None and closed.of else ""
-        elif text == ".":
-            name = f"{name}." if name else ""
-        else:
-            if inner is not None and text == ",":
-                inner.argument, inner.keyword, inner.key = inner.argument + 1, "", None
-            elif inner is not None and text == ":":
-                inner.key = string
-            elif inner is not None and text == "=" and inner.opener == "(" and name.isidentifier():
-                inner.keyword = name
-            if text != "\n" or inner is None:
-                name = ""
-            string = string if text == "\n" else ""
-    position.fragment = name
-    return position
+def _open_brackets(code: str, masked: str) -> list[Bracket]:
+    """Return the brackets that are open at the end of the code, the outermost first."""
+    folded, brackets = _folded(masked), []
+    starts = [bracket.start() for bracket in re.finditer(r"[(\[{]", folded)]
+    for start, end in zip(starts, [*starts[1:], len(folded)], strict=True):
+        before, inside = re.search(r"[\w.]*\Z", folded[:start]), folded[start + 1 : end]
+        last = code[end - len(inside.rpartition(",")[2]) : end]
+        keyword, key = re.match(r"\s*(\w+)\s*=(?!=)", last), re.match(r"""\s*["'](\w*)["']\s*:""", last)
+        of = code[before.start() : start] if before else ""
+        words = keyword[1] if keyword else "", key[1] if key else ""
+        brackets.append(Bracket(folded[start], of, start, inside.count(","), *words))
+    return brackets
 
 
-def call_text(code: str, bracket: Bracket) -> str:
+def _arguments(code: str, bracket: Bracket) -> str:
     """Return the text inside a bracket, up to its end or the end of the code."""
-    depth = 0
-    for kind, text, start, _ in _tokens(code[bracket.start :]):
-        depth += (text in "([{") - (text in _CLOSING) if kind == "mark" else 0
-        if depth == 0:
-            return code[bracket.start + 1 : bracket.start + start]
-    return code[bracket.start + 1 :]
-
-
-def _tokens(code: str) -> Iterator[tuple[str, str, int, str]]:
-    """Yield kind, text, start and prefix of each token; an unfinished string is ``open``; strings have no quotes."""
-    for token in _TOKEN.finditer(code):
-        if token["triple"] or token["quote"]:
-            is_closed = token["end"] or token["close"] or token.end() < len(code)
-            text = token["lines"] if token["triple"] else token["line"]
-            yield "string" if is_closed else "open", text, token.start(), token["prefix"]
-        elif token["name"] or token["mark"]:
-            yield str(token.lastgroup), token[0], token.start(), ""
+    rest = _folded(_masked(code)[bracket.start + 1 :])
+    end = re.search(r"[)\]}]", rest)
+    return code[bracket.start + 1 :][: end.start() if end else None]
 
 
 _CELL = re.compile(r"^%%triton(?:model|config)\s+(?:[^\n]*?\s)??([A-Za-z][\w.\-]*)")
@@ -194,27 +155,30 @@ def in_python(code: Code, current: Sequence[ModelRecord]) -> tuple[str, list[str
 
     `current` are the models of the current repository.
     """
-    position = position_of(without_magics(code.before))
-    if not position.quote:
-        _, dot, begun = position.fragment.rpartition(".")
-        own = code.names() if dot and code.before.endswith(begun or ".") else []
-        return (begun, own) if own else None
-    if not position.brackets or "\n" in position.fragment:
+    before = _MAGIC.sub(lambda line: " " * len(line[0]), code.before)
+    masked = _masked(before)
+    literal = _LITERAL.search(masked)
+    if literal is None:
+        name = re.search(r"\.(\w*)\Z", masked)
+        own = code.names() if name else []
+        return (name[1], own) if name and own else None
+    fragment, brackets = literal["text"], _open_brackets(before, masked[: literal.start()])
+    if fragment is None or not brackets or ("f" in literal["letters"].lower() and "{" in fragment):
         return None
-    names = _Strings(code, position, current).names()
-    return None if names is None else (position.fragment, [n for n in names if n.startswith(position.fragment)])
+    names = _Strings(code, brackets, current).names()
+    return None if names is None else (fragment, [name for name in names if name.startswith(fragment)])
 
 
 class _Strings:
     """Completions of a string in a call."""
 
-    def __init__(self, code: Code, position: CodePosition, current: Sequence[ModelRecord]) -> None:
-        self._code, self._brackets, self._current = code, position.brackets, current
+    def __init__(self, code: Code, brackets: Sequence[Bracket], current: Sequence[ModelRecord]) -> None:
+        self._code, self._brackets, self._current = code, brackets, current
 
     def names(self) -> Iterable[str] | None:
         """Return the possible strings; None if any text is possible."""
         inner = self._brackets[-1]
-        if inner.opener == "{" and inner.key is not None:
+        if inner.opener == "{" and inner.key:
             return enumeration(_ENUMERATIONS[inner.key]) if inner.key in _ENUMERATIONS else None
         if inner.opener == "(":
             return self._argument(inner)
@@ -305,7 +269,7 @@ class _Strings:
 
     def _tensors(self, call: Bracket, side: str) -> list[str]:
         """Return the tensors of the model that a call names, or of all models."""
-        text = call_text(self._code.text, call)
+        text = _arguments(self._code.text, call)
         if call.function == "InferenceRequest":
             name = _MODEL_NAME.search(text)
             model = self._value(*name.groups()) if name is not None else ""
