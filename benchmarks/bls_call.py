@@ -93,7 +93,7 @@ def measure_redefinition(ways: dict[str, Callable[[int], float]], times: int) ->
 def machine() -> dict[str, Any]:
     model = platform.processor()
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 model = line.partition(":")[2].strip()
                 break

@@ -111,7 +111,7 @@ def server_over_kernel() -> float | None:
 def machine() -> dict[str, Any]:
     model = platform.processor()
     with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
     return {
         "cpu": model,

@@ -207,7 +207,7 @@ def expect(side: str, got: np.ndarray, answer: int) -> None:
 def resident() -> int:
     """Return the resident memory of this process in bytes, or its peak on systems that report nothing else."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         import resource
 

@@ -231,4 +231,4 @@ def _known(read: Callable[[], int]) -> int:
 
 
 def _read(name: str) -> str:
-    return Path("/proc", name).read_text()
+    return Path("/proc", name).read_text(encoding="utf-8")

@@ -97,7 +97,7 @@ def _idle() -> dict[str, int]:
     """Return the idle time of each processor of this process (ns); empty if unknown."""
     try:
         mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
-        lines = [line.split() for line in _STAT.read_text().splitlines()]
+        lines = [line.split() for line in _STAT.read_text(encoding="utf-8").splitlines()]
         return {line[0]: (int(line[4]) + int(line[5])) * _TICK for line in lines if line[0] in mine}
     except (AttributeError, OSError, ValueError, IndexError):
         return {}
@@ -119,6 +119,6 @@ def thread_times() -> dict[int, ThreadTimes]:
     times = {}
     for task in tasks:
         with contextlib.suppress(OSError, ValueError, IndexError):  # the thread has ended since
-            worked, waited, *_ = map(int, (task / "schedstat").read_text().split())
+            worked, waited, *_ = map(int, (task / "schedstat").read_text("utf-8").split())
             times[int(task.name)] = ThreadTimes(worked, waited)
     return times

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -239,3 +241,20 @@ def test_a_loop_whose_thread_cannot_be_started_is_no_loop(monkeypatch: pytest.Mo
             ModelLoop("test")
     in_every_loop(int)
     made[0].loop.close()
+
+
+def test_workers_run_beside_gevent_with_unpatched_threads() -> None:
+    pytest.importorskip("gevent")
+    script = """
+from gevent import monkey
+monkey.patch_all(thread=False)
+import threading
+from bls_notebook.engine.waiting.threads import ready, start_in_thread
+
+ready()
+done = threading.Event()
+start_in_thread(done.set)
+print(done.wait(30))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["True"], done.stderr

@@ -15,11 +15,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import Empty
+from queue import SimpleQueue as SimpleQueue
 
 from bls_notebook.devices import cupy_memory_hook
 
 from .interrupts import may_be_interrupted
+
+if (monkey := sys.modules.get("gevent.monkey")) is not None and not monkey.is_module_patched("threading"):
+    SimpleQueue = monkey.get_original("queue", "SimpleQueue")  # type: ignore[misc]  # gevent's wakes no other thread
 
 # On Windows a wait without a limit cannot be interrupted by Ctrl-C.
 _SLICE = 0.1 if sys.platform == "win32" else threading.TIMEOUT_MAX

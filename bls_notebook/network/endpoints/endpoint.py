@@ -153,10 +153,13 @@ class _Running:
             self._loop.close()
 
     async def _serve(self) -> None:
+        from bls_notebook.network.kserve.grpc_client import check_process
+
         from .grpc_service import GrpcService, grpc_server
         from .http_application import HttpApplication
         from .http_server import HttpServer
 
+        check_process()
         parts = (self._models, self._regions, self._admission)
         grpc_service = grpc_server(GrpcService(*parts), self._admission.limits)
         try:

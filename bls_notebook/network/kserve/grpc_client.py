@@ -7,6 +7,7 @@ lose the lock of the channel. A decoupled request reads its stream on a worker t
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 import time
@@ -18,6 +19,7 @@ from grpc.experimental import ChannelOptions
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from bls_notebook.backends.protocol import Deliver, InThread
+from bls_notebook.engine.errors import ForkedError
 from bls_notebook.engine.waiting.interrupts import CtrlC
 from bls_notebook.engine.waiting.threads import Parker, start_in_thread
 from bls_notebook.network.limits import ANSWER_BYTES, INFER_BYTES
@@ -73,10 +75,25 @@ _QUERIES: dict[str, tuple[str, Callable[..., Any]]] = {
 }
 
 
+_process = 0  # the one that used gRPC first
+
+
+def check_process() -> None:
+    """Raise ForkedError in a child of a process that used gRPC, where gRPC would hang or crash."""
+    global _process
+    _process = _process or os.getpid()
+    if _process != os.getpid():
+        raise ForkedError(
+            "gRPC does not work in a process that was forked from one that uses gRPC; start it by multiprocessing's "
+            "'spawn' method, or connect over http://"
+        )
+
+
 class GrpcClient(Client):
     """A connection over gRPC."""
 
     def __init__(self, address: Address) -> None:
+        check_process()
         super().__init__(address)
         self._credentials: Any = None
         if address.encrypted:

@@ -192,7 +192,7 @@ def make_environment(
         try:
             _lay_out(environment)
             if marker != saved:
-                (place / MARKER).write_text(json.dumps(marker))
+                (place / MARKER).write_text(json.dumps(marker), "utf-8")
         except OSError as error:
             raise TritonServerError(f"cannot copy tritonserver into {place}: {error}") from None
     return environment
@@ -288,7 +288,7 @@ def _locked(folder: Path) -> Iterator[None]:
     import fcntl  # not on Windows
 
     try:
-        file = open(folder / ".lock", "w")  # noqa: SIM115 - closed below
+        file = open(folder / ".lock", "w", encoding="utf-8")  # noqa: SIM115 - closed below
     except OSError as error:
         raise TritonServerError(f"cannot write into {folder}: {error.strerror}") from None
     with file:
@@ -302,7 +302,7 @@ for _function in (_run, _locked.__wrapped__):  # type: ignore[attr-defined]
 
 def _read_marker(folder: Path) -> dict[str, Any]:
     try:
-        marker = json.loads((folder / MARKER).read_text())
+        marker = json.loads((folder / MARKER).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
     return marker if isinstance(marker, dict) and isinstance(marker.get("requirements"), list) else {}

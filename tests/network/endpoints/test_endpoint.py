@@ -516,3 +516,28 @@ def test_perf_analyzer_measures_models(model: str, options: str) -> None:
             (row,) = endpoint.record.models
     assert (done.returncode in (0, 2), row.failed) == (True, 0), done.stdout + done.stderr  # 2: unstable times
     assert row.requests >= 20
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_is_told_that_grpc_does_not_work_there() -> None:
+    script = """
+import os
+import bls_notebook as bls
+
+endpoint = bls.endpoint()
+child = os.fork()
+if not child:
+    with bls.ModelRepository() as own:
+        for start in (lambda: bls.endpoint(own), lambda: bls.connect("grpc://127.0.0.1:1", repo=own)):
+            try:
+                start()
+            except bls.BLSError as error:
+                print(type(error).__name__, "spawn" in str(error), flush=True)
+    os._exit(3)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+endpoint.stop()
+print(status)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == ["ForkedError True", "ForkedError True", "3"], done.stderr
