@@ -86,15 +86,12 @@ def test_a_bare_thread_that_waits_for_its_own_model_is_reported(
 
 @pytest.mark.parametrize("wait", ["thread.join()", "threading.Thread.join(thread)"])
 @pytest.mark.parametrize("kind", [k for k in BARE if k != "pool"])
-def test_a_bare_thread_that_the_model_waits_for(
-    repo: bls.ModelRepository, reports: pytest.LogCaptureFixture, kind: str, wait: str
-) -> None:
+def test_a_bare_thread_that_the_model_waits_for(repo: bls.ModelRepository, kind: str, wait: str) -> None:
     repo.define("a", _bare(kind, "a", wait), pbtxt())
     response = Caller(repo.infer, "a", ints(0)).result()
     if kind != "exec itself":
         assert "circular BLS: " in message(response)
     assert_all_idle(repo)
-    assert not reports.records
 
 
 @pytest.mark.parametrize(("callee", "circle"), [("b", "a -> b -> a"), ("chain", "a -> chain -> a")])
