@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 from .capabilities import Capability, Drawing, load
 
 if TYPE_CHECKING:
-    from .engine.recording.log import Observation, TapeProtocol
-    from .engine.waiting.critical import Critical
+    from .engine.recording.request_log import Observation, TapeProtocol
+    from .engine.waiting.critical_section import Critical
     from .repository.host import Host, Registration, SentRequest, Undo
     from .repository.repository import ModelRepository
 
 # Imported when first used: every capability's package imports this module.
 _RUNTIME = {
-    "Critical": "bls_notebook.engine.waiting.critical:Critical",
+    "Critical": "bls_notebook.engine.waiting.critical_section:Critical",
     "Host": "bls_notebook.repository.host:Host",
-    "Observation": "bls_notebook.engine.recording.log:Observation",
+    "Observation": "bls_notebook.engine.recording.request_log:Observation",
     "Registration": "bls_notebook.repository.host:Registration",
     "SentRequest": "bls_notebook.repository.host:SentRequest",
     "Undo": "bls_notebook.repository.host:Undo",
@@ -65,7 +65,7 @@ def observe(
     Observation
         Its `log` contains the recorded requests. Garbage collection of the object also ends the recording.
     """
-    from .engine.recording.log import Observation
+    from .engine.recording.request_log import Observation
 
     return Observation(limit, device_timer, lines, tape)
 
@@ -76,7 +76,7 @@ def critical() -> Critical:
     Inside the block, Ctrl-C still interrupts waits of the engine and code of models. Functions passed to its ``undo``
     are called if the block raises or is interrupted, so that what it starts is started completely or not at all.
     """
-    from .engine.waiting.critical import Critical
+    from .engine.waiting.critical_section import Critical
 
     return Critical()
 

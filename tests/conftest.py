@@ -61,7 +61,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("needs a CUDA device")
 
 
-_PROFILE = ("a profile", "bls_notebook.engine.recording.log", "active")
+_PROFILE = ("a profile", "bls_notebook.engine.recording.request_log", "active")
 SWITCHES = (("memory tracking", "bls_notebook.devices.allocation_log", "recording"), _PROFILE)
 
 

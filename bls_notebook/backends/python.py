@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from bls_notebook.devices.own_gpu import OwnGPU
+from bls_notebook.devices.instance_gpu import OwnGPU
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.records.advice import nearest
 from bls_notebook.repository.config import model_spec, pick_versions

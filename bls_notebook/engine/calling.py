@@ -28,16 +28,16 @@ from .core.execution import Execution
 from .core.model import LoadedModel
 from .core.server import Server
 from .error_messages import running
+from .error_responses import error_response, originating, over_bls, seen_inputs
 from .exception_text import label_of
-from .failures import error_response, originating, over_bls, seen_inputs
-from .recording import log as recording
+from .recording import request_log as recording
 from .recording.spans import record_refused
-from .tensors.inbound import NotReceivedError, received
 from .tensors.outputs import memory_problem
+from .tensors.received_inputs import NotReceivedError, received
 from .ticket import Ticket
 from .waiting.event_loops import response_of, watch_loop
 from .waiting.interrupts import CtrlC
-from .waiting.stream import AnsweredStream, AsyncResponseStream, TicketStream
+from .waiting.response_stream import AnsweredStream, AsyncResponseStream, TicketStream
 
 MAX_DEPTH = 1000
 _noting = threading.Lock()  # bare threads of one execution note at the same time

@@ -20,9 +20,9 @@ from .core import instance
 from .core.model import in_memory
 from .core.server import Server, servers
 from .errors import ForkedError
-from .recording import log as recording
+from .recording import request_log as recording
 from .schedulers.clock import system_clock
-from .waiting import event_loops, threads
+from .waiting import event_loops, worker_threads
 from .waiting import event_loops as loops
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
@@ -77,7 +77,7 @@ def in_child() -> None:
     for server in list(servers):
         _free_locks(vars(server))
         server.__class__ = ForkedServer
-    threads.forget_workers()
+    worker_threads.forget_workers()
     system_clock.__init__()  # type: ignore[misc]
     event_loops.blocked.clear()
     instance._open.clear()

@@ -25,21 +25,21 @@ from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDUL
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import call_keys
+from .batch_runner import failure
 from .calling import SendingExecution
 from .core.execution import Execution
 from .core.instance import Instance
 from .core.model import LoadedModel
 from .core.model_counters import FOLD_AT
 from .error_messages import execute_failed
+from .error_responses import error_response, with_warnings
 from .exception_text import ReturnError
-from .failures import error_response, with_warnings
 from .logs import log_lost
-from .recording import log as recording
+from .recording import request_log as recording
 from .recording import spans
-from .runner import failure
 from .schedulers.lifecycle import Lifecycle
-from .tensors.inbound import ARGUMENTS_STAY, rows_of, taken_over
 from .tensors.outputs import answer, check_returned, rescheduled_in_vain, returned_none
+from .tensors.received_inputs import ARGUMENTS_STAY, rows_of, taken_over
 from .ticket import SECOND_RESPONSE, Ticket
 from .waiting.deadlock import first_response
 from .waiting.interrupts import may_be_interrupted

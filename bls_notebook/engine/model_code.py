@@ -26,7 +26,7 @@ from .calling import SendingExecution
 from .core.server import Server
 from .waiting.event_loops import ModelLoop
 from .waiting.interrupts import CtrlC, may_be_interrupted
-from .waiting.threads import Parker
+from .waiting.worker_threads import Parker
 
 if TYPE_CHECKING:
     from bls_notebook.records.errors import ErrorRecord

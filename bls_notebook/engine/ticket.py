@@ -28,14 +28,14 @@ from .core.execution import Execution
 from .core.instance import Instance
 from .core.model import LoadedModel
 from .error_messages import execute_failed, not_ready, running
-from .failures import cancelled_response, error_response, originating, over_bls, with_warnings
-from .recording import log as recording
-from .recording.log import HeldBack
+from .error_responses import cancelled_response, error_response, originating, over_bls, with_warnings
+from .recording import request_log as recording
+from .recording.request_log import HeldBack
 from .recording.spans import record_response, record_sent
-from .tensors.config_check import reshape_all
 from .tensors.outputs import answer, returned_none
+from .tensors.signature_check import reshape_all
 from .waiting.interrupts import awaited, need_room
-from .waiting.threads import Parker, later
+from .waiting.worker_threads import Parker, later
 
 _new_lock = threading.Lock
 log = logging.getLogger("bls_notebook")

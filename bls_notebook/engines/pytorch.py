@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.backends.protocol import BackendError, BackendModel, Modules, VersionFiles
-from bls_notebook.devices.own_gpu import OwnGPU
+from bls_notebook.devices.instance_gpu import OwnGPU
 from bls_notebook.devices.registry import need_gpu, simulated_gpus
 from bls_notebook.devices.transfers import to_cpu, to_gpu
 from bls_notebook.pb_utils.dtypes import element_bytes

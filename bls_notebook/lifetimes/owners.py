@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.allocation_log import gpu_block, owner_kinds
-from bls_notebook.devices.own_gpu import foreign_blocks
+from bls_notebook.devices.instance_gpu import foreign_blocks
 from bls_notebook.devices.registry import backend_of
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import servers
 from bls_notebook.engine.ticket import Ticket
+from bls_notebook.engine.waiting.response_stream import TicketStream
 from bls_notebook.engine.waiting.stack_frames import stacks, variables_of
-from bls_notebook.engine.waiting.stream import TicketStream
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse, ResponseIterator
 from bls_notebook.pb_utils.tensor import Tensor

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 
-from bls_notebook.engine.recording import log as recording
+from bls_notebook.engine.recording import request_log as recording
 
 from .processor_time import thread_times
 from .records.spans import LockHeld

@@ -18,10 +18,10 @@ from time import perf_counter_ns
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel, in_memory
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.recording import log as recording
-from bls_notebook.engine.recording.log import Placed
+from bls_notebook.engine.recording import request_log as recording
+from bls_notebook.engine.recording.request_log import Placed
 from bls_notebook.engine.recording.spans import record_begun
-from bls_notebook.engine.waiting.critical import UndividedContext
+from bls_notebook.engine.waiting.critical_section import UndividedContext
 from bls_notebook.extending import observe
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched

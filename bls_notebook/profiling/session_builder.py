@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import bls_notebook
 from bls_notebook.backends.protocol import RemoteConnection
 from bls_notebook.engine.core.model import LoadedModel, in_memory
-from bls_notebook.engine.recording.log import (
+from bls_notebook.engine.recording.request_log import (
     Begun,
     Crossed,
     Ended,
@@ -37,7 +37,7 @@ from bls_notebook.engine.recording.log import (
     Timed,
     entries,
 )
-from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.records.statistics import StatisticsRecord, Times, statistics_record
 from bls_notebook.records.units import duration
 

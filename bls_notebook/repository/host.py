@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bls_notebook.engine.calling import Root, root_of
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.error_responses import cancelled_response
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.failures import cancelled_response
 from bls_notebook.engine.waiting.interrupts import Interrupted
-from bls_notebook.engine.waiting.threads import SECONDS_TO_CTRL_C, start_in_thread
+from bls_notebook.engine.waiting.worker_threads import SECONDS_TO_CTRL_C, start_in_thread
 from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.progress import stepped

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from bls_notebook.engine.fork_guard import in_own_process
 from bls_notebook.engine.waiting.interrupts import CtrlC
-from bls_notebook.engine.waiting.threads import Parker
+from bls_notebook.engine.waiting.worker_threads import Parker
 
 
 class NameLock:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.model_spec import TensorSpec
 from bls_notebook.engine.core.server import Server
-from bls_notebook.engine.core.spec import TensorSpec
 from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
 
 from .config.field_decisions import idle_fields

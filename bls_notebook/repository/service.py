@@ -20,7 +20,7 @@ from bls_notebook.engine.errors import BLSError, ModelLoadError, RepositoryClose
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.engine.ticket import give_up
 from bls_notebook.engine.waiting.interrupts import CtrlC, may_be_interrupted
-from bls_notebook.engine.waiting.threads import SECONDS_TO_CTRL_C, start_in_thread
+from bls_notebook.engine.waiting.worker_threads import SECONDS_TO_CTRL_C, start_in_thread
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.progress import progress
 

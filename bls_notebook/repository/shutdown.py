@@ -23,7 +23,7 @@ from time import monotonic, perf_counter_ns
 from bls_notebook.engine import fork_guard, model_code
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.ticket import give_up_old
-from bls_notebook.engine.waiting.threads import SimpleQueue, start_in_thread
+from bls_notebook.engine.waiting.worker_threads import SimpleQueue, start_in_thread
 
 from .service import Service, finish_closing, wait_until_closed
 

@@ -11,7 +11,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import allocation_log, cupy_memory_hook
-from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.lifetimes.allocation_table import AllocationTable
 from tests.waiting import LIMIT
 

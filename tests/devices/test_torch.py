@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bls_notebook as bls
-from bls_notebook.devices.own_gpu import OwnGPU
+from bls_notebook.devices.instance_gpu import OwnGPU
 from bls_notebook.simulation import gpu_memory
 
 from .conftest import CAPACITY, Kit

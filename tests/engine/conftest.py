@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.schedulers import base
+from bls_notebook.engine.schedulers import batch_scheduler
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting import deadlock, event_loops, interrupts
 from tests.engine import gates, seen
@@ -120,5 +120,5 @@ def reports(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     """The clock of the batch schedulers."""
     fake = FakeClock()
-    monkeypatch.setattr(base, "system_clock", fake)
+    monkeypatch.setattr(batch_scheduler, "system_clock", fake)
     return fake

@@ -11,7 +11,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine.schedulers import default as scheduler_module
 from bls_notebook.engine.waiting import deadlock
-from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from tests.engine import gates
 from tests.engine.ensembles import chain
 from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, queued, until, value

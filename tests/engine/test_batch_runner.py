@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine import runner
+from bls_notebook.engine import batch_runner
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model_counters import FOLD_AT
 from bls_notebook.engine.ticket import Ticket
@@ -338,7 +338,7 @@ def test_an_interrupt_that_arrives_after_the_model(repo: bls.ModelRepository, mo
     until(lambda: queued(repo, "slow") == 2 and isinstance(found.instances[0].holder, Execution))
     execution: Any = found.instances[0].holder
     arrived = []
-    clear = runner.clear_interrupt
+    clear = batch_runner.clear_interrupt
 
     def late(thread: int) -> None:
         assert thread == execution.thread
@@ -347,7 +347,7 @@ def test_an_interrupt_that_arrives_after_the_model(repo: bls.ModelRepository, mo
             raise Interrupted
         clear(thread)
 
-    monkeypatch.setattr(runner, "clear_interrupt", late)
+    monkeypatch.setattr(batch_runner, "clear_interrupt", late)
     execution.cancelled = True
     gates.open_gate("go on")
     texts: np.ndarray[Any, Any] = asked.result()["Y"].as_numpy()

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.recording import log as recording
+from bls_notebook.engine.recording import request_log as recording
 from tests.engine import gates
 from tests.engine.harness import infer
 from tests.engine.kinds import CONTROL, REQUESTS, at_rest, fresh_loop, lay_out

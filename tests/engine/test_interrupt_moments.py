@@ -19,9 +19,9 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import allocation_log
+from bls_notebook.engine.batch_runner import BatchRunner
 from bls_notebook.engine.model_code import as_model
-from bls_notebook.engine.recording import log as recording
-from bls_notebook.engine.runner import BatchRunner
+from bls_notebook.engine.recording import request_log as recording
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting import interrupts
 from bls_notebook.engine.waiting.interrupts import CtrlC

@@ -17,7 +17,7 @@ import bls_notebook as bls
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.waiting import event_loops
 from bls_notebook.engine.waiting.event_loops import ModelLoop, mailbox
-from bls_notebook.engine.waiting.threads import Parker
+from bls_notebook.engine.waiting.worker_threads import Parker
 from tests.engine import gates
 from tests.engine.ensembles import chain
 from tests.engine.harness import Caller, assert_all_idle, idle, infer, ints, message, queued, until, value

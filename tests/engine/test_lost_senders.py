@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine import runner
+from bls_notebook.engine import batch_runner
 from bls_notebook.engine.waiting import lost_senders as left_to_senders
 from tests.engine.harness import Caller, infer, ints, message, until, value
 from tests.engine.sources import model, pbtxt
@@ -89,7 +89,7 @@ def execute(self, requests):
 
 def test_no_collection_where_execute_answers(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[Any] = []
-    monkeypatch.setattr(runner, "leave_to_senders", left.append)
+    monkeypatch.setattr(batch_runner, "leave_to_senders", left.append)
     repo.define("a", model('''
 def execute(self, requests):
     for request in requests:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import bls_notebook as bls
 from bls_notebook.engine.waiting import deadlock
 from bls_notebook.engine.waiting.event_loops import WatchedSelector
-from bls_notebook.engine.waiting.threads import Parker
+from bls_notebook.engine.waiting.worker_threads import Parker
 from tests.engine import gates
 from tests.engine.harness import Caller, assert_all_idle, ints, value
 from tests.engine.sources import DOUBLE, model, pbtxt

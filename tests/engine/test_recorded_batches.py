@@ -13,7 +13,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine.inline import inline_call
-from bls_notebook.engine.schedulers import base, dynamic
+from bls_notebook.engine.schedulers import batch_scheduler, dynamic
 from tests.engine.batch_scenarios import CONFIGS, LIMIT, RECORDED, SCENARIOS, Play, play_on_real_server, write_models
 from tests.engine.fake_clock import FakeClock
 
@@ -32,16 +32,16 @@ ON_PURPOSE = {
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> Iterator[Play]:
     write_models(tmp_path / "models")
     entered, changed = [0], threading.Condition()
-    inner = base.BatchScheduler._enter
+    inner = batch_scheduler.BatchScheduler._enter
 
-    def enter(self: base.BatchScheduler, *args: Any) -> Any:
+    def enter(self: batch_scheduler.BatchScheduler, *args: Any) -> Any:
         result = inner(self, *args)
         with changed:
             entered[0] += 1
             changed.notify_all()
         return result
 
-    monkeypatch.setattr(base.BatchScheduler, "_enter", enter)
+    monkeypatch.setattr(batch_scheduler.BatchScheduler, "_enter", enter)
 
     def inline(model: Any, scheduler: Any, wake: Any) -> Any:
         call = inline_call(model, scheduler, wake)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.runner import BatchRunner
+from bls_notebook.engine.batch_runner import BatchRunner
 from tests.engine import gates
 from tests.engine.ensembles import chain
 from tests.engine.harness import Caller, infer, ints, message, queued, until, value

@@ -12,7 +12,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices.registry import gpus
-from bls_notebook.engine import runner
+from bls_notebook.engine import batch_runner
 from bls_notebook.lifetimes import allocation_table as book
 from tests.engine.harness import until
 from tests.lifetimes import memory_models as models
@@ -177,7 +177,7 @@ def test_what_is_said_to_be_alive_is_alive(
 ) -> None:
     # The fewer objects there are, the quicker NumPy's figure is there.
     monkeypatch.setattr(book, "MOST_REQUESTS", 100)
-    monkeypatch.setattr(runner, "FOLD_AT", 4)
+    monkeypatch.setattr(batch_runner, "FOLD_AT", 4)
     walker = Walk(repo, seed)
     with bls.track_memory(limit=100):  # what is made and imported once
         for _ in range(100):

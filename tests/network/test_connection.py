@@ -18,7 +18,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine.schedulers import forwarding
-from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.network import connection as connecting
 from bls_notebook.network.kserve import client as link
 from bls_notebook.network.kserve import grpc_client as grpc_link

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.engine.recording import log as recording
-from bls_notebook.engine.recording.log import BLOCK, Log, RecordedInstance
+from bls_notebook.engine.recording import request_log as recording
+from bls_notebook.engine.recording.request_log import BLOCK, Log, RecordedInstance
 from bls_notebook.profiling.records.session import Mark, ModelSeen, Session, Span
 from bls_notebook.profiling.session_builder import session_of, with_server_times
 from bls_notebook.records.statistics import StatisticsRecord, Times

@@ -16,7 +16,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook import pb_utils
-from bls_notebook.engine.recording import log as recording
+from bls_notebook.engine.recording import request_log as recording
 from bls_notebook.extending import Host, host_of, observe
 from bls_notebook.repository.config import parse_config
 from bls_notebook.repository.source.model_source import ModelSource, RemoteVersions

@@ -27,7 +27,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine.schedulers import clock
-from bls_notebook.engine.waiting import threads
+from bls_notebook.engine.waiting import worker_threads
 from tests.engine.harness import stacks, until
 from tests.repository import load_models
 from tests.repository.load_models import MODELS
@@ -281,7 +281,7 @@ def left(repo: bls.ModelRepository) -> dict[str, Any]:
 
 def main(requests: int) -> None:
     """Rounds of load, after each of which everything is unloaded; nothing becomes more from one to another."""
-    threads.IDLE_SECONDS = 0.1
+    worker_threads.IDLE_SECONDS = 0.1
     results: list[dict[str, Any]] = []
     got: Counter[str] = Counter()
     with bls.ModelRepository() as repo:

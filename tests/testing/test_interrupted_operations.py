@@ -25,7 +25,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import allocation_log
-from bls_notebook.engine.recording import log as recording
+from bls_notebook.engine.recording import request_log as recording
 from bls_notebook.engine.waiting import interrupts
 from tests.engine.harness import infer, ints, until
 from tests.engine.sources import pbtxt

@@ -16,7 +16,7 @@ from weakref import WeakSet, ref
 
 from bls_notebook.engine.waiting.event_loops import wake_loop_of
 from bls_notebook.engine.waiting.interrupts import RETRY_SECONDS, clear_interrupt, interrupt_thread
-from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse

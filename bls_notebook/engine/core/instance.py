@@ -19,13 +19,13 @@ from weakref import WeakKeyDictionary
 
 from bls_notebook.backends.protocol import BackendInstance
 from bls_notebook.engine.exception_text import describe
-from bls_notebook.engine.recording.log import RecordedInstance
+from bls_notebook.engine.recording.request_log import RecordedInstance
 from bls_notebook.engine.waiting.event_loops import ModelLoop
-from bls_notebook.engine.waiting.threads import Wakeup, start_in_thread
+from bls_notebook.engine.waiting.worker_threads import Wakeup, start_in_thread
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.records.raw_events import ModelSeen
 
-from .spec import InstanceSpec
+from .model_spec import InstanceSpec
 
 _making_loops = threading.Lock()
 

@@ -21,18 +21,18 @@ from typing import Any
 from weakref import WeakSet
 
 from bls_notebook.engine.exception_text import describe
-from bls_notebook.engine.recording.log import RecordedInstance
+from bls_notebook.engine.recording.request_log import RecordedInstance
 from bls_notebook.engine.schedulers.protocol import Scheduler
-from bls_notebook.engine.tensors.config_check import OutputCheck, RequestCheck, input_reshapes
+from bls_notebook.engine.tensors.signature_check import OutputCheck, RequestCheck, input_reshapes
 from bls_notebook.engine.waiting.interrupts import comes_back, pressed
-from bls_notebook.engine.waiting.threads import ready as threads_ready
-from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.engine.waiting.worker_threads import ready as threads_ready
+from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.raw_events import ModelSeen, TensorSeen
 
 from .instance import Instance, is_ready
 from .model_counters import ModelCounters
-from .spec import ModelSpec
+from .model_spec import ModelSpec
 
 log = logging.getLogger("bls_notebook")
 _SCHEDULERS = {"dynamic": "dynamic_batching", "sequence": "sequence_batching"}  # names in profiles

@@ -1,6 +1,6 @@
 """Recording of spans for profiles, off the hot path: queued, batched, failed and streamed requests.
 
-Every function does nothing while no profile is on; see `engine.recording.log`. Tickets are `Any` here, because
+Every function does nothing while no profile is on; see `engine.recording.request_log`. Tickets are `Any` here, because
 `Ticket` imports this module. A request from a bare thread carries no context. `span_of_frame` finds its parent from
 the variables of the thread's functions (a request or a response sender of the model), or else from the instance whose
 code runs, if it serves a single request.
@@ -29,8 +29,8 @@ from bls_notebook.pb_utils.response import InferenceResponse, InferenceResponseS
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.raw_events import ModelSeen
 
-from . import log as recording
-from .log import Begun, Crossed, Log, Ran, RecordedInstance, SentFrom
+from . import request_log as recording
+from .request_log import Begun, Crossed, Log, Ran, RecordedInstance, SentFrom
 
 _DEEP = 60  # frames to search for code outside libraries
 _INSTALLED = f"{os.sep}site-packages{os.sep}"

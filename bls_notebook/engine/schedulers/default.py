@@ -16,15 +16,15 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
+from bls_notebook.engine.batch_runner import BatchRunner
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.inline import inline_call
-from bls_notebook.engine.runner import BatchRunner
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.deadlock import first_response
 from bls_notebook.engine.waiting.interrupts import need_room
-from bls_notebook.engine.waiting.threads import Wakeup, start_in_thread
+from bls_notebook.engine.waiting.worker_threads import Wakeup, start_in_thread
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .lifecycle import Lifecycle

@@ -15,20 +15,20 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
 
+from bls_notebook.engine.batch_runner import Answers
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.error_messages import of_request
-from bls_notebook.engine.failures import error_response
+from bls_notebook.engine.error_responses import error_response
 from bls_notebook.engine.inline import inline_call
-from bls_notebook.engine.runner import Answers
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .base import BatchScheduler, Ordering
+from .batch_scheduler import BatchScheduler, Ordering
 from .clock import Clock
 
 

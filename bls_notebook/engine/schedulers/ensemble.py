@@ -25,11 +25,11 @@ from bls_notebook.engine.calling import SendingExecution, root_of
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.error_messages import not_ready, without_running
-from bls_notebook.engine.failures import cancelled_response, error_response, with_warnings
+from bls_notebook.engine.error_responses import cancelled_response, error_response, with_warnings
 from bls_notebook.engine.recording.spans import record_at_once, record_ensemble, record_ensemble_over
 from bls_notebook.engine.tensors.handover import hand_over
-from bls_notebook.engine.tensors.inbound import NotReceivedError, received
 from bls_notebook.engine.tensors.outputs import placed
+from bls_notebook.engine.tensors.received_inputs import NotReceivedError, received
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.deadlock import first_response, look_at
 from bls_notebook.engine.waiting.interrupts import need_room

@@ -22,15 +22,15 @@ from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_counters import FOLD_AT
 from bls_notebook.engine.error_messages import running
-from bls_notebook.engine.failures import cancelled_response, error_response, with_warnings
-from bls_notebook.engine.recording import log as recording
-from bls_notebook.engine.recording.log import Ran
-from bls_notebook.engine.tensors.inbound import rows_of
+from bls_notebook.engine.error_responses import cancelled_response, error_response, with_warnings
+from bls_notebook.engine.recording import request_log as recording
+from bls_notebook.engine.recording.request_log import Ran
 from bls_notebook.engine.tensors.outputs import answer
+from bls_notebook.engine.tensors.received_inputs import rows_of
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.deadlock import first_response
 from bls_notebook.engine.waiting.interrupts import need_room
-from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.response import InferenceResponse
 

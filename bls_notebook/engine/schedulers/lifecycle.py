@@ -18,7 +18,7 @@ from typing import Any
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.tensors.inbound import ARGUMENTS_STAY, taken_over
+from bls_notebook.engine.tensors.received_inputs import ARGUMENTS_STAY, taken_over
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bls_notebook.engine.core.model import LoadedModel
 
-from .caching import CachingScheduler
+from .caching_scheduler import CachingScheduler
 from .default import DefaultScheduler
 from .dynamic import DynamicBatcher
 from .protocol import Scheduler

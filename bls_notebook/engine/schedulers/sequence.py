@@ -24,22 +24,22 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from bls_notebook.devices import allocation_log
+from bls_notebook.engine.batch_runner import Answers, take_request
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.error_messages import running
-from bls_notebook.engine.failures import cancelled_response, error_response
-from bls_notebook.engine.runner import Answers, take_request
+from bls_notebook.engine.error_responses import cancelled_response, error_response
 from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .base import BatchScheduler, Ordering
+from .batch_scheduler import BatchScheduler, Ordering
 from .clock import Clock
-from .controls import END, START, Controls, initial_states, null_request, with_inputs
 from .dynamic import BatchQueue, BatchRules, ShapeKey, Waiting, form, rows_in_batch
+from .sequence_controls import END, START, Controls, initial_states, null_request, with_inputs
 
 
 @dataclass(eq=False)

@@ -17,17 +17,17 @@ from bls_notebook.devices import allocation_log
 from bls_notebook.devices.device import DeviceError
 from bls_notebook.devices.registry import need_gpu
 from bls_notebook.devices.transfers import to_gpu
+from bls_notebook.engine.error_responses import error_response
 from bls_notebook.engine.exception_text import ReturnError
-from bls_notebook.engine.failures import error_response
-from bls_notebook.engine.recording import log as recording
-from bls_notebook.engine.recording.log import Crossed
+from bls_notebook.engine.recording import request_log as recording
+from bls_notebook.engine.recording.request_log import Crossed
 from bls_notebook.pb_utils.options import MemoryType, PreferredMemory
 from bls_notebook.pb_utils.request import RecordingNumber
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 
-from .config_check import OutputCheck, reshape_all
 from .handover import hand_over
+from .signature_check import OutputCheck, reshape_all
 
 
 class Wanted(tuple[str, ...]):

@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.error_messages import running
-from bls_notebook.engine.failures import error_response
+from bls_notebook.engine.error_responses import error_response
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.response import InferenceResponse
 

@@ -26,7 +26,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 
 from .interrupts import Interrupted, may_be_interrupted
 from .stack_frames import call_in, stack_of, variables_of
-from .threads import Wakeup
+from .worker_threads import Wakeup
 
 
 class WatchedSelector:

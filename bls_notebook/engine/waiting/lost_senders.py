@@ -14,7 +14,7 @@ from weakref import WeakSet
 from bls_notebook.engine.schedulers.clock import NextAlarm, system_clock
 from bls_notebook.engine.ticket import Ticket
 
-from .threads import start_in_thread
+from .worker_threads import start_in_thread
 
 FIRST_AFTER = 1.0
 LONGEST_PAUSE = 60.0

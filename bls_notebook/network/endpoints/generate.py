@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.core.spec import TensorSpec
+from bls_notebook.engine.core.model_spec import TensorSpec
 from bls_notebook.network.kserve.errors import ProtocolError, refuse
 from bls_notebook.network.kserve.json_codec import (
     flattened,

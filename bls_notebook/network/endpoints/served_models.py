@@ -15,9 +15,9 @@ from typing import Any, NoReturn, TypeVar
 
 from bls_notebook.engine.calling import root_of
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.core.spec import TensorSpec
+from bls_notebook.engine.core.model_spec import TensorSpec
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.extending import Host
 from bls_notebook.network.kserve.errors import INTERNAL, NOT_FOUND, UNAVAILABLE, ProtocolError, of_model, refuse
 from bls_notebook.network.kserve.request import DecodedRequest

@@ -21,7 +21,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from bls_notebook.backends.protocol import Deliver, InThread
 from bls_notebook.engine.errors import ForkedError
 from bls_notebook.engine.waiting.interrupts import CtrlC
-from bls_notebook.engine.waiting.threads import Parker, start_in_thread
+from bls_notebook.engine.waiting.worker_threads import Parker, start_in_thread
 from bls_notebook.network.limits import ANSWER_BYTES, INFER_BYTES
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest

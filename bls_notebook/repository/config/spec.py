@@ -8,7 +8,7 @@ from copy import deepcopy
 from types import MappingProxyType
 from typing import Any
 
-from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec, Scheduler, TensorSpec
+from bls_notebook.engine.core.model_spec import InstanceSpec, ModelSpec, Scheduler, TensorSpec
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 
 from .message import ModelConfigMessage, model_config_pb2, to_json

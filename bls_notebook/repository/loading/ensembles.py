@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
+from bls_notebook.engine.core.model_spec import ModelSpec, TensorSpec
 from bls_notebook.engine.errors import BLSError, ModelLoadError
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.config import ModelConfigMessage

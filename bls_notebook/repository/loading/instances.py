@@ -27,8 +27,8 @@ from bls_notebook.devices.device import Device
 from bls_notebook.devices.registry import gpus
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.model_spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.core.server import Server
-from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.engine.model_code import Initializing, as_model
 from bls_notebook.engine.waiting.interrupts import comes_back, may_be_interrupted

@@ -21,14 +21,14 @@ from bls_notebook.devices.registry import gpu_count
 from bls_notebook.engine.calling import BareCaller
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.model_spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.core.server import Server
-from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.errors import BLSError, ConfigError, InvalidNameError, ModelLoadError
 from bls_notebook.engine.exception_text import describe, is_a
 from bls_notebook.engine.model_code import Initializing, as_model
 from bls_notebook.engine.recording.spans import span_of_frame
 from bls_notebook.engine.schedulers.selection import scheduler_for
-from bls_notebook.engine.tensors.config_check import RequestCheck
+from bls_notebook.engine.tensors.signature_check import RequestCheck
 from bls_notebook.engine.waiting.interrupts import may_be_interrupted, pressed
 from bls_notebook.pb_utils import _runtime
 from bls_notebook.pb_utils.request import InferenceRequest

@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.engine.batch_runner import BatchRunner
 from bls_notebook.engine.calling import root_of
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import ModelLoadError
-from bls_notebook.engine.runner import BatchRunner
-from bls_notebook.engine.tensors.config_check import reshape_all
+from bls_notebook.engine.tensors.signature_check import reshape_all
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.stream import TicketStream
-from bls_notebook.engine.waiting.threads import Parker
+from bls_notebook.engine.waiting.response_stream import TicketStream
+from bls_notebook.engine.waiting.worker_threads import Parker
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor

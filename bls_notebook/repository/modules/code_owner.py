@@ -21,7 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
-from bls_notebook.devices import own_gpu
+from bls_notebook.devices import instance_gpu
 from bls_notebook.engine.exception_text import THREAD_HOME, ModelHome, home_of
 from bls_notebook.engine.model_code import to_be_started
 from bls_notebook.pb_utils._runtime import caller_var
@@ -104,14 +104,14 @@ def install() -> None:
         if owner is not None:
             setattr(self, THREAD_HOME, owner)
             to_be_started(self)
-            if own_gpu.here() is not None:
-                self.run = own_gpu.carried(self.run)  # type: ignore[method-assign]
+            if instance_gpu.here() is not None:
+                self.run = instance_gpu.carried(self.run)  # type: ignore[method-assign]
         start(self)
 
     @functools.wraps(submit)
     def submit_for(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         if not isinstance(self, _INTERPRETERS):  # their functions are pickled
-            fn = _Work(own_gpu.carried(fn), _owner())
+            fn = _Work(instance_gpu.carried(fn), _owner())
         future: Future[Any] = submit(self, fn, *args, **kwargs)
         return future
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.device import Device, parse_device
-from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
+from bls_notebook.engine.core.model_spec import ModelSpec, TensorSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import MemoryType, PreferredMemory, Tensor, TritonModelException
 from bls_notebook.pb_utils.dtypes import element_bytes, to_bits

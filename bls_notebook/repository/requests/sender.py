@@ -14,10 +14,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import ReferenceType
 
 from bls_notebook.engine.calling import SendingExecution, root_of
+from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.core.server import Server
-from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.threads import later
+from bls_notebook.engine.waiting.worker_threads import later
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, TritonModelException
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.response import ResponseIterator, StreamEnded

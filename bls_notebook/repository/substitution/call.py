@@ -22,14 +22,14 @@ from bls_notebook.devices.transfers import to_cpu
 from bls_notebook.engine.call_keys import Key
 from bls_notebook.engine.calling import SendingExecution
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.core.server import Server
-from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.tensors.config_check import input_reshapes, reshape_all
-from bls_notebook.engine.tensors.inbound import received
+from bls_notebook.engine.tensors.received_inputs import received
+from bls_notebook.engine.tensors.signature_check import input_reshapes, reshape_all
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.interrupts import may_be_interrupted
-from bls_notebook.engine.waiting.stream import TicketStream
+from bls_notebook.engine.waiting.response_stream import TicketStream
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import InferenceRequest

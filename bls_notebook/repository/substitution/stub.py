@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.interrupts import Interrupted, may_be_interrupted
 from bls_notebook.pb_utils.dtypes import from_bits

@@ -21,7 +21,7 @@ from typing import Any
 from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
 from bls_notebook.engine.call_keys import CallKey, Key
 from bls_notebook.engine.waiting.interrupts import may_be_interrupted
-from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.pb_utils.errors import TritonError, TritonModelException
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest

@@ -17,7 +17,7 @@ from typing import Any
 from bls_notebook.checking.checked_model import CheckedModel, read_model
 from bls_notebook.checking.shared_memory import shared_memory
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host, critical, host_of
 from bls_notebook.progress import progress

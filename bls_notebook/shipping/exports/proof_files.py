@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.pb_utils.dtypes import serialize_byte_tensor

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
+from bls_notebook.engine.core.model_spec import ModelSpec, TensorSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils import (

@@ -9,7 +9,7 @@ from dataclasses import replace
 from operator import sub
 from typing import Any
 
-from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.network.connection import connect

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.utils import _device
 
-from bls_notebook.devices import allocation_log, own_gpu
+from bls_notebook.devices import allocation_log, instance_gpu
 from bls_notebook.devices.device import OutOfMemoryError
 from bls_notebook.simulation import gpu_memory
 from bls_notebook.simulation.gpu_memory import SimulatedBlock
@@ -160,7 +160,7 @@ def call_default(func: Any, args: Any, kwargs: Any) -> Any:
                 raise _mixed(f"cuda:{index}", "cpu")
     device = kwargs.get("device")
     if device is None and func in FACTORIES:
-        process = own_gpu.here()
+        process = instance_gpu.here()
         device = None if process is None or index >= 0 else process.default_device
     if device is not None:
         target = gpu_index(device)

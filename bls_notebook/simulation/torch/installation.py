@@ -1,6 +1,6 @@
 """Installs the simulated GPUs in PyTorch, once, for threads that run models' code.
 
-Each replacement checks whether a model's code runs on this thread (`own_gpu`); if not, it calls PyTorch's own
+Each replacement checks whether a model's code runs on this thread (`instance_gpu`); if not, it calls PyTorch's own
 function. Classes such as `torch.cuda.Stream` are replaced by subclasses that accept both kinds of objects.
 
 Guarantee: outside models' code, PyTorch behaves as without the simulation.
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from bls_notebook.devices import own_gpu
+from bls_notebook.devices import instance_gpu
 
 from . import cuda_functions
 from .function_dispatch import NATIVE, block_of, call_default, dispatch, place_on_gpu
@@ -65,7 +65,7 @@ def generator(original: Any, device: Any = "cpu") -> Any:
 
 def set_default_device(original: Any, device: Any) -> None:
     """Set the default device of the model, not of the notebook."""
-    process = own_gpu.here()
+    process = instance_gpu.here()
     assert process is not None
     device = cuda_device(device) if isinstance(device, int) else device
     process.default_device = None if device is None else torch.device(device)
@@ -73,7 +73,7 @@ def set_default_device(original: Any, device: Any) -> None:
 
 def get_default_device(original: Any) -> Any:
     """Return the default device of the model."""
-    process, device = own_gpu.here(), original()
+    process, device = instance_gpu.here(), original()
     if device.type != "cpu" or process is None or process.default_device is None:
         return device
     index = gpu_index(process.default_device)
@@ -243,8 +243,8 @@ def install() -> None:
     torch.to_dlpack = torch.utils.dlpack.to_dlpack = _either(torch._C._to_dlpack, to_dlpack)
     shared = functools.partial(from_dlpack, torch.from_dlpack)
     torch.from_dlpack = torch.utils.dlpack.from_dlpack = _either(torch.from_dlpack, shared)
-    own_gpu.foreign_blocks.append(block_of)
-    own_gpu.install(_turn)
+    instance_gpu.foreign_blocks.append(block_of)
+    instance_gpu.install(_turn)
 
 
 def _either(own: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
@@ -252,7 +252,7 @@ def _either(own: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., 
 
     @functools.wraps(own)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return own(*args, **kwargs) if own_gpu.here() is None else ours(*args, **kwargs)
+        return own(*args, **kwargs) if instance_gpu.here() is None else ours(*args, **kwargs)
 
     call._of_simulated_gpus = True  # type: ignore[attr-defined]
     return call
@@ -265,7 +265,7 @@ def _either_class(own: Any, make: Callable[..., Any], ours: type) -> type:
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
             if cls is not either:  # a user's subclass
                 return super().__call__(*args, **kwargs)
-            return own(*args, **kwargs) if own_gpu.here() is None else make(*args, **kwargs)
+            return own(*args, **kwargs) if instance_gpu.here() is None else make(*args, **kwargs)
 
         def __instancecheck__(cls, instance: Any) -> bool:
             return isinstance(instance, (own, ours)) if cls is either else super().__instancecheck__(instance)

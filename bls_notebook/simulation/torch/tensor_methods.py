@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from bls_notebook.devices import dlpack, own_gpu
+from bls_notebook.devices import dlpack, instance_gpu
 from bls_notebook.simulation.cupy_array import block_of_capsule, exported
 
 from .function_dispatch import (
@@ -183,7 +183,7 @@ def _from_data(func: Any, args: Any, kwargs: Any) -> Any:
     if device is None and isinstance(source, Tensor):
         index = index_of(source)
     else:
-        process = own_gpu.here()
+        process = instance_gpu.here()
         index = gpu_index(process.default_device if device is None and process is not None else device)
     result = call(func, args, {**kwargs, "device": "cpu"} if index >= 0 else kwargs, -1)
     if index < 0 or index_of(result) == index:

@@ -22,7 +22,7 @@ from bls_notebook.devices.allocation_log import text_bytes
 from bls_notebook.devices.registry import backend_of, gpu_arrays
 from bls_notebook.devices.transfers import nbytes
 from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.tensors.config_check import Reshape
+from bls_notebook.engine.tensors.signature_check import Reshape
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, element_bytes
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse

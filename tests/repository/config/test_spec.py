@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook import pb_utils
-from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec
+from bls_notebook.engine.core.model_spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.pb_utils.dtypes import triton_string_to_numpy
 from bls_notebook.repository.config import (

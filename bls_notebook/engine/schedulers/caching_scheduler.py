@@ -14,8 +14,8 @@ from time import perf_counter_ns
 from bls_notebook.devices import allocation_log
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.failures import with_warnings
-from bls_notebook.engine.recording import log as recording
+from bls_notebook.engine.error_responses import with_warnings
+from bls_notebook.engine.recording import request_log as recording
 from bls_notebook.engine.recording.spans import record_at_once
 from bls_notebook.engine.tensors.outputs import placed
 from bls_notebook.engine.ticket import Ticket

@@ -15,7 +15,7 @@ from functools import partial
 from math import prod
 from sys import intern
 
-from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
+from bls_notebook.engine.core.model_spec import ModelSpec, TensorSpec
 from bls_notebook.engine.error_messages import of_request, running
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, DataType, deserialize_bytes_tensor
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS
 from bls_notebook.pb_utils.request import InferenceRequest

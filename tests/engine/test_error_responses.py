@@ -10,7 +10,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.engine.tensors import inbound
+from bls_notebook.engine.tensors import received_inputs
 from tests.engine import gates
 from tests.engine.harness import Caller, assert_all_idle, idle, ints, message, queued, row, until, value
 from tests.engine.sources import model, pbtxt
@@ -279,7 +279,7 @@ def test_an_unanswered_request_is_noticed(
     if stay:
         monkeypatch.setattr("bls_notebook.engine.inline.ARGUMENTS_STAY", True)
         monkeypatch.setattr("bls_notebook.engine.schedulers.lifecycle.ARGUMENTS_STAY", True)
-    elif inbound.ARGUMENTS_STAY:
+    elif received_inputs.ARGUMENTS_STAY:
         pytest.skip("this Python needs it")
     repo.define("m", model(f"{kind} execute(self, requests):\n    requests[0].get_response_sender()"), pbtxt() + config)
     response = Caller(repo.infer, "m", row(1) if config else ints(1)).result()

@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import pytest
 
-from bls_notebook.engine.waiting import threads
+from bls_notebook.engine.waiting import worker_threads
 from bls_notebook.engine.waiting.event_loops import ModelLoop, in_every_loop, mailbox
 from bls_notebook.engine.waiting.interrupts import clear_interrupt, interrupt_thread
-from bls_notebook.engine.waiting.threads import Parker
+from bls_notebook.engine.waiting.worker_threads import Parker
 from tests.engine.harness import LIMIT, Caller, until
 
 
@@ -29,7 +29,7 @@ def run(job: Callable[[], None]) -> None:
         finally:
             done.set()
 
-    threads.start_in_thread(wrapped)
+    worker_threads.start_in_thread(wrapped)
     assert done.wait(LIMIT)
 
 
@@ -39,7 +39,7 @@ def settled() -> None:
     def workers() -> int:
         return sum(t.name.startswith("bls-worker") for t in threading.enumerate())
 
-    until(lambda: threads._idle == workers(), "idle workers")
+    until(lambda: worker_threads._idle == workers(), "idle workers")
 
 
 def test_an_idle_worker_is_used_again() -> None:
@@ -55,9 +55,9 @@ def test_an_idle_worker_is_used_again() -> None:
 
 def test_workers_are_daemons_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
     settled()
-    monkeypatch.setattr(threads, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(worker_threads, "IDLE_SECONDS", 0.01)
     workers: list[threading.Thread] = []
-    jobs = threads._idle + 1
+    jobs = worker_threads._idle + 1
     barrier = threading.Barrier(jobs + 1)  # every idle worker gets a job, and then waits for the new time
 
     def job() -> None:
@@ -65,22 +65,22 @@ def test_workers_are_daemons_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
         barrier.wait(LIMIT)
 
     for _ in range(jobs):
-        threads.start_in_thread(job)
+        worker_threads.start_in_thread(job)
     barrier.wait(LIMIT)
     assert all(worker.daemon for worker in workers)
-    until(lambda: threads._idle == 1, "all but the one that waits for the next job end")
+    until(lambda: worker_threads._idle == 1, "all but the one that waits for the next job end")
     until(lambda: sum(worker.is_alive() for worker in workers) <= 1, "the others end")
 
 
 def test_a_job_that_comes_just_when_its_worker_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     settled()
-    monkeypatch.setattr(threads, "IDLE_SECONDS", 0.0002)
+    monkeypatch.setattr(worker_threads, "IDLE_SECONDS", 0.0002)
     ran = []
     done = threading.Semaphore(0)
 
     def give(number: int) -> None:
         for n in range(100):
-            threads.start_in_thread(lambda n=n: (ran.append((number, n)), done.release()))
+            worker_threads.start_in_thread(lambda n=n: (ran.append((number, n)), done.release()))
             if n % 10 == 0:
                 time.sleep(0.0002)  # around the limit
 
@@ -89,7 +89,7 @@ def test_a_job_that_comes_just_when_its_worker_gives_up(monkeypatch: pytest.Monk
     for _ in range(400):
         assert done.acquire(timeout=LIMIT)
     assert sorted(ran) == [(m, n) for m in range(4) for n in range(100)]
-    until(lambda: threads._idle == 1, "all but one end")
+    until(lambda: worker_threads._idle == 1, "all but one end")
 
 
 def test_what_a_job_held_is_let_go() -> None:
@@ -103,7 +103,7 @@ def test_what_a_job_held_is_let_go() -> None:
         del held
 
     del thing
-    threads.start_in_thread(job)
+    worker_threads.start_in_thread(job)
     del job
     until(lambda: reference() is None)
 
@@ -124,14 +124,14 @@ def test_a_job_that_raises_costs_nobody_else_anything(error: BaseException, monk
 
 
 def test_jobs_of_destructors_wait_for_no_lock() -> None:
-    threads.ready()
+    worker_threads.ready()
     ran = threading.Event()
 
     class Dropped:
         def __del__(self) -> None:
-            threads.later(ran.set)
+            worker_threads.later(ran.set)
 
-    with threads._lock:
+    with worker_threads._lock:
         Dropped()
     assert ran.wait(LIMIT)
 
@@ -249,7 +249,7 @@ def test_workers_run_beside_gevent_with_unpatched_threads() -> None:
 from gevent import monkey
 monkey.patch_all(thread=False)
 import threading
-from bls_notebook.engine.waiting.threads import ready, start_in_thread
+from bls_notebook.engine.waiting.worker_threads import ready, start_in_thread
 
 ready()
 done = threading.Event()

@@ -30,13 +30,13 @@ from .core.instance import Instance
 from .core.model import LoadedModel
 from .core.model_counters import FOLD_AT
 from .error_messages import execute_failed
+from .error_responses import alike, cancelled_response, error_response, failed_response, seen_inputs, with_warnings
 from .exception_text import ReturnError, is_a
-from .failures import alike, cancelled_response, error_response, failed_response, seen_inputs, with_warnings
 from .logs import log_if_lost, log_lost
-from .recording import log as recording
+from .recording import request_log as recording
 from .recording.spans import record_batch, record_batch_over
-from .tensors.inbound import rows_of
 from .tensors.outputs import answer, check_returned, rescheduled_in_vain
+from .tensors.received_inputs import rows_of
 from .ticket import SECOND_RESPONSE, Ticket
 from .waiting.interrupts import Interrupted, clear_interrupt, may_be_interrupted, pressed
 from .waiting.lost_senders import leave_to_senders

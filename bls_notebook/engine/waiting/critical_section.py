@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from .interrupts import LongCtrlC, critical_files
-from .threads import Parker, start_in_thread
+from .worker_threads import Parker, start_in_thread
 
 _Context = TypeVar("_Context", bound="UndividedContext")
 

@@ -20,15 +20,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
 
+from bls_notebook.engine.batch_runner import Answers, BatchRunner, take_request
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.failures import cancelled_response
-from bls_notebook.engine.runner import Answers, BatchRunner, take_request
+from bls_notebook.engine.error_responses import cancelled_response
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.deadlock import first_response
 from bls_notebook.engine.waiting.interrupts import need_room
-from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse

@@ -15,14 +15,14 @@ from bls_notebook.engine import call_keys
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.error_messages import running
-from bls_notebook.engine.recording import log as recording
+from bls_notebook.engine.recording import request_log as recording
 from bls_notebook.engine.recording.spans import note_crossings, note_site
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest
 
-from .config_check import reshape_all
 from .handover import hand_over
 from .outputs import Wanted
+from .signature_check import reshape_all
 
 # In Python 3.10, the caller's frame keeps references to the arguments until the call returns.
 ARGUMENTS_STAY = sys.version_info < (3, 11)
