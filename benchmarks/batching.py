@@ -27,7 +27,7 @@ import numpy as np
 
 import bls_notebook as bls
 from bls_notebook.shipping.servers import tritonserver
-from bls_notebook.shipping.servers.environment import is_supported
+from bls_notebook.shipping.servers.server_programs import is_supported
 
 PARTS = Path(__file__).resolve().parent / "batching_parts"
 RESULTS = Path(__file__).resolve().parent / "results" / "batching.json"

@@ -30,7 +30,7 @@ from bls_call_parts.table import table
 
 import bls_notebook as bls
 from bls_notebook.shipping.servers import tritonserver
-from bls_notebook.shipping.servers.environment import is_supported
+from bls_notebook.shipping.servers.server_programs import is_supported
 
 RESULTS = Path(__file__).resolve().parent / "results" / "bls_call.json"
 CASES = (

@@ -112,7 +112,7 @@ def sides(stack: contextlib.ExitStack, options: argparse.Namespace) -> dict[str,
     """Yield the addresses of each side: HTTP, gRPC and headers."""
     import bls_notebook as bls
     from bls_notebook.shipping.servers import tritonserver
-    from bls_notebook.shipping.servers.environment import is_supported
+    from bls_notebook.shipping.servers.server_programs import is_supported
 
     repo = stack.enter_context(bls.ModelRepository(MODELS))
     repo.load(MODEL)

@@ -32,7 +32,7 @@ from tritonclient.http import aio as http_async
 
 import bls_notebook as bls
 from bls_notebook.shipping.servers import tritonserver
-from bls_notebook.shipping.servers.environment import is_supported
+from bls_notebook.shipping.servers.server_programs import is_supported
 
 MODELS = Path(__file__).resolve().parent / "model_repository"
 RESULTS = Path(__file__).resolve().parent / "results" / "remote.json"

@@ -86,7 +86,7 @@ def measured(
     """Measure each model over both protocols, with one server, two and so on."""
     sys.path.insert(0, str(ROOT))
     import bls_notebook as bls
-    from bls_notebook.shipping.servers.environment import make_environment
+    from bls_notebook.shipping.servers.server_programs import make_environment
     from tests.shipping.exports.replicas import serving, shared_out
 
     rows: list[dict[str, Any]] = []
@@ -143,7 +143,7 @@ def main() -> int:
         client(*options.client[:3], float(options.client[3]))
         return 0
     sys.path.insert(0, str(ROOT))
-    from bls_notebook.shipping.servers.environment import TritonServerError
+    from bls_notebook.shipping.servers.server_programs import TritonServerError
     from tests.shipping.exports.replicas import HAPROXY
 
     if HAPROXY is None:

@@ -41,7 +41,7 @@ def _new_bar() -> Any:
 
 
 def _text_of(value: object) -> str | None:
-    from .display.bundle import text_of
+    from .display.mime_bundle import text_of
 
     return text_of(value)
 

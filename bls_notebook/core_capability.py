@@ -41,18 +41,18 @@ CAPABILITY = Capability(
     },
     displays={
         ".records.devices:DeviceTable": Drawing(".display.records.devices:devices_document"),
-        ".records.repository:Compared": Drawing(".display.records.differences:compared_document"),
+        ".records.responses:Compared": Drawing(".display.records.differences:compared_document"),
         ".records.errors:ErrorRecord": Drawing(".display.records.errors:error_document"),
         ".records.metrics:FamilyRecord": Drawing(many=".display.records.metrics:metrics_document"),
-        ".records.repository:MessageRecord": Drawing(".display.records.messages:message_document"),
-        ".records.repository:ModelRecord": Drawing(
+        ".records.messages:MessageRecord": Drawing(".display.records.messages:message_document"),
+        ".records.models:ModelRecord": Drawing(
             ".display.records.models:model_document", many=".display.records.models:models_document"
         ),
-        ".records.repository:ResponseRecord": Drawing(
+        ".records.responses:ResponseRecord": Drawing(
             ".display.records.responses:response_document", many=".display.records.responses:responses_document"
         ),
         ".records.statistics:StatisticsRecord": Drawing(many=".display.records.statistics:statistics_document"),
-        ".records.repository:StreamRecord": Drawing(many=".display.records.responses:streams_document"),
+        ".records.responses:StreamRecord": Drawing(many=".display.records.responses:streams_document"),
         ".repository.repository:ModelRepository": Drawing(),
         ".repository.requests.response:Response": Drawing(),
     },

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import bls_notebook as bls
-from bls_notebook.shipping.servers.environment import TritonServerError
+from bls_notebook.shipping.servers.server_programs import TritonServerError
 from bls_notebook.shipping.servers.tritonserver import TritonServer
 
 SAMPLES = Path(__file__).resolve().parents[1] / "model_repository"

@@ -13,7 +13,7 @@ from bls_notebook.progress import stepped
 from bls_notebook.records.units import count
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.source.layout import misnamed_folders, shown_path
+from bls_notebook.repository.source.model_folders import misnamed_folders, shown_path
 from bls_notebook.repository.statistics import statistics_record_of
 
 from .await_checks import await_findings

@@ -10,7 +10,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.records.advice import nearest
 from bls_notebook.repository.config import model_spec, pick_versions
 from bls_notebook.repository.loading.ensembles import check_members, members_of
-from bls_notebook.repository.source.layout import version_folders
+from bls_notebook.repository.source.model_folders import version_folders
 
 from .checked_model import CheckedModel, data_type, full_shape
 from .python_source import Array, CalleeRequest, PythonSource, TensorNames, last_name

@@ -7,6 +7,6 @@ CAPABILITY = Capability(
     names={"check": ".all_checks:check"},
     types={"Findings": ".records:Findings"},
     commands={"check": ".command:CHECK"},
-    verbs={"check": ".verbs:CHECK"},
+    verbs={"check": ".tritonrepo_verbs:CHECK"},
     displays={".records:Findings": Drawing(".display:findings_document")},
 )

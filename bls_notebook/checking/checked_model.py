@@ -23,7 +23,7 @@ from bls_notebook.repository.config import (
     validate,
 )
 from bls_notebook.repository.config.templates import Template, fill_templates, line_of
-from bls_notebook.repository.source.layout import shown_path, version_folders
+from bls_notebook.repository.source.model_folders import shown_path, version_folders
 from bls_notebook.repository.source.model_source import ModelSource, SourcePlace
 
 from .python_source import Array, PythonSource

@@ -16,11 +16,11 @@ from bls_notebook.records.statistics import StatisticsRecord, why_not_batched
 from bls_notebook.records.units import count, duration, listed
 from bls_notebook.records.visible_text import visible
 from bls_notebook.repository.config import pick_versions
-from bls_notebook.repository.config.field_decisions import decisions, idle_fields
+from bls_notebook.repository.config.idle_fields import decisions, idle_fields
 from bls_notebook.repository.config.validation import KNOWN_BACKENDS
 from bls_notebook.repository.gpus import gpus_in
 from bls_notebook.repository.source import discovery
-from bls_notebook.repository.source.layout import pointers_in, shown_path, version_folders
+from bls_notebook.repository.source.model_folders import pointers_in, shown_path, version_folders
 
 from .checked_model import CONFIG, CheckedModel, data_type, full_shape
 from .python_source import Array, PythonSource, array_of, last_name

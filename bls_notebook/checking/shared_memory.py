@@ -22,7 +22,7 @@ from math import prod
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.records.units import size
 from bls_notebook.repository.config import ModelConfigMessage
-from bls_notebook.repository.config.spec import datatypes
+from bls_notebook.repository.config.spec_conversion import datatypes
 from bls_notebook.repository.config.validation import MAX_DIMS
 
 from .checked_model import CheckedModel

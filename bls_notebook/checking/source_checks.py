@@ -21,7 +21,7 @@ from bls_notebook import pb_utils
 from bls_notebook.backends.python import CLASS_NAME
 from bls_notebook.records.advice import nearest
 from bls_notebook.records.regular_file import source_text
-from bls_notebook.repository.source.layout import working_folder
+from bls_notebook.repository.source.model_folders import working_folder
 from bls_notebook.repository.source.pip_packages import install_advice, installed_as
 from bls_notebook.repository.source.syntax import (
     import_statements,

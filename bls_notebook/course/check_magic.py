@@ -15,7 +15,7 @@ from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.result_lists import responses_in
 from bls_notebook.profiling.records.comparison import CAUSES
-from bls_notebook.records.repository import ModelRecord
+from bls_notebook.records.models import ModelRecord
 from bls_notebook.records.units import count
 from bls_notebook.testing.claim_checks import FORMS, Judgement, form_of, records_of
 from bls_notebook.testing.claim_values import Answer, answer_of

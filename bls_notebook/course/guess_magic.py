@@ -19,9 +19,9 @@ from IPython.utils.capture import capture_output
 
 from bls_notebook.display.as_html import document_html
 from bls_notebook.display.as_text import document_text
-from bls_notebook.display.bundle import Display
 from bls_notebook.display.document import Block, Both, Document, Fold, Line, Piece
 from bls_notebook.display.html import Html, join, prose, tag, text
+from bls_notebook.display.mime_bundle import Display
 from bls_notebook.display.widgets import VIEW, covered, live, new_place, widget_source
 from bls_notebook.magics.arguments import Parser, Variables, add_options, help_text, identifier
 from bls_notebook.magics.cell_body import cell_body

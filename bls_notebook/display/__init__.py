@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bls_notebook.display.bundle import Display, render, render_config
+    from bls_notebook.display.mime_bundle import Display, render, render_config
 
     from .records.messages import left_out_text, log_line_text
 
@@ -21,5 +21,5 @@ _FROM = {"left_out_text": "records.messages", "log_line_text": "records.messages
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_FROM.get(name, 'bundle')}"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_FROM.get(name, 'mime_bundle')}"), name)
     return value

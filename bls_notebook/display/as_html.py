@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bls_notebook.display import document as doc
 from bls_notebook.display.html import Html, join, prose, tag
-from bls_notebook.display.style import stylesheet
+from bls_notebook.display.stylesheet import stylesheet
 
 
 def document_html(document: doc.Document) -> Html:

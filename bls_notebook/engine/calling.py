@@ -20,7 +20,7 @@ from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, parameters_problem
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import CLOSED, InferenceResponse, ResponseIterator
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.raw_events import LogLine
+from bls_notebook.records.messages import LogLine
 from bls_notebook.records.visible_text import encodable
 
 from . import logs

@@ -13,7 +13,7 @@ from dataclasses import replace
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records.errors import ErrorRecord, InputSeen
-from bls_notebook.records.raw_events import Stubbed, without_stubs
+from bls_notebook.records.recorded_models import Stubbed, without_stubs
 from bls_notebook.records.visible_text import encodable, first_line, spoken, without_traceback
 
 from .core.execution import MOST_WARNINGS, Execution, ReceivedError

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 
 from bls_notebook.pb_utils.response import InferenceResponse
-from bls_notebook.records.raw_events import LogLine
+from bls_notebook.records.messages import LogLine
 
 from .core.execution import Execution
 from .ticket import Ticket

@@ -14,8 +14,8 @@ from typing import Any
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.bundle import Display, display_of, render, with_widget
 from bls_notebook.display.html import Html, join, prose, tag
+from bls_notebook.display.mime_bundle import Display, display_of, render, with_widget
 from bls_notebook.display.parts import media_html, number
 from bls_notebook.display.records.devices import devices_document
 from bls_notebook.display.records.errors import error_box
@@ -24,7 +24,7 @@ from bls_notebook.display.records.responses import response_head
 from bls_notebook.display.records.statistics import statistics_document
 from bls_notebook.display.widgets import has_kernel
 from bls_notebook.records.devices import DeviceTable
-from bls_notebook.records.repository import Figures, TextSeen
+from bls_notebook.records.responses import Figures, TextSeen
 from bls_notebook.records.units import count, duration, shape, size
 from bls_notebook.records.visible_text import first_line, visible
 

@@ -11,7 +11,8 @@ from bls_notebook.devices.registry import backend_of
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonModelException
 from bls_notebook.records.base import Printable, Record
-from bls_notebook.records.repository import Compared, ModelRecord
+from bls_notebook.records.models import ModelRecord
+from bls_notebook.records.responses import Compared
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import current_repository
 from bls_notebook.repository.requests.response import Response

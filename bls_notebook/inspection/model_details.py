@@ -28,7 +28,7 @@ from bls_notebook.engine.exception_text import ModelHome
 from bls_notebook.extending import Host
 from bls_notebook.lifetimes.owners import ATOMS, SearchRoot, dict_of, roots_of
 from bls_notebook.records.regular_file import source_text
-from bls_notebook.repository.config.message import ModelConfigMessage, to_dict
+from bls_notebook.repository.config.protobuf_message import ModelConfigMessage, to_dict
 from bls_notebook.repository.loading.ensembles import members_of
 from bls_notebook.repository.loading.loader import read_config
 from bls_notebook.repository.statistics import statistics_record_of

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from bls_notebook.records.base import Record
 from bls_notebook.records.devices import DeviceRecord
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.repository import Media, ModelRecord, ResponseRecord, TensorRecord, TextSeen
+from bls_notebook.records.models import ModelRecord
+from bls_notebook.records.responses import Media, ResponseRecord, TensorRecord, TextSeen
 from bls_notebook.records.statistics import StatisticsRecord
 
 

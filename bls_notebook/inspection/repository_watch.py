@@ -22,12 +22,12 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host, host_of
 from bls_notebook.records.base import Printable
-from bls_notebook.repository.source.layout import shown_path
+from bls_notebook.repository.source.model_folders import shown_path
 
 from .records import ModelNow, WatchRecord
 
 if TYPE_CHECKING:
-    from bls_notebook.records.repository import ModelRecord
+    from bls_notebook.records.models import ModelRecord
     from bls_notebook.repository.repository import ModelRepository
 
 _FOLDERS_EVERY = 5.0  # seconds between reads of the folders, which change less often than models

@@ -20,9 +20,9 @@ from bls_notebook.devices.registry import device_of
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils.dtypes import DATATYPE_OF_DTYPE
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
-from bls_notebook.records.preview import tensor_record
-from bls_notebook.records.repository import Figures, Media, TextSeen
-from bls_notebook.repository.requests.array_access import numbers, sampled, to_host, working_on
+from bls_notebook.records.responses import Figures, Media, TextSeen
+from bls_notebook.records.tensor_preview import tensor_record
+from bls_notebook.repository.requests.array_sampling import numbers, sampled, to_host, working_on
 from bls_notebook.repository.requests.tensor_images import LARGEST, layout_of, media_of, pictures
 from bls_notebook.repository.requests.tensor_summary import GLANCE, figures
 

@@ -16,7 +16,7 @@ from bls_notebook.devices import allocation_log
 from bls_notebook.devices.allocation_log import IN, OUT, Key, LogRow, Place, rows
 from bls_notebook.engine.recording.code_lines import line_of
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
-from bls_notebook.records.raw_events import CodeLine, Maker
+from bls_notebook.records.memory_blocks import CodeLine, Maker
 
 MOST_STOPS = 1_000  # stays of a block; beyond it, the first half and the latest half are kept
 MOST_REQUESTS = 10_000  # requests are dropped only beyond this number

@@ -23,7 +23,7 @@ from bls_notebook.engine.waiting.critical_section import UndividedContext
 from bls_notebook.engine.waiting.event_loops import in_every_loop
 from bls_notebook.engine.waiting.interrupts import may_be_interrupted, would_be_lost_in
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.records.raw_events import NOWHERE, CodeLine, Holder, Maker
+from bls_notebook.records.memory_blocks import NOWHERE, CodeLine, Holder, Maker
 
 from .allocation_table import AllocationTable, Block, TrackedRequest, lines_of
 from .owners import SearchRoot, find_holders, frame_roots, providers

@@ -36,7 +36,7 @@ from bls_notebook.engine.waiting.stack_frames import stacks, variables_of
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse, ResponseIterator
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.records.raw_events import Holder
+from bls_notebook.records.memory_blocks import Holder
 
 SECONDS = 0.5  # for each of the two searches
 OBJECTS = 300_000

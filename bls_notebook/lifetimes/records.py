@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bls_notebook.records.base import Printable, Record
-from bls_notebook.records.raw_events import NOBODY, NOWHERE, CodeLine, Holder, Maker
+from bls_notebook.records.memory_blocks import NOBODY, NOWHERE, CodeLine, Holder, Maker
 from bls_notebook.records.record_file import RecordFile
 
 SCHEMA = 1

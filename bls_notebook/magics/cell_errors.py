@@ -25,7 +25,7 @@ from .notebook import Notebook
 
 if TYPE_CHECKING:
     from bls_notebook.display import Display
-    from bls_notebook.records.repository import MessageRecord
+    from bls_notebook.records.messages import MessageRecord
 
 
 INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)  # IPython cancels a cell that awaits
@@ -75,7 +75,7 @@ def hear_interrupts(notebook: Notebook) -> Callable[[], None]:
 
 def interrupt_display(notebook: Notebook, error: BaseException, tb: TracebackType | None) -> Display | None:
     """Return the one-line display of an interrupt in this package or a model; None for other interrupts."""
-    from bls_notebook.records.repository import MessageRecord  # first needed here
+    from bls_notebook.records.messages import MessageRecord  # first needed here
 
     if not isinstance(error, KeyboardInterrupt) and not awaited.is_set():
         return None
@@ -143,7 +143,7 @@ def display_of(error: BaseException) -> displays.Display | None:
 
 
 def _record_of(error: bls.BLSError, model: str) -> ErrorRecord | MessageRecord:
-    from bls_notebook.records.repository import MessageRecord  # first needed here
+    from bls_notebook.records.messages import MessageRecord  # first needed here
 
     hint = _still_serving(model) if model else ""
     if isinstance(error, bls.ModelLoadError) and error.record is not None:

@@ -20,7 +20,7 @@ from typing import Any
 from bls_notebook import display as displays
 from bls_notebook.engine import logs
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.records.raw_events import LEVELS, LogLine
+from bls_notebook.records.messages import LEVELS, LogLine
 
 LOUD = ("warning", "error")
 MOST = 500  # quiet messages per cell; warnings and errors have a limit of the same size

@@ -14,7 +14,7 @@ from bls_notebook.magics.notebook import Notebook
 from .arguments import Parser, Variables, add_options, help_text
 
 if TYPE_CHECKING:
-    from bls_notebook.records.repository import ModelRecord
+    from bls_notebook.records.models import ModelRecord
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class Notebook:
 
     def say(self, text: str, kind: str = "done", hint: str = "") -> None:
         """Display one line."""
-        from bls_notebook.records.repository import MessageRecord  # first needed here
+        from bls_notebook.records.messages import MessageRecord  # first needed here
 
         self.show(MessageRecord(text, kind, hint))
 

@@ -10,11 +10,11 @@ from math import prod
 from typing import TYPE_CHECKING, TypeVar
 
 from bls_notebook import Response
-from bls_notebook.records.preview import CHARACTERS
+from bls_notebook.records.tensor_preview import CHARACTERS
 from bls_notebook.records.visible_text import first_line
 
 if TYPE_CHECKING:
-    from bls_notebook.records.repository import ResponseRecord, StreamRecord
+    from bls_notebook.records.responses import ResponseRecord, StreamRecord
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class Responses(Records[Response]):
     @property
     def stream_record(self) -> StreamRecord:
         """The record of the whole stream."""
-        from bls_notebook.records.repository import StreamRecord  # imported on first use
+        from bls_notebook.records.responses import StreamRecord  # imported on first use
 
         records = self.records
         times = [record.seconds for record in records if record.seconds is not None]

@@ -11,8 +11,8 @@ from traitlets.config import Configurable
 import bls_notebook as bls
 from bls_notebook.devices.device import parse_size
 from bls_notebook.devices.registry import MOST_GPUS
-from bls_notebook.records.raw_events import LEVELS
-from bls_notebook.repository.source.layout import backend_path, repository_paths
+from bls_notebook.records.messages import LEVELS
+from bls_notebook.repository.source.model_folders import backend_path, repository_paths
 
 
 class BLSNotebook(Configurable):

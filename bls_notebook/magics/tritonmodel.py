@@ -17,7 +17,7 @@ from .magic import Magic
 from .notebook import Notebook
 
 if TYPE_CHECKING:
-    from bls_notebook.records.repository import ModelRecord
+    from bls_notebook.records.models import ModelRecord
 
 
 _TENSOR = re.compile(r"(?P<name>\S+)\s+(?:TYPE_)?(?P<type>[A-Za-z0-9]+)\s*\[(?P<dims>[-\d\s,]*)\]")

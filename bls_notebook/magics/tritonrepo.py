@@ -17,7 +17,7 @@ from bls_notebook import display as displays
 from bls_notebook.capabilities import registry
 from bls_notebook.progress import stepped
 from bls_notebook.records.units import count
-from bls_notebook.repository.source.layout import shown_path
+from bls_notebook.repository.source.model_folders import shown_path
 
 from .arguments import HelpWanted, Parser, Variables, expanded, read_line
 from .cell_errors import CellInterrupted, display_of, reported
@@ -27,7 +27,7 @@ from .result_lists import Records
 from .settings import use_repository
 
 if TYPE_CHECKING:
-    from bls_notebook.records.repository import ModelRecord
+    from bls_notebook.records.models import ModelRecord
 
 
 class _Repository(Parser):

@@ -7,7 +7,7 @@ CAPABILITY = Capability(
     names={"connect": ".connection:connect", "endpoint": ".endpoints.endpoint:endpoint"},
     types={"Connection": ".connection:Connection", "Endpoint": ".endpoints.endpoint:Endpoint"},
     commands={"endpoint": ".commands:ENDPOINT"},
-    verbs={"connect": ".verbs:CONNECT", "endpoint": ".verbs:ENDPOINT"},
+    verbs={"connect": ".tritonrepo_verbs:CONNECT", "endpoint": ".tritonrepo_verbs:ENDPOINT"},
     displays={
         ".connection:Connection": Drawing(),
         ".records:ConnectionRecord": Drawing(".display:connection_document"),

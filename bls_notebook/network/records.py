@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bls_notebook.records.base import Record
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.repository import ModelRecord
+from bls_notebook.records.models import ModelRecord
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -14,7 +14,7 @@ CAPABILITY = Capability(
     types={
         "CallGraph": ".analysis.call_graph:CallGraph",
         "Comparison": ".records.comparison:Comparison",
-        "Difference": ".analysis.difference:Difference",
+        "Difference": ".analysis.session_difference:Difference",
         "Overlap": ".dependences.records:Overlap",
         "Profile": ".profiler:Profile",
         "Session": ".records.session:Session",
@@ -30,7 +30,7 @@ CAPABILITY = Capability(
     magics={"%blsprofile": ".magic:LINE_MAGIC", "%%blsprofile": ".magic:CELL_MAGIC"},
     displays={
         ".analysis.call_graph:CallGraph": Drawing(display=".session_report:call_graph_display"),
-        ".analysis.difference:Difference": Drawing(".comparison_report:difference_document"),
+        ".analysis.session_difference:Difference": Drawing(".comparison_report:difference_document"),
         ".analysis.session_statistics:SessionStatistics": Drawing(".session_report:figures_document"),
         ".dependences.records:Overlap": Drawing(
             ".comparison_report:overlap_document", widget=".comparison_report:overlap_widget"

@@ -13,7 +13,7 @@ from bls_notebook.display.records.model_files import change_block, config_block
 from bls_notebook.records.measurements import Quartiles
 from bls_notebook.records.units import count, factor, ns, percent
 
-from .analysis.difference import Difference, ModelChange, TimeChange
+from .analysis.session_difference import Difference, ModelChange, TimeChange
 from .analysis.tuning_words import batches_of
 from .dependences.analysis import named
 from .dependences.records import CodeChange, Overlap

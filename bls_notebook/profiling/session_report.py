@@ -9,8 +9,8 @@ from typing import Any
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.as_text import clip, table
-from bls_notebook.display.bundle import Display
 from bls_notebook.display.html import Html, text
+from bls_notebook.display.mime_bundle import Display
 from bls_notebook.records.units import count, ns, percent, size, some_ns
 from bls_notebook.records.visible_text import spoken, visible
 

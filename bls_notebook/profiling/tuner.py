@@ -26,15 +26,15 @@ from bls_notebook.engine.schedulers.dynamic import BatchRules, DynamicBatcher, f
 from bls_notebook.extending import Host
 from bls_notebook.records.devices import DeviceRecord
 from bls_notebook.repository.repository import ModelRepository, current_repository
-from bls_notebook.repository.service import wait_until_closed
 from bls_notebook.repository.substitution.call import ASK, Answer, Call, Waiter
 from bls_notebook.repository.substitution.variant import with_count, with_fields
+from bls_notebook.repository.versions_in_service import wait_until_closed
 
+from .analysis.async_verdict import SimulatedWorkload, verdict
 from .analysis.queue_simulation import UNLIMITED, Batcher, Queued
 from .analysis.setting_search import MOST, Found, Setting, Space, search
 from .analysis.span_tree import SpanTree
 from .analysis.tuning_words import advice, config_lines, sentence
-from .analysis.verdict import SimulatedWorkload, verdict
 from .profiler import profile
 from .records.comparison import Verdict, failures
 from .records.tuning import ModelSetting, TunedModel, Tuning, Walls

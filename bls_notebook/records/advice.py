@@ -15,8 +15,8 @@ from pathlib import Path
 
 from . import units
 from .errors import ErrorRecord, FrameRecord, InputSeen
+from .models import ModelRecord, TensorSpecRecord
 from .regular_file import source_text
-from .repository import ModelRecord, TensorSpecRecord
 from .visible_text import first_line, spoken
 
 NUMPY = {

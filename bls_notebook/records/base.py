@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .script_words import suited
+from .script_messages import suited
 
 R = TypeVar("R", bound="Record")
 

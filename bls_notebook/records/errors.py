@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .base import Record
-from .script_words import suited
+from .script_messages import suited
 
 
 class BLSError(Exception):

@@ -30,7 +30,7 @@ from bls_notebook.records.advice import Known
 
 from .catalog import Catalog
 from .requests.response import Response
-from .source.layout import folder_path, shown_path
+from .source.model_folders import folder_path, shown_path
 from .source.model_source import ModelSource, RemoteModel
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from pathlib import Path
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_spec import TensorSpec
 from bls_notebook.engine.core.server import Server
-from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
+from bls_notebook.records.models import ModelRecord, TensorSpecRecord
 
-from .config.field_decisions import idle_fields
-from .source.layout import duplicates, model_names, shown_path, version_folders
+from .config.idle_fields import idle_fields
+from .source.model_folders import duplicates, model_names, shown_path, version_folders
 from .source.model_source import ModelSource
 
 _UNLOADED = "unloaded"  # the reason that `Service` gives

@@ -13,7 +13,7 @@ from bls_notebook.progress import stepped
 
 from .locks import NameLock
 from .source.fingerprints import signature
-from .source.layout import duplicates, find_model, model_names
+from .source.model_folders import duplicates, find_model, model_names
 from .source.names import check_model_name
 
 log = logging.getLogger("bls_notebook")

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.model_code import run_body
 from bls_notebook.engine.schedulers.response_cache import DEFAULT_CACHE_BYTES
-from bls_notebook.records.repository import ModelRecord, ModelRecords
+from bls_notebook.records.models import ModelRecord, ModelRecords
 
 from .catalog import Catalog, ControlMode
 from .config import ModelConfigMessage
 from .requests.response import Response
 from .requests.sender import Sender, takes_arguments_of
 from .shutdown import opened
-from .source.layout import backend_folders, backend_path, repository_paths, shown_path
+from .source.model_folders import backend_folders, backend_path, repository_paths, shown_path
 from .source.model_source import SourcePlace
 from .statistics import statistics_of, statistics_record_of
 

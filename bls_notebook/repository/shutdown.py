@@ -25,7 +25,7 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.ticket import give_up_old
 from bls_notebook.engine.waiting.worker_threads import SimpleQueue, start_in_thread
 
-from .service import Service, finish_closing, wait_until_closed
+from .versions_in_service import Service, finish_closing, wait_until_closed
 
 EXIT_SECONDS = 2.0
 LAST_SECONDS = 1.0

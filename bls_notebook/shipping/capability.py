@@ -18,7 +18,11 @@ CAPABILITY = Capability(
         "Verified": ".records:Verified",
     },
     commands={"export": ".commands:EXPORT", "prove": ".commands:PROVE", "serve": ".commands:SERVE"},
-    verbs={"export": ".verbs:EXPORT", "serve": ".verbs:SERVE", "prove": ".verbs:PROVE"},
+    verbs={
+        "export": ".tritonrepo_verbs:EXPORT",
+        "serve": ".tritonrepo_verbs:SERVE",
+        "prove": ".tritonrepo_verbs:PROVE",
+    },
     displays={
         ".records:Exported": Drawing(".display:exported_document"),
         ".records:Certificate": Drawing(".display:certificate_document"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from bls_notebook.records.base import Record
-from bls_notebook.records.repository import TensorRecord, TensorsCompared
+from bls_notebook.records.responses import TensorRecord, TensorsCompared
 
 
 @dataclass(frozen=True, slots=True, repr=False)

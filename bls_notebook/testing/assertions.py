@@ -18,7 +18,7 @@ from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.units import bytes_in, count
 from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.source.layout import find_model
+from bls_notebook.repository.source.model_folders import find_model
 from bls_notebook.repository.substitution.stub import StubCall
 from bls_notebook.shipping.records import Certificate
 
@@ -265,7 +265,7 @@ class Assertions:
         __tracebackhide__ = True
         from bls_notebook.display import render
         from bls_notebook.shipping.proof.prover import prove
-        from bls_notebook.shipping.servers.environment import TritonServerError
+        from bls_notebook.shipping.servers.server_programs import TritonServerError
 
         self._skip_on_server("whether a model gives the same responses as on a server")
         self._need(model)

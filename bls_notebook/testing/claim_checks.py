@@ -25,7 +25,8 @@ from bls_notebook.profiling.records.spans import NOTEBOOK, Span
 from bls_notebook.records.base import Record
 from bls_notebook.records.errors import BLSError
 from bls_notebook.records.intervals import Interval, levels
-from bls_notebook.records.repository import MessageRecord, ResponseRecord
+from bls_notebook.records.messages import MessageRecord
+from bls_notebook.records.responses import ResponseRecord
 from bls_notebook.records.units import count, duration, quantity, size
 from bls_notebook.records.visible_text import first_line
 

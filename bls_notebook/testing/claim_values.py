@@ -14,7 +14,7 @@ import numpy as np
 
 from bls_notebook.pb_utils.dtypes import from_bits, triton_string_to_numpy
 from bls_notebook.records.errors import BLSError
-from bls_notebook.records.repository import ResponseRecord
+from bls_notebook.records.responses import ResponseRecord
 from bls_notebook.records.units import count
 from bls_notebook.records.visible_text import first_line
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.display.as_text import document_text
-from bls_notebook.display.bundle import render
 from bls_notebook.display.document import Document
+from bls_notebook.display.mime_bundle import render
 from bls_notebook.display.records.differences import differences_table
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.repository import TensorsCompared
+from bls_notebook.records.responses import TensorsCompared
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.requests.tensor_differences import compared
 

@@ -17,7 +17,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.repository import ModelRecord
+from bls_notebook.records.models import ModelRecord
 from bls_notebook.repository.config import parse_config, to_json, to_pbtxt
 from bls_notebook.repository.loading.ensembles import members_of_source
 from bls_notebook.repository.repository import ModelRepository

@@ -7,6 +7,6 @@ CAPABILITY = Capability(
     names={"try_repository": ".trial:try_repository"},
     types={"Trial": ".trial:Trial", "Tried": ".records:Tried"},
     commands={"try": ".command:TRY"},
-    verbs={"try": ".verbs:TRY"},
+    verbs={"try": ".tritonrepo_verbs:TRY"},
     displays={".records:Tried": Drawing(".display:tried_document"), ".trial:Trial": Drawing()},
 )

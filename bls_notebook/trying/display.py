@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag
-from bls_notebook.records.script_words import shells
+from bls_notebook.records.script_messages import shells
 from bls_notebook.records.units import count, listed
 
 from .records import Tried, TriedModel

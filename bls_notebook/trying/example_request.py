@@ -17,8 +17,8 @@ from bls_notebook.extending import Host
 from bls_notebook.pb_utils import TRITONSERVER_REQUEST_FLAG_SEQUENCE_END as END
 from bls_notebook.pb_utils import TRITONSERVER_REQUEST_FLAG_SEQUENCE_START as START
 from bls_notebook.progress import progress
-from bls_notebook.records.raw_events import went_through
-from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
+from bls_notebook.records.models import ModelRecord, TensorSpecRecord
+from bls_notebook.records.recorded_models import went_through
 from bls_notebook.records.units import listed
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.call_order import entries, reached

@@ -20,7 +20,7 @@ from bls_notebook.records.regular_file import source_text
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.config.templates import scan
 from bls_notebook.repository.source.discovery import IGNORED, is_model
-from bls_notebook.repository.source.layout import shown_path
+from bls_notebook.repository.source.model_folders import shown_path
 from bls_notebook.repository.source.pip_packages import distribution_of, install_advice
 from bls_notebook.repository.source.syntax import import_statements, syntax_tree
 

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.records.raw_events import Stubbed
+from bls_notebook.records.recorded_models import Stubbed
 
 _PATIENCE = 3.0  # seconds to wait for a connection
 _VARIABLE = "HF_HUB_OFFLINE"

@@ -25,7 +25,7 @@ from bls_notebook.repository.config import ModelConfigMessage
 from bls_notebook.repository.gpus import gpus_in, simulate_gpus
 from bls_notebook.repository.loading.ensembles import members_of
 from bls_notebook.repository.loading.instances import python_backend
-from bls_notebook.repository.source.layout import (
+from bls_notebook.repository.source.model_folders import (
     backend_folders,
     find_model,
     is_pointer,

@@ -25,7 +25,7 @@ from bls_notebook.repository.call_order import sources_in
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2, parse_pbtxt
 from bls_notebook.repository.config.templates import fill_templates, filled_config
 from bls_notebook.repository.source.discovery import config_files, is_model
-from bls_notebook.repository.source.layout import config_text, model_names, shown_path, version_folders
+from bls_notebook.repository.source.model_folders import config_text, model_names, shown_path, version_folders
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.names import check_model_name
 

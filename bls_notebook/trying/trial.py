@@ -13,7 +13,7 @@ from bls_notebook.extending import Host, critical
 from bls_notebook.records.units import count
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.discovery import repository_folder
-from bls_notebook.repository.source.layout import shown_path
+from bls_notebook.repository.source.model_folders import shown_path
 from bls_notebook.repository.substitution.made_up_responses import VALUES, Stub, Values
 
 from .example_request import ExampleRequests

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bls_notebook.shipping.servers.environment import TritonServerError, make_environment
+from bls_notebook.shipping.servers.server_programs import TritonServerError, make_environment
 from tests.browser.lab import find_chromium
 
 ROOT = Path(__file__).resolve().parents[2]

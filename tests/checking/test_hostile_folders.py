@@ -11,8 +11,8 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.__main__ import main
 from bls_notebook.records.regular_file import MAX_SOURCE, read_file
-from bls_notebook.repository.service import Service
-from bls_notebook.repository.source import layout
+from bls_notebook.repository.source import model_folders
+from bls_notebook.repository.versions_in_service import Service
 from tests.checking.conftest import CONFIG, model, write
 
 ESCAPES = "z\x1b[2K\rnothing runs \x9b\u202e"
@@ -97,7 +97,7 @@ def test_a_lattice_of_ensembles_loads_and_reloads_each_model_once(
 def test_a_lattice_of_links_is_refused_and_the_other_models_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout, "_MOST_LINKED", 500)
+    monkeypatch.setattr(model_folders, "_MOST_LINKED", 500)
     write(tmp_path, {**model("good"), **model("links")})
     for i in range(20):
         (tmp_path / "links" / f"{i}x").mkdir()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.shipping.servers.environment import ServerEnvironment, TritonServerError, make_environment
+from bls_notebook.shipping.servers.server_programs import ServerEnvironment, TritonServerError, make_environment
 from bls_notebook.shipping.servers.tritonserver import TritonServer
 from tests.conformance.sides import Sides
 

@@ -14,7 +14,7 @@ import numpy as np
 import bls_notebook as bls
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.shipping.exports.proof_script import normal
-from bls_notebook.shipping.servers.environment import TritonServerError
+from bls_notebook.shipping.servers.server_programs import TritonServerError
 from bls_notebook.shipping.servers.tritonserver import TritonRequestError, TritonServer
 
 __all__ = ["Answer", "Sides", "normal", "without_newer"]

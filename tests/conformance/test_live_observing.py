@@ -18,7 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import bls_notebook as bls
-from bls_notebook.shipping.servers.environment import ServerEnvironment
+from bls_notebook.shipping.servers.server_programs import ServerEnvironment
 from bls_notebook.shipping.servers.tritonserver import TritonRequestError, TritonServer
 
 pytestmark = pytest.mark.triton

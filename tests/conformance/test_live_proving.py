@@ -15,7 +15,7 @@ import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.shipping.proof.prover import Prover, proving
 from bls_notebook.shipping.records import Certificate
-from bls_notebook.shipping.servers.environment import ServerEnvironment
+from bls_notebook.shipping.servers.server_programs import ServerEnvironment
 from bls_notebook.testing import RepositoryUnderTest
 from tests.conformance.conftest import ROOT
 

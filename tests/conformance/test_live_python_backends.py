@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.shipping.servers.environment import ServerEnvironment
+from bls_notebook.shipping.servers.server_programs import ServerEnvironment
 from bls_notebook.shipping.servers.tritonserver import TritonRequestError, TritonServer
 from tests.conformance.sides import Sides, normal
 

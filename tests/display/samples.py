@@ -10,19 +10,17 @@ from bls_notebook.inspection.records import ConfigSetting, InstanceNow, KeptMemo
 from bls_notebook.network.records import ConnectionRecord, EndpointModel, EndpointRecord
 from bls_notebook.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
+from bls_notebook.records.messages import MessageRecord
 from bls_notebook.records.metrics import BucketSeen, FamilyRecord, MetricRecord
-from bls_notebook.records.repository import (
-    Change,
+from bls_notebook.records.models import Change, ModelRecord, TensorSpecRecord
+from bls_notebook.records.responses import (
     Compared,
     Figures,
     Media,
-    MessageRecord,
-    ModelRecord,
     ResponseRecord,
     StreamRecord,
     TensorRecord,
     TensorsCompared,
-    TensorSpecRecord,
     TextSeen,
 )
 from bls_notebook.records.statistics import BatchSeen, StatisticsRecord, Times

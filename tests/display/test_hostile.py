@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from bls_notebook.display import Display, render, render_config
 from bls_notebook.profiling.dependences.records import CodeChange, Overlap, SentCall
+from bls_notebook.records.memory_blocks import CodeLine
 from bls_notebook.records.metrics import FamilyRecord
-from bls_notebook.records.raw_events import CodeLine
-from bls_notebook.records.repository import Change, ModelRecord, ResponseRecord
+from bls_notebook.records.models import Change, ModelRecord
+from bls_notebook.records.responses import ResponseRecord
 from bls_notebook.records.statistics import StatisticsRecord
 from bls_notebook.records.visible_text import visible
 from tests.display.page import Page

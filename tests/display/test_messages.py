@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.display import left_out_text, log_line_text, render_config
-from bls_notebook.records.raw_events import LEVELS, LogLine
-from bls_notebook.records.repository import MessageRecord
+from bls_notebook.records.messages import LEVELS, LogLine, MessageRecord
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import HOSTILE
 

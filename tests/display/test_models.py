@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bls_notebook.records.repository import Change, TensorSpecRecord
+from bls_notebook.records.models import Change, TensorSpecRecord
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import model
 

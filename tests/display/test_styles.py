@@ -16,10 +16,10 @@ from bls_notebook.course.guess_magic import shown as outcome
 from bls_notebook.display import render, render_config
 from bls_notebook.display.palette import ALARM, NOTEBOOK, model_inks
 from bls_notebook.display.progress_bar import bar_html
-from bls_notebook.display.style import COMMON, parts, stylesheet
+from bls_notebook.display.stylesheet import COMMON, parts, stylesheet
 from bls_notebook.display.svg import DIM, INK, LEFT_BEHIND, readable
 from bls_notebook.display.widgets import widget_file
-from bls_notebook.profiling.analysis.difference import difference
+from bls_notebook.profiling.analysis.session_difference import difference
 from bls_notebook.profiling.records.session import Session, SideBySide
 from bls_notebook.shipping.records import Verified
 from tests.display.page import Page

@@ -279,7 +279,7 @@ def play_on_real_server(server: Any, folder: Path, scenario: Scenario) -> Any:
 
 
 def main() -> None:
-    from bls_notebook.shipping.servers.environment import make_environment
+    from bls_notebook.shipping.servers.server_programs import make_environment
     from bls_notebook.shipping.servers.tritonserver import TritonServer
 
     chosen = {name: s for name, s in SCENARIOS.items() if not sys.argv[1:] or name in sys.argv[1:]}

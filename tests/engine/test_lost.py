@@ -9,7 +9,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine import logs
-from bls_notebook.records.raw_events import LogLine
+from bls_notebook.records.messages import LogLine
 from tests.engine.harness import assert_all_idle, ints, until
 from tests.engine.sources import model, pbtxt
 

@@ -99,7 +99,7 @@ def test_every_scenario_is_recorded() -> None:
 @pytest.fixture(scope="module")
 def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from bls_notebook.shipping.servers import tritonserver
-    from bls_notebook.shipping.servers.environment import is_supported
+    from bls_notebook.shipping.servers.server_programs import is_supported
 
     if not is_supported():
         pytest.skip("no tritonserver here")

@@ -13,7 +13,7 @@ from bls_notebook import pb_utils
 from bls_notebook.inspection.records import ResponseView, TensorView
 from bls_notebook.pb_utils.tensor import TextOnGPU
 from bls_notebook.records.base import Record
-from bls_notebook.records.repository import Compared
+from bls_notebook.records.responses import Compared
 from bls_notebook.simulation.cupy_array import ndarray
 
 MODEL = """

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from bls_notebook.lifetimes.records import DeviceSeen, Life, Lifetimes, Stay
-from bls_notebook.records.raw_events import CodeLine, Holder, Maker
+from bls_notebook.records.memory_blocks import CodeLine, Holder, Maker
 from tests.display.samples import HOSTILE
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30

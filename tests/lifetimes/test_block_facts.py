@@ -11,7 +11,7 @@ from bls_notebook.lifetimes.display.block_facts import alive_kinds, device_facts
 from bls_notebook.lifetimes.display.lifetime_chart import heaviest_first, layout, life_lanes, pack
 from bls_notebook.lifetimes.display.widget import packed
 from bls_notebook.lifetimes.records import Life, Lifetimes, bytes_over_time
-from bls_notebook.records.raw_events import Holder, Maker
+from bls_notebook.records.memory_blocks import Holder, Maker
 from tests.lifetimes import samples
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from bls_notebook.engine import logs
 from bls_notebook.magics.cell_log import MOST
-from bls_notebook.records.raw_events import LogLine
+from bls_notebook.records.messages import LogLine
 from tests.engine import gates
 from tests.engine.harness import until
 

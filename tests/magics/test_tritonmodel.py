@@ -9,7 +9,7 @@ import bls_notebook as bls
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.settings import BLSNotebook
 from bls_notebook.magics.tritonmodel import with_changes_to_show
-from bls_notebook.records.repository import Change, ModelRecord
+from bls_notebook.records.models import Change, ModelRecord
 from tests.repository.models import saying
 
 

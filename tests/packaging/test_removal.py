@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CAPABILITIES = {each.name: set(each.needs) for each in registry().enabled() if each.name != "core"}
 # Quick tests of each capability; they run in every removal.
 QUICK = {
-    "core": ["repository/source/test_layout.py"],
+    "core": ["repository/source/test_model_folders.py"],
     "simulation": ["devices/test_stacks.py"],
     "engines": ["engines/test_tensor_positions.py"],
     "profiling": ["profiling/test_session_analysis.py"],

@@ -10,7 +10,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine import logs
 from bls_notebook.pb_utils import Logger
-from bls_notebook.records.raw_events import LogLine
+from bls_notebook.records.messages import LogLine
 
 SOURCE = """
 import threading

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from bls_notebook.display import render
-from bls_notebook.profiling.analysis.verdict import verdict
+from bls_notebook.profiling.analysis.async_verdict import verdict
 from bls_notebook.profiling.dependences.records import CodeChange, Dependence, Overlap, SentCall
 from bls_notebook.profiling.records.comparison import Comparison, Measured, MeasuredSetting, Verification
 from bls_notebook.profiling.records.session import Session

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.display.bundle import render
+from bls_notebook.display.mime_bundle import render
 from bls_notebook.profiling.analysis import span_tree
 from bls_notebook.profiling.analysis.span_tree import lock_waits
 from bls_notebook.profiling.chrome_trace import chrome_trace

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.profiling.analysis.call_graph import CallGraph, Edge
-from bls_notebook.profiling.analysis.difference import Difference, direction
+from bls_notebook.profiling.analysis.session_difference import Difference, direction
 from bls_notebook.profiling.analysis.session_statistics import ModelStatistics, SessionStatistics
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hypothesis import given
 
-from bls_notebook.display.bundle import render
+from bls_notebook.display.mime_bundle import render
 from bls_notebook.profiling.comparison_report import code_sentence
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
 from bls_notebook.profiling.session_report import call_graph_mermaid, call_graph_text, session_figures

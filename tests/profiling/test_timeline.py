@@ -17,7 +17,7 @@ from bls_notebook.profiling.timeline.lanes import TimelineLayout
 from bls_notebook.profiling.timeline.picture import timeline_alt, timeline_block, timeline_lines, timeline_svg
 from bls_notebook.profiling.timeline.widget import path_columns, session_columns
 from bls_notebook.records.intervals import levels
-from bls_notebook.records.raw_events import TensorSeen
+from bls_notebook.records.recorded_models import TensorSeen
 from tests.display.samples import HOSTILE
 from tests.profiling.sessions import MS, Made, everything, many, pipeline
 from tests.profiling.strategies import sessions

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bls_notebook.records import advice
 from bls_notebook.records.advice import Known, about_loading, advised, missing_model, nearest
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
-from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
+from bls_notebook.records.models import ModelRecord, TensorSpecRecord
 
 MODEL = ModelRecord("m", inputs=(TensorSpecRecord("A", "FP32", (3,)),), outputs=(TensorSpecRecord("Y", "FP32"),))
 KNOWN = Known({"m": MODEL}.get, lambda: [MODEL], ("Tensor",))

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bls_notebook.records
-from bls_notebook.records import repository
+from bls_notebook.records import messages, models, responses
 from bls_notebook.records.base import Record
 from bls_notebook.records.errors import ErrorRecord, FrameRecord
-from bls_notebook.records.repository import ModelRecord, ResponseRecord, TensorRecord
+from bls_notebook.records.models import ModelRecord
+from bls_notebook.records.responses import ResponseRecord, TensorRecord
 
-ALL = [kind for kind in vars(repository).values() if isinstance(kind, type) and issubclass(kind, Record)]
-ALL.remove(Record)
+FOUND = {kind for module in (messages, models, responses) for kind in vars(module).values() if isinstance(kind, type)}
+ALL = sorted((kind for kind in FOUND - {Record} if issubclass(kind, Record)), key=lambda kind: kind.__name__)
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)

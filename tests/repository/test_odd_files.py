@@ -14,7 +14,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.repository.config.completion import MOST_INSTANCES
-from bls_notebook.repository.source import layout, syntax
+from bls_notebook.repository.source import model_folders, syntax
 from bls_notebook.repository.source.model_source import SourceFolder
 from bls_notebook.repository.source.syntax import undefined_names
 from tests.engine.harness import Caller
@@ -29,7 +29,7 @@ def as_bytes(data: bytes) -> Callable[[Path], Any]:
 
 def as_holes(file: Path) -> None:
     with file.open("wb") as opened:
-        opened.truncate(layout.MAX_CONFIG + 1)
+        opened.truncate(model_folders.MAX_CONFIG + 1)
 
 
 CONFIGS: dict[str, tuple[Callable[[Path], Any], str]] = {

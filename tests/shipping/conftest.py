@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.shipping.servers.environment import ServerEnvironment, TritonServerError, make_environment
+from bls_notebook.shipping.servers.server_programs import ServerEnvironment, TritonServerError, make_environment
 from tests.magics.conftest import cells, complete, shell  # noqa: F401 - fixtures
 from tests.shipping.fake_tritonserver import private  # noqa: F401 - a fixture
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bls_notebook.shipping.servers.environment import ServerEnvironment, is_supported
+from bls_notebook.shipping.servers.server_programs import ServerEnvironment, is_supported
 from bls_notebook.shipping.servers.tritonserver import TritonServer
 
 STAND_IN = """\

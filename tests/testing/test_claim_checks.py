@@ -9,7 +9,7 @@ from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.comparison import Comparison, Measured, MeasuredSetting, Verdict
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.errors import BLSError, ErrorRecord
-from bls_notebook.records.repository import ResponseRecord, TensorRecord
+from bls_notebook.records.responses import ResponseRecord, TensorRecord
 from bls_notebook.records.units import quantity
 from bls_notebook.testing.claim_checks import FORMS, judge
 from tests.lifetimes.samples import ALL

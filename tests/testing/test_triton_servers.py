@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.shipping.servers.environment import ServerEnvironment
+from bls_notebook.shipping.servers.server_programs import ServerEnvironment
 from bls_notebook.testing import RepositoryUnderTest
 from bls_notebook.testing.triton_servers import Servers
 from tests.shipping.conftest import real_environment

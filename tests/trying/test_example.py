@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
+from bls_notebook.records.models import ModelRecord, TensorSpecRecord
 from bls_notebook.trying.example_request import example_inputs, request_line, takes_files
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from bls_notebook.display import parts
 from bls_notebook.display.document import Block, Document, Piece, Words
 from bls_notebook.display.html import join, tag
-from bls_notebook.records.raw_events import LogLine
-from bls_notebook.records.repository import MessageRecord
+from bls_notebook.records.messages import LogLine, MessageRecord
 from bls_notebook.records.visible_text import visible
 
 _MARKS = {

@@ -10,7 +10,7 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.document import Both, Document, Forms, Line
 from bls_notebook.display.html import Html, join, prose, tag
-from bls_notebook.records.repository import Change
+from bls_notebook.records.models import Change
 from bls_notebook.records.visible_text import visible
 
 _TOKEN = re.compile(

@@ -8,7 +8,7 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.records.model_files import changes_blocks
-from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
+from bls_notebook.records.models import ModelRecord, TensorSpecRecord
 from bls_notebook.records.units import count, shape
 
 _EMPTY = "no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME"

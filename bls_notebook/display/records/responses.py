@@ -18,7 +18,7 @@ from bls_notebook.display.latency import LATENCY_STYLES, LEAST, latency_blocks
 from bls_notebook.display.parts import figures_piece, media_html
 from bls_notebook.display.records.errors import error_box
 from bls_notebook.records.measurements import quartiles
-from bls_notebook.records.repository import ResponseRecord, StreamRecord, TensorRecord
+from bls_notebook.records.responses import ResponseRecord, StreamRecord, TensorRecord
 from bls_notebook.records.units import count, duration, shape
 from bls_notebook.records.visible_text import first_line, spoken, visible
 

@@ -23,7 +23,7 @@ from bls_notebook.engine.recording.request_log import RecordedInstance
 from bls_notebook.engine.waiting.event_loops import ModelLoop
 from bls_notebook.engine.waiting.worker_threads import Wakeup, start_in_thread
 from bls_notebook.pb_utils.request import InferenceRequest
-from bls_notebook.records.raw_events import ModelSeen
+from bls_notebook.records.recorded_models import ModelSeen
 
 from .model_spec import InstanceSpec
 

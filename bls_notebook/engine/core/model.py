@@ -28,7 +28,7 @@ from bls_notebook.engine.waiting.interrupts import comes_back, pressed
 from bls_notebook.engine.waiting.worker_threads import ready as threads_ready
 from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.raw_events import ModelSeen, TensorSeen
+from bls_notebook.records.recorded_models import ModelSeen, TensorSeen
 
 from .instance import Instance, is_ready
 from .model_counters import ModelCounters

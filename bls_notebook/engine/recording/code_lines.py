@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 
 from bls_notebook.devices.allocation_log import Place
 from bls_notebook.engine.exception_text import HOME, ModelHome, label_of, source_of
-from bls_notebook.records.raw_events import CodeLine
+from bls_notebook.records.memory_blocks import CodeLine
 from bls_notebook.records.visible_text import encodable
 
 _FRAMES = range(40)  # frames to search: libraries may be between the model and the constructor

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from bls_notebook.devices.transfers import nbytes
 from bls_notebook.engine.waiting.interrupts import would_be_lost_in
-from bls_notebook.records.raw_events import ModelSeen
+from bls_notebook.records.recorded_models import ModelSeen
 
 BLOCK = 1024  # numbers that are made at a time
 

@@ -27,7 +27,7 @@ from bls_notebook.pb_utils.options import Options
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse, InferenceResponseSender
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.records.raw_events import ModelSeen
+from bls_notebook.records.recorded_models import ModelSeen
 
 from . import request_log as recording
 from .request_log import Begun, Crossed, Log, Ran, RecordedInstance, SentFrom

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bls_notebook.display.bundle import Display, display_of, with_widget
+from bls_notebook.display.mime_bundle import Display, display_of, with_widget
 from bls_notebook.lifetimes.records import Lifetimes
 
 from .report import lifetimes_document

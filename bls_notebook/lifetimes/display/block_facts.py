@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bls_notebook.lifetimes.records import DeviceSeen, Life, Lifetimes, is_left_behind
-from bls_notebook.records.raw_events import CodeLine, Holder, Maker
+from bls_notebook.records.memory_blocks import CodeLine, Holder, Maker
 from bls_notebook.records.units import count, shape, size
 
 # If a block has several holders, the first in this order is named: the user can release that one most easily.

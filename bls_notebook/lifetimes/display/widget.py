@@ -19,7 +19,7 @@ from bls_notebook.display.as_text import document_text
 from bls_notebook.display.palette import ALARM, model_inks
 from bls_notebook.display.widgets import Names, covered, new_place, pack_columns, widget_source, with_view
 from bls_notebook.lifetimes.records import Life, Lifetimes, Stay, bytes_over_time, is_left_behind
-from bls_notebook.records.raw_events import Maker
+from bls_notebook.records.memory_blocks import Maker
 from bls_notebook.records.units import size
 from bls_notebook.records.visible_text import visible
 

@@ -16,7 +16,7 @@ from bls_notebook.magics.magic import Verb, magic_named, verb_named
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 
 if TYPE_CHECKING:
-    from bls_notebook.records.repository import ModelRecord
+    from bls_notebook.records.models import ModelRecord
 
 
 _LINE = re.compile(r"^\s*(?:[\w.\[\]'\", ]+=\s*)?(?P<magic>%\w+)\s(?P<rest>.*)$")

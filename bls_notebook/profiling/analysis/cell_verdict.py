@@ -25,10 +25,10 @@ from bls_notebook.profiling.records.verdicts import (
 )
 from bls_notebook.records.intervals import total, union
 
+from .async_verdict import LITTLE, SimulatedWorkload, failed
 from .critical_path import of_roots, shares
 from .queue_simulation import Key, capacities, key_of, recipes, replay
 from .span_tree import SpanTree, lock_waits
-from .verdict import LITTLE, SimulatedWorkload, failed
 
 _MUCH = 0.15  # fraction of a request's time that gathering its calls could save: less is not mentioned
 

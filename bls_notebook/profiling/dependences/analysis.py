@@ -14,7 +14,7 @@ from bls_notebook.profiling.records.spans import Span
 from bls_notebook.profiling.records.verdicts import calls_of, time_of, times
 from bls_notebook.profiling.sync_vs_async import Inputs, alone, check_numbers, inputs_of_each
 from bls_notebook.records.intervals import total, union
-from bls_notebook.records.raw_events import CodeLine
+from bls_notebook.records.memory_blocks import CodeLine
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository, current_repository
 

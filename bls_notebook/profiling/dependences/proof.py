@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.profiling.analysis.turns import ratio, relative_error
+from bls_notebook.profiling.analysis.measured_ratio import ratio, relative_error
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.verdicts import give_or_take, times
 from bls_notebook.profiling.sync_vs_async import middle

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.base import Record
-from bls_notebook.records.raw_events import CodeLine
-from bls_notebook.records.repository import Change
+from bls_notebook.records.memory_blocks import CodeLine
+from bls_notebook.records.models import Change
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -14,7 +14,7 @@ from .spans import SCHEMA, Mark, ModelSeen, NamedMark, SessionData, Source, Span
 if TYPE_CHECKING:
     from bls_notebook.profiling.analysis.call_graph import CallGraph
     from bls_notebook.profiling.analysis.critical_path import Step
-    from bls_notebook.profiling.analysis.difference import Difference
+    from bls_notebook.profiling.analysis.session_difference import Difference
     from bls_notebook.profiling.analysis.session_statistics import SessionStatistics
 
     from .verdicts import Verdict
@@ -67,7 +67,7 @@ class SessionAnalysis(Printable):
         ----------
         after : Session or Profile
         """
-        from bls_notebook.profiling.analysis.difference import difference
+        from bls_notebook.profiling.analysis.session_difference import difference
 
         return difference(self.record, after.record)
 

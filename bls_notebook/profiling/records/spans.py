@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bls_notebook.records.base import Record
-from bls_notebook.records.raw_events import ModelSeen
+from bls_notebook.records.recorded_models import ModelSeen
 
 __all__ = ["SCHEMA", "Ghost", "LockHeld", "Mark", "ModelSeen", "NamedMark", "SessionData", "Source", "Span"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bls_notebook.records.base import Record
-from bls_notebook.records.raw_events import ModelSeen
+from bls_notebook.records.recorded_models import ModelSeen
 
 from .spans import SessionData, Span
 

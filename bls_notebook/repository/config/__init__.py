@@ -6,9 +6,17 @@ Importing this package is cheap: the first configuration loads protobuf and Trit
 from __future__ import annotations
 
 from .completion import auto_complete, complete
-from .message import ModelConfigMessage, model_config_class, model_config_pb2, new_config, to_dict, to_json, to_pbtxt
 from .parsing import parse_config, parse_json, parse_pbtxt
-from .spec import model_spec, pick_versions
+from .protobuf_message import (
+    ModelConfigMessage,
+    model_config_class,
+    model_config_pb2,
+    new_config,
+    to_dict,
+    to_json,
+    to_pbtxt,
+)
+from .spec_conversion import model_spec, pick_versions
 from .validation import validate
 
 __all__ = [

@@ -15,8 +15,8 @@ from bls_notebook.devices.registry import why_no_gpu
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.pb_utils.model_config import ModelConfig
 
-from .message import ModelConfigMessage, model_config_pb2, to_json
 from .parsing import parse_json
+from .protobuf_message import ModelConfigMessage, model_config_pb2, to_json
 from .validation import KNOWN_BACKENDS, refuse, validate_model
 
 MOST_INSTANCES = 1024

@@ -14,7 +14,7 @@ from typing import Any
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.records.visible_text import visible
 
-from .message import ModelConfigMessage, model_config_class, new_config
+from .protobuf_message import ModelConfigMessage, model_config_class, new_config
 
 _UNKNOWN_FIELD = re.compile(r'Message type "(?:inference\.)?([\w.]+)" has no field named "([^"]*)"')
 _UNKNOWN_VALUE = re.compile(

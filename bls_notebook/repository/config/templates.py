@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
-from bls_notebook.records.repository import Fill
+from bls_notebook.records.models import Fill
 from bls_notebook.records.units import listed
 from bls_notebook.records.visible_text import visible
 
-from .message import model_config_class
+from .protobuf_message import model_config_class
 
 _TOKEN = re.compile(
     r"""(?P<template>(?<=_)\#[A-Z]\w*|\$\{[^{}\n]*\}|\{\{\s*[\w.-]+\s*\}\}|(?<!\$)\$[A-Za-z_]\w*)

@@ -16,7 +16,7 @@ from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
 
-from .message import ModelConfigMessage, model_config_pb2
+from .protobuf_message import ModelConfigMessage, model_config_pb2
 
 MAX_DIMS = 1000  # more would make work, and no array has as many; the server has no limit
 _DIM_RULE = "use sizes of at least 1, or -1 for a variable size"

@@ -36,7 +36,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.progress import stepped
 from bls_notebook.repository.config import ModelConfigMessage, model_spec
 from bls_notebook.repository.modules.module_home import ModuleHome
-from bls_notebook.repository.source.layout import shown_path
+from bls_notebook.repository.source.model_folders import shown_path
 from bls_notebook.repository.source.model_source import ModelSource
 
 from .warmup import warm_up

@@ -32,7 +32,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.progress import progress
 from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.config.spec import datatypes
+from bls_notebook.repository.config.spec_conversion import datatypes
 
 log = logging.getLogger("bls_notebook")
 

@@ -15,13 +15,13 @@ from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.records.base import Printable
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.preview import tensor_record
-from bls_notebook.records.raw_events import stubs_in, went_through, without_stubs
+from bls_notebook.records.recorded_models import stubs_in, went_through, without_stubs
+from bls_notebook.records.tensor_preview import tensor_record
 from bls_notebook.records.visible_text import first_line
 
 if TYPE_CHECKING:
     from bls_notebook.records.advice import Known
-    from bls_notebook.records.repository import ResponseRecord
+    from bls_notebook.records.responses import ResponseRecord
 
 
 class Response(Printable):
@@ -143,7 +143,7 @@ class Response(Printable):
     def record(self) -> ResponseRecord:
         """Plain data about this response, for displays and files."""
         from bls_notebook.records.advice import Known, advised
-        from bls_notebook.records.repository import ResponseRecord
+        from bls_notebook.records.responses import ResponseRecord
 
         error = self.error
         failure = None

@@ -10,10 +10,10 @@ import numpy as np
 from bls_notebook.devices import transfers
 from bls_notebook.devices.registry import backend_of, device_of
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
-from bls_notebook.records.preview import tensor_record
-from bls_notebook.records.repository import Media, TensorRecord, TensorsCompared
+from bls_notebook.records.responses import Media, TensorRecord, TensorsCompared
+from bls_notebook.records.tensor_preview import tensor_record
 
-from .array_access import CHUNK, numbers, sampled, to_host, working_on
+from .array_sampling import CHUNK, numbers, sampled, to_host, working_on
 from .tensor_images import layout_of, pictures
 from .tensor_summary import GLANCE, figures
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.records.repository import Figures, Media
+from bls_notebook.records.responses import Figures, Media
 
-from .array_access import to_host, working_on
+from .array_sampling import to_host, working_on
 
 LEAST = 8  # pixels of a side
 LONGEST = 8  # times the other side

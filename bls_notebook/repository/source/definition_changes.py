@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.records.repository import Change
+from bls_notebook.records.models import Change
 from bls_notebook.repository.config import to_pbtxt
 
 _NEIGHBOURS = 1  # unchanged lines around each change

@@ -10,7 +10,7 @@ from pathlib import Path
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.records.units import listed
 
-from .layout import folder_path, model_names, shown_path, version_folders
+from .model_folders import folder_path, model_names, shown_path, version_folders
 
 _DEEPEST = 7
 _MOST_FOLDERS = 20_000  # folders that are searched at most

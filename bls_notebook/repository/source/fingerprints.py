@@ -12,7 +12,7 @@ from pathlib import Path
 from bls_notebook.records.regular_file import open_file
 from bls_notebook.repository.config import ModelConfigMessage
 
-from .layout import files_below, version_folders
+from .model_folders import files_below, version_folders
 
 WHOLE = 1 << 20  # bytes; larger files are sampled for a hash
 SAMPLE = 1 << 14

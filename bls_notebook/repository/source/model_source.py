@@ -23,7 +23,7 @@ from bls_notebook.engine.errors import InvalidNameError, ModelLoadError, Reposit
 from bls_notebook.engine.exception_text import labels
 from bls_notebook.repository.config import ModelConfigMessage, parse_config, parse_json
 
-from .layout import version_folders
+from .model_folders import version_folders
 from .names import file_override_path
 
 if TYPE_CHECKING:

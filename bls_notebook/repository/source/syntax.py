@@ -24,7 +24,7 @@ from bls_notebook.backends.python import CLASS_NAME
 from bls_notebook.records.advice import nearest
 from bls_notebook.repository.modules.module_home import FINDER, SHARED
 
-from .layout import working_folder
+from .model_folders import working_folder
 
 TIMES = 5  # attempts: other code in this process parses without our lock, which can fail ours
 _lock = threading.Lock()

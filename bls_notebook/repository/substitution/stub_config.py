@@ -6,7 +6,7 @@ from copy import deepcopy
 from pathlib import Path
 
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2, pick_versions
-from bls_notebook.repository.source.layout import version_folders
+from bls_notebook.repository.source.model_folders import version_folders
 
 FOR_ENSEMBLE = 16  # instances of an ensemble's stub: a real ensemble accepts any number of requests at a time
 _FILES = {

@@ -18,7 +18,7 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
-from bls_notebook.repository.source.layout import files_below, shown_path
+from bls_notebook.repository.source.model_folders import files_below, shown_path
 from bls_notebook.repository.source.pip_packages import distribution_of
 from bls_notebook.repository.source.syntax import imported_modules, syntax_tree
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.checking.python_source import PythonSource, Scope, argument, last_name
-from bls_notebook.repository.source.layout import shown_path
+from bls_notebook.repository.source.model_folders import shown_path
 from bls_notebook.repository.source.syntax import undefined_names
 
 # Names of functions (`opens`: their first argument is a file or folder; `may_open`: it may also be something else, such

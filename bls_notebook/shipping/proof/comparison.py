@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.records.repository import TensorsCompared
+from bls_notebook.records.responses import TensorsCompared
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.requests.tensor_differences import compared

@@ -25,16 +25,16 @@ from bls_notebook.extending import Host
 from bls_notebook.network.connection import connect
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.progress import Progress, progress
-from bls_notebook.records.preview import tensor_record
-from bls_notebook.records.repository import TensorsCompared
+from bls_notebook.records.responses import TensorsCompared
+from bls_notebook.records.tensor_preview import tensor_record
 from bls_notebook.records.units import listed
 from bls_notebook.repository.call_order import reached as callees_of
 from bls_notebook.repository.call_order import sources_in
 from bls_notebook.repository.repository import ModelRepository, current_repository
-from bls_notebook.repository.source.layout import folder_path, shown_path
+from bls_notebook.repository.source.model_folders import folder_path, shown_path
 from bls_notebook.shipping.exports.folder_writer import is_cache
 from bls_notebook.shipping.records import Certificate, Package, Unequal, Verified
-from bls_notebook.shipping.servers.environment import ServerEnvironment, distribution_name
+from bls_notebook.shipping.servers.server_programs import ServerEnvironment, distribution_name
 from bls_notebook.shipping.servers.serving import LocalServer, serve
 
 from .comparison import Allowed, Differences, ProofAnswer, differences

@@ -22,7 +22,7 @@ from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.shipping.exports.exporter import export
 from bls_notebook.shipping.records import Exported, ServedModel, ServerRecord
 
-from .environment import (
+from .server_programs import (
     InstalledServer,
     Program,
     ServerEnvironment,

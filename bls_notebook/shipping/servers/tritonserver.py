@@ -46,7 +46,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.progress import progress
 from bls_notebook.repository.requests.inputs import client_parameters, tensors_of
 
-from .environment import Program, TritonServerError, make_environment
+from .server_programs import Program, TritonServerError, make_environment
 
 # Shell scripts that wait for the end of their input: the kernel closes it when this process ends, for any reason.
 # The folder is removed several times, because processes that end with this one may still write into it.

@@ -27,7 +27,7 @@ from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, element_bytes
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
-from bls_notebook.records.raw_events import ModelSeen
+from bls_notebook.records.recorded_models import ModelSeen
 from bls_notebook.testing.records import RequestKept, ResponseKept, TensorKept
 
 UNKNOWN = -1  # a sending model whose own request is not on the tape

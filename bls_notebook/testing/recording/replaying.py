@@ -25,9 +25,9 @@ from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
 from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.pb_utils.response import ByHand
 from bls_notebook.progress import progress
-from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.record_file import told
-from bls_notebook.records.repository import TensorRecord
+from bls_notebook.records.responses import TensorRecord
+from bls_notebook.records.tensor_preview import tensor_record
 from bls_notebook.records.units import count
 from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.repository.substitution.substitution import substitute

@@ -18,13 +18,13 @@ from bls_notebook.engine.errors import BLSError, ConfigError
 from bls_notebook.repository.config import (
     ModelConfigMessage,
     complete,
-    message,
     model_config_class,
     model_config_pb2,
     new_config,
     parse_config,
     parse_json,
     parse_pbtxt,
+    protobuf_message,
     to_dict,
     to_json,
     to_pbtxt,
@@ -265,7 +265,7 @@ def test_the_dotted_name_gives_the_same_class_in_either_order(dotted_first: bool
 
 
 def test_all_threads_get_one_module_and_not_one_that_is_still_being_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message, "_module", None)
+    monkeypatch.setattr(protobuf_message, "_module", None)
     half_done = type(sys)("tritonclient.grpc.model_config_pb2")
     monkeypatch.setitem(sys.modules, "tritonclient.grpc.model_config_pb2", half_done)
     with ThreadPoolExecutor(8) as pool:
@@ -275,7 +275,7 @@ def test_all_threads_get_one_module_and_not_one_that_is_still_being_imported(mon
 
 @pytest.mark.parametrize("stand_in", [None, type(sys)("tritonclient")], ids=["none", "without a spec"])
 def test_a_stand_in_for_tritonclient_counts_as_none(monkeypatch: pytest.MonkeyPatch, stand_in: object) -> None:
-    monkeypatch.setattr(message, "_module", None)
+    monkeypatch.setattr(protobuf_message, "_module", None)
     monkeypatch.setitem(sys.modules, "tritonclient", stand_in)
     monkeypatch.delitem(sys.modules, "tritonclient.grpc.model_config_pb2", raising=False)
     with pytest.raises(BLSError, match="pip install 'tritonclient") as caught:
@@ -286,8 +286,8 @@ def test_a_stand_in_for_tritonclient_counts_as_none(monkeypatch: pytest.MonkeyPa
 def test_a_protobuf_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     generated = tmp_path / "model_config_pb2.py"
     generated.write_text("raise RuntimeError('gencode 9.0.0\\nruntime 1.0.0')")
-    monkeypatch.setattr(message, "_module", None)
-    monkeypatch.setattr(message, "_generated_file", lambda: generated)
+    monkeypatch.setattr(protobuf_message, "_module", None)
+    monkeypatch.setattr(protobuf_message, "_generated_file", lambda: generated)
     monkeypatch.delitem(sys.modules, "tritonclient.grpc.model_config_pb2", raising=False)
     with pytest.raises(BLSError, match=r"gencode 9.0.0 runtime 1.0.0.*--upgrade protobuf") as caught:
         new_config()

@@ -22,7 +22,7 @@ from bls_notebook.repository.config import (
     parse_pbtxt,
     validate,
 )
-from bls_notebook.repository.config.field_decisions import decisions, idle_fields
+from bls_notebook.repository.config.idle_fields import decisions, idle_fields
 from tests.checking.conftest import CONFIG, model, write
 
 OUT = 'output { name: "OUT" data_type: TYPE_FP32 dims: 1 }'

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bls_notebook.network.kserve.address import HOST
-from bls_notebook.shipping.servers.environment import ServerEnvironment
+from bls_notebook.shipping.servers.server_programs import ServerEnvironment
 from bls_notebook.shipping.servers.tritonserver import TritonServer, free_ports
 from tests.engine.harness import until
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.shipping.servers.environment import ServerEnvironment
+from bls_notebook.shipping.servers.server_programs import ServerEnvironment
 
 pytest.importorskip("tritonclient.grpc", reason="tritonclient's clients are not installed (extra: network)")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bls_notebook.shipping.servers.environment import ServerEnvironment, TritonServerError
+from bls_notebook.shipping.servers.server_programs import ServerEnvironment, TritonServerError
 from bls_notebook.shipping.servers.tritonserver import TritonServer
 from tests.engine.harness import until
 from tests.shipping.fake_tritonserver import leftovers, wait_gone

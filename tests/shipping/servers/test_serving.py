@@ -15,7 +15,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.shipping.servers.environment import Container, ServerEnvironment, TritonServerError
+from bls_notebook.shipping.servers.server_programs import Container, ServerEnvironment, TritonServerError
 from tests.shipping.fake_tritonserver import leftovers, linux, on_path, stand_in, wait_gone
 from tests.waiting import LIMIT
 

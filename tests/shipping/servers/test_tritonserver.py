@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.shipping.servers.environment import TritonServerError
+from bls_notebook.shipping.servers.server_programs import TritonServerError
 from bls_notebook.shipping.servers.tritonserver import TritonRequestError, TritonServer
 from tests.shipping.fake_tritonserver import leftovers, linux, stand_in, wait_gone
 

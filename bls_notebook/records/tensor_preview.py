@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .visible_text import visible
 
 if TYPE_CHECKING:
-    from .repository import TensorRecord
+    from .responses import TensorRecord
 
 WHOLE = 12  # largest number of elements of a tensor that is shown whole
 HEAD = 4  # elements shown at the start of a longer row, besides its last one
@@ -44,7 +44,7 @@ def tensor_record(
     no preview. `shape` and `nbytes` (BYTES: including four bytes per length) are for callers that know them. The
     record's ``bytes`` is -1 if the size is unknown without reading everything.
     """
-    from .repository import TensorRecord  # imported on first use
+    from .responses import TensorRecord  # imported on first use
 
     dims = tuple(int(n) for n in (getattr(array, "shape", ()) if shape is None else shape))
     if nbytes is None:

@@ -11,7 +11,7 @@ from typing import Any
 from bls_notebook.engine.core.model_spec import InstanceSpec, ModelSpec, Scheduler, TensorSpec
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 
-from .message import ModelConfigMessage, model_config_pb2, to_json
+from .protobuf_message import ModelConfigMessage, model_config_pb2, to_json
 
 _SCHEDULERS: dict[str | None, Scheduler] = {
     None: "default", "dynamic_batching": "dynamic", "sequence_batching": "sequence", "ensemble_scheduling": "ensemble",

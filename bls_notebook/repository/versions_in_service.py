@@ -32,7 +32,7 @@ from .polling import Poller
 from .source.model_source import ModelSource, SourceFolder
 
 if TYPE_CHECKING:
-    from bls_notebook.records.repository import ModelRecord
+    from bls_notebook.records.models import ModelRecord
 
 CLOSED = "the repository is closed"
 _CLOSED = "the repository was closed before the request was answered"

@@ -10,7 +10,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.records.repository import MessageRecord
+from bls_notebook.records.messages import MessageRecord
 from tests.display.samples import error, family, histogram, model, response, statistics, tensor
 from tests.repository.models import TEXT, saying
 
@@ -54,7 +54,7 @@ def test_jupyter_picks_the_bundle_up() -> None:
 
 
 def test_the_same_records_give_the_same_text_in_every_process() -> None:
-    code = "import sys; from tests.display.test_bundle import forms; sys.stdout.buffer.write(forms().encode())"
+    code = "import sys; from tests.display.test_mime_bundle import forms; sys.stdout.buffer.write(forms().encode())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout.decode() == forms()
 

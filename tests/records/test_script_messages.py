@@ -8,7 +8,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices.registry import SWITCH
-from bls_notebook.records import script_words
+from bls_notebook.records import script_messages
 from bls_notebook.records.advice import Known, advised, ask_for
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.repository.config.templates import fill_templates, open_reason
@@ -32,12 +32,12 @@ MESSAGES = (
 
 def test_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [*WORDS, *(advised(ErrorRecord(message, "", ("a",)), Known()).hint for message in MESSAGES)]
-    assert [script_words.suited(text) for text in WORDS] == list(WORDS.values())
+    assert [script_messages.suited(text) for text in WORDS] == list(WORDS.values())
     for text in texts:
         assert text
-        assert not {word for word in script_words.suited(text).split() if word.lstrip("`('").startswith("%")}, text
-    monkeypatch.setattr(script_words, "shells", [object()])
-    assert [script_words.suited(text) for text in texts] == texts
+        assert not {word for word in script_messages.suited(text).split() if word.lstrip("`('").startswith("%")}, text
+    monkeypatch.setattr(script_messages, "shells", [object()])
+    assert [script_messages.suited(text) for text in texts] == texts
 
 
 def test_errors_and_printed_results(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .message import ModelConfigMessage
+from .protobuf_message import ModelConfigMessage
 
 _NEWER = {"*": {"here": True, "why": "This version of bls_notebook does not know the field."}}
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.shipping.servers import environment as environments
-from bls_notebook.shipping.servers.environment import (
+from bls_notebook.shipping.servers import server_programs as environments
+from bls_notebook.shipping.servers.server_programs import (
     ServerEnvironment,
     TritonServerError,
     default_environment_folder,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bls_notebook.profiling.analysis.async_verdict import verdict
 from bls_notebook.profiling.analysis.queue_simulation import (
     UNLIMITED,
     Batcher,
@@ -16,7 +17,6 @@ from bls_notebook.profiling.analysis.queue_simulation import (
     recipes,
     replay,
 )
-from bls_notebook.profiling.analysis.verdict import verdict
 from bls_notebook.profiling.records.comparison import CAUSES, Measured, Verdict
 from bls_notebook.profiling.records.session import Session, Span
 from tests.profiling.simulated import Locked, Model, session

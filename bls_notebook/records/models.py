@@ -1,0 +1,78 @@
+"""Records of models: their versions, inputs and outputs, changed files, and filled templates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .base import Printable, Record
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Change(Record):
+    """A changed file: the numbers of added and removed lines, and these lines with their neighbors.
+
+    Each of `lines` is a sign and a text: ``+`` added, ``-`` removed, a space for unchanged, ``…`` for a gap. `numbers`
+    are the line numbers in the old file, 0 for added lines; the tuple may be empty.
+    """
+
+    file: str
+    added: int = 0
+    removed: int = 0
+    lines: tuple[tuple[str, str], ...] = ()
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Fill(Record):
+    """The value of a template parameter, and its origin.
+
+    `origin` is ``given``, ``environment``, ``in the file`` (the template has a default value) or ``default``;
+    `places` are the fields with this value, such as ``max_batch_size``.
+    """
+
+    key: str
+    value: str
+    origin: str
+    places: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TensorSpecRecord(Record):
+    """An input or output in a model's configuration; `dims` are the configuration's, without the batch."""
+
+    name: str
+    datatype: str
+    dims: tuple[int, ...] = ()
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelRecord(Record):
+    """One version of a model.
+
+    `state` is READY, LOADING, UNLOADING or UNAVAILABLE; `source` is ``cell``, a folder, or empty. `changes` are the
+    differences from the earlier definition, if a cell redefined the model. `stub` is the reason why a stub answers for
+    the model, or empty. `remote` is the address of the server that runs the model, empty for this process.
+    """
+
+    name: str
+    version: int = 1
+    state: str = "READY"
+    reason: str = ""
+    backend: str = ""
+    source: str = ""
+    load_seconds: float | None = None
+    max_batch_size: int = 0
+    decoupled: bool = False
+    instances: int = 1
+    instance_kind: str = ""
+    inputs: tuple[TensorSpecRecord, ...] = ()
+    outputs: tuple[TensorSpecRecord, ...] = ()
+    warnings: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    stub: str = ""
+    remote: str = ""
+
+
+class ModelRecords(list[ModelRecord], Printable):
+    """Records of models; `print` shows them as one table."""
