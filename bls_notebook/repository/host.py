@@ -30,7 +30,7 @@ from bls_notebook.records.advice import Known
 
 from .catalog import Catalog
 from .requests.response import Response
-from .source.model_folders import folder_path, shown_path
+from .source.model_folders import backend_folders, folder_path, shown_path
 from .source.model_source import ModelSource, RemoteModel
 
 if TYPE_CHECKING:
@@ -180,6 +180,7 @@ class Host:
         folder = folder_path(path, "add_folder", "give a folder whose sub-folders are models")
         if folder not in self._catalog.paths:
             self._catalog.paths = (*self._catalog.paths, folder)
+            self._server.backend_folders = backend_folders(self._catalog.paths, self.repository.backend_directory)
         return folder
 
 

@@ -7,11 +7,8 @@ model gets it: a server refuses such a folder, and projects rename it with a scr
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -30,12 +27,14 @@ from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.names import check_model_name
 
 
-def model_folders(path: Path, values: Mapping[str, object]) -> tuple[Path, list[str], tuple[str, ...]]:
+def model_folders(
+    path: Path, values: Mapping[str, object], new_folder: Callable[[], Path]
+) -> tuple[Path, list[str], tuple[str, ...]]:
     """Return the folder to load models from, the names of its models, and notes; `values` fill templates."""
     notes: tuple[str, ...] = ()
     with suppress(OSError):  # a file cannot be read, or this user may not create links
         if names := _names_by_others(path, values):
-            view = _linked(path, names)
+            view = _linked(path, names, new_folder())
             renamed = ", ".join(f"{shown_path(path / entry)} is {name}" for entry, name in sorted(names.items()))
             notes += (f"models have the names from their configurations, because other models use these: {renamed}",)
             path = view
@@ -76,10 +75,8 @@ def _own_name(config: str, folder: str, values: Mapping[str, object]) -> str:
     return "" if name == folder else name
 
 
-def _linked(folder: Path, names: Mapping[str, str]) -> Path:
-    """Create a temporary folder of links to the models, some under another name; it exists until Python ends."""
-    view = Path(tempfile.mkdtemp(prefix="bls_notebook-"))
-    atexit.register(shutil.rmtree, view, ignore_errors=True)
+def _linked(folder: Path, names: Mapping[str, str], view: Path) -> Path:
+    """Fill the folder `view` with links to the models, some under another name, and return it."""
     for entry in sorted(folder.iterdir()):
         (view / names.get(entry.name, entry.name)).symlink_to(entry.resolve(), entry.is_dir())
     return view

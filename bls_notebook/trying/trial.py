@@ -104,16 +104,18 @@ def try_repository(
     path = repository_folder(folder)
     project = next((p for p in (path, *path.parents) if (p / ".git").exists()), Path(folder).expanduser().resolve())
     with critical() as starting:
-        models, names, notes = model_folders(path, fill)
-        make_stub = _stub_factory(names, values, seed, latency, recorded, real, load_timeout)
-        repository = ModelRepository(models, fill=fill)
+        repository = ModelRepository(fill=fill)
         starting.undo(repository.close)
+        host = Host(repository)
+        models, names, notes = model_folders(path, fill, host.add_folder)
+        host.add_folder(models)
+        make_stub = _stub_factory(names, values, seed, latency, recorded, real, load_timeout)
         loader = ModelLoader(
-            Host(repository), names, make_stub, fill=fill, config_name=model_config_name, real=real,
+            host, names, make_stub, fill=fill, config_name=model_config_name, real=real,
             seconds=load_timeout, project=project if project.is_dir() else path,
         )  # fmt: skip
         _announce(tell, path, [name for name, plan in loader.plans.items() if plan.runs_code])
-        examples = ExampleRequests(Host(repository), loader.plans)
+        examples = ExampleRequests(host, loader.plans)
         left = loader.load_all(lambda reports: examples.answered(reports, load_timeout) if ask else ())
         entries, requests = examples.lines(loader.reports)
         report = Tried(

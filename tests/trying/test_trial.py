@@ -396,6 +396,9 @@ def test_a_model_goes_by_the_name_that_others_use(trying: Any, tmp_path: Path) -
     assert "resize is od_resize" in rows[""].notes[0]
     assert repository.infer("pipeline", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
     assert 'has name: "main"' in rows["pipeline"].why
+    folders = repository.paths
+    repository.close()
+    assert not any(folder.exists() for folder in folders), "the folder of links is removed"
 
 
 def test_an_ensemble_over_a_sequence_model_is_asked_in_a_sequence(trying: Any, tmp_path: Path) -> None:
