@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.engine.waiting import interrupts
 from bls_notebook.engine.waiting.interrupts import Interrupted, resume_debugged_threads
 from tests.engine import gates
 from tests.engine.harness import (
@@ -349,6 +350,19 @@ def test_a_second_ctrl_c_is_no_worse(repo: bls.ModelRepository) -> None:
         assert left
         gates.pass_gate("left")
         assert_usable(repo, "a")
+
+
+def test_ctrl_c_that_a_block_deferred_comes_at_the_end_of_its_next_request(repo: bls.ModelRepository) -> None:
+    repo.define("a", SLEEP, pbtxt())
+
+    def block() -> None:
+        with bls.profile():
+            interrupts._press_later(3600)
+            repo.infer("a", ints(0))
+
+    with pytest.raises(KeyboardInterrupt):
+        block()
+    assert not interrupts._later
 
 
 def test_ctrl_c_continues_threads_at_breakpoints_and_none_that_stop_later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from functools import partial, reduce
 from time import monotonic
 from types import CodeType, FrameType
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from .stack_frames import stack_of, walk_back
 
@@ -68,7 +69,8 @@ _default = signal.default_int_handler
 _callers: set[CodeType] = set()
 _waiters: set[CodeType] = set()
 # Functions whose exceptions Python discards: destructors, callbacks of weak references.
-_unheard: set[CodeType] = set()
+_weak = (WeakSet, WeakKeyDictionary, WeakValueDictionary)
+_unheard = {part for each in _weak for part in each.__init__.__code__.co_consts if isinstance(part, CodeType)}
 # A notebook's kernel sets this when Ctrl-C has cancelled a cell that awaits.
 awaited = threading.Event()
 # Files of functions outside the core that have entered a `Critical`; only the main thread touches it.
@@ -232,7 +234,8 @@ class CtrlC:
         handler = _handler_of(_SIGINT)
         if (handler is _default or handler is _handle_in_block) and _get_ident() == _main:
             self._before = handler
-            _later.clear()  # a Ctrl-C during `__exit__` may have left timers of the request before
+            if handler is _default:  # else a surrounding block has deferred a Ctrl-C, which comes at the end of this
+                _later.clear()  # a Ctrl-C during `__exit__` may have left timers of the request before
             _set_handler(_SIGINT, _handle)
         return self
 

@@ -26,7 +26,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bls_notebook.backends.protocol import Deliver, InThread
-from bls_notebook.engine.waiting.interrupts import may_be_interrupted
+from bls_notebook.engine.waiting.interrupts import may_be_interrupted, would_be_lost_in
 from bls_notebook.network.limits import ANSWER_BYTES, INFER_BYTES, check_json
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -379,3 +379,4 @@ def _error_member(answer: HttpAnswer) -> Any:
 
 for _function in (HttpExchange._connected, HttpExchange._exchanged):
     may_be_interrupted(_function.__code__, waits=True)
+would_be_lost_in(http.client.HTTPResponse.close.__code__)  # the destructor calls it
