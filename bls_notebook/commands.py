@@ -24,7 +24,6 @@ class Command:
 
 
 def print_record(record: Record, as_json: bool) -> None:
-    """Print a record as text, or as JSON."""
     if as_json:
         print(json.dumps(record.to_dict(), indent=2))
     else:
@@ -57,7 +56,6 @@ def counts(text: str) -> tuple[int, ...]:
 
 
 def number(text: str) -> float:
-    """Convert text to a number."""
     try:
         return float(text)
     except ValueError:

@@ -27,7 +27,6 @@ def begin(cupy: Any, recording: AllocationRecorder) -> None:
 
 
 def end() -> None:
-    """Stop reporting."""
     global _wanted
     _wanted = None
     follow()

@@ -32,7 +32,6 @@ Said = str | Piece
 
 
 def piece(said: Said) -> Piece:
-    """Return text as a piece."""
     return said if isinstance(said, Piece) else Piece(said, text(said))
 
 

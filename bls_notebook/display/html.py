@@ -24,7 +24,6 @@ def prose(value: str) -> Html:
 
 
 def join(*children: str, by: str = "") -> Html:
-    """Join the children that are not empty."""
     return Html(text(by).join(text(child) for child in children if child))
 
 

@@ -26,7 +26,6 @@ def histogram_line(latency: Latency) -> str:
 
 
 def histogram_html(latency: Latency, alt: str) -> Html:
-    """Return a histogram as a picture with its percentiles."""
     pen = Pen(1.0, 8, 16)
     pen.ticks = [(_at(latency, time), duration(time)) for time in _ticks(latency)]
     bottom, most = _TOP + _HEIGHT, max(latency.counts)

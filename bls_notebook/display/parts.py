@@ -52,7 +52,6 @@ def time(seconds: float | None) -> Piece:
 
 
 def code(value: str) -> Piece:
-    """Show text as code."""
     return Piece(value, tag("code", value))
 
 

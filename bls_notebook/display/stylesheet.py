@@ -23,7 +23,6 @@ _DARK = ("[data-jp-theme-light=false]", ".vscode-dark", "html[theme=dark]")
 
 @cache
 def parts() -> dict[str, str]:
-    """Return the rules of each part, by its name."""
     _, *pieces = re.split(r"/\* part: (\w+) \*/", widget_file("display.css").read_text(encoding="utf-8"))
     return dict(zip(pieces[::2], pieces[1::2], strict=True))
 

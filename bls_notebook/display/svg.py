@@ -81,7 +81,6 @@ class Pen:
         self._stroke(path, width, look)
 
     def line(self, points: Points, look: Look, width: float = 1.2) -> None:
-        """Draw a line through points."""
         path = "".join(f"{'L' if i else 'M'}{_n(self._x(x))} {_n(y)}" for i, (x, y) in enumerate(points))
         self._stroke(path, width, look)
 

@@ -56,7 +56,6 @@ class Names:
         self.numbers: dict[str, int] = {}
 
     def of(self, texts: Iterable[str]) -> list[int]:
-        """Return the numbers of texts."""
         numbers = self.numbers
         return [numbers.setdefault(text, len(numbers)) for text in texts]
 

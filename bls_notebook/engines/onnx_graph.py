@@ -56,7 +56,6 @@ class Signature:
 
 
 def signature_of(session: Any) -> Signature:
-    """Return the signature of a session's graph."""
     nodes = session.get_inputs(), session.get_outputs(), session.get_overridable_initializers()
     return Signature(*map(_infos, nodes))
 

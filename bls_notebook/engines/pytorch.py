@@ -525,7 +525,6 @@ class ModuleInstance(TorchInstance):
             return super().execute(requests)
 
     def finalize(self) -> None:
-        """Drop the module and its code."""
         with self._own.current():
             super().finalize()
         if self._modules is not None:

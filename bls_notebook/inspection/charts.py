@@ -17,7 +17,6 @@ def sparks(counts: tuple[int, ...]) -> str:
 
 
 def bars(counts: tuple[int, ...], titles: tuple[str, ...] = ()) -> Html:
-    """Draw counts as bars."""
     top = max(counts, default=0)
     if top <= 0:
         return Html()

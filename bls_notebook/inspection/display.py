@@ -40,7 +40,6 @@ _ORIGINS = {
 
 
 def model_view_document(view: ModelView) -> doc.Document:
-    """Describe a model."""
     styles = "seen config stats" + " changes" * bool(view.model.changes) + " error" * (view.error is not None)
     return doc.Document(list(_model_blocks(view)), styles=styles)
 
@@ -163,12 +162,10 @@ _STYLES = "session seen figure"
 
 
 def tensor_view_document(view: TensorView) -> doc.Document:
-    """Describe a tensor, or a slice of one."""
     return doc.Document(list(_blocks(view)), styles=_STYLES)
 
 
 def response_view_document(view: ResponseView) -> doc.Document:
-    """Describe a response by its outputs."""
     blocks: list[doc.Block] = list(response_head(view.response))
     for each in view.tensors:
         blocks.append(doc.Box(list(_blocks(each)), "seen-tensor", gap=True))

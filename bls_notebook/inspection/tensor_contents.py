@@ -44,7 +44,6 @@ def tensor_view(tensor: Tensor, at: str = "", rate: int | None = None) -> Tensor
 
 
 def array_view(name: str, datatype: str, array: Any, at: str = "", rate: int | None = None) -> TensorView:
-    """Return a view of an array on any device."""
     if isinstance(array, np.ndarray):
         array = array.view(np.ndarray)  # a subclass may change indexing
         if array.dtype.kind == "U":

@@ -200,23 +200,7 @@ class LifetimesAnalysis(Printable):
         return _largest_first(filter(is_left_behind, self.record.lives))
 
     def save(self, path: str | Path) -> Path:
-        """Write the lifetimes to a file, for `bls.load`.
-
-        Parameters
-        ----------
-        path : str or Path
-            JSON, compressed if it ends with ``.gz``.
-
-        Returns
-        -------
-        Path
-            The path of the file.
-
-        Raises
-        ------
-        BLSError
-            The file cannot be written.
-        """
+        """Write the lifetimes to a JSON file, for `bls.load`; compressed if its name ends with ``.gz``."""
         return _FILE.save(self.record, path)
 
 

@@ -185,7 +185,6 @@ class Parser(argparse.ArgumentParser):
         return action.metavar if action is not None and isinstance(action.metavar, str) else ""
 
     def choices(self, option: str) -> list[str]:
-        """Return the choices of an option, if it has any."""
         action = self.options.get(option)
         return list(action.choices) if action is not None and action.choices else []
 

@@ -58,7 +58,6 @@ class Verb:
 
 
 def serves(record: ModelRecord) -> bool:
-    """Return whether a model is in service."""
     return record.state == "READY"
 
 

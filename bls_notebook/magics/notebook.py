@@ -106,7 +106,6 @@ class Notebook:
         self.publish(value if isinstance(value, displays.Display) else self.draw(value))
 
     def say(self, text: str, kind: str = "done", hint: str = "") -> None:
-        """Display one line."""
         from bls_notebook.records.messages import MessageRecord  # first needed here
 
         self.show(MessageRecord(text, kind, hint))
@@ -136,7 +135,6 @@ class Notebook:
 
 
 def _recorded(value: Any) -> Any:
-    """Return the record to draw for a value."""
     if isinstance(value, Response):
         return value.summarized()
     if isinstance(value, bls.ModelRepository):

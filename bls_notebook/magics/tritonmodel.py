@@ -94,7 +94,6 @@ add_options(CONFIG_PARSER, __file__, "%%tritonconfig")
 
 
 def tritonmodel(notebook: Notebook, line: str, cell: str, variables: Variables) -> ModelRecord | None:
-    """Define and load a model from a cell."""
     arguments = PARSER.parse_line(line, variables)
     config = config_of(PARSER, arguments, variables)
     place = place_of(notebook, cell)

@@ -46,7 +46,6 @@ class GilProbe:
             threading.Thread(target=self._sample, args=(log,), name="bls-lock-probe", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop sampling."""
         self._over.set()
 
     def held(self, begin: int, end: int) -> tuple[LockHeld, ...]:

@@ -32,7 +32,6 @@ class ProcessorUse:
         self._used = time.process_time_ns()
 
     def used(self) -> int:
-        """Return the processor time of the process."""
         return time.process_time_ns() - self._used
 
     def waited(self) -> int:

@@ -65,7 +65,6 @@ class Round(NamedTuple):
 
     @property
     def failed(self) -> int:
-        """Number of failed requests."""
         return failures(self.sequential) + failures(self.gathered)
 
 

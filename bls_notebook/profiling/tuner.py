@@ -189,7 +189,6 @@ def batch_time(times: Sequence[tuple[int, int]], rows: int) -> int:
 
 
 def setting_of(repository: ModelRepository, name: str) -> ModelSetting:
-    """Return the current setting of a model."""
     config = repository.config(name)
     batching = config.dynamic_batching
     return ModelSetting(

@@ -97,7 +97,6 @@ def ask_for(name: str) -> str:
 
 
 def missing_model(name: str, known: Known, version: int = -1) -> str:
-    """Return the remedy for a model that is not in service."""
     if other := known.elsewhere(name):
         return other
     rows = known.every()

@@ -84,7 +84,6 @@ def _number(text: str) -> float:
 
 
 def write_file(path: Path, data: bytes, what: str) -> Path:
-    """Write a file, or raise a FileError."""
     try:
         path.write_bytes(data)
     except (OSError, ValueError) as error:

@@ -65,7 +65,6 @@ class SimulatedGPU:
             self.peak = max(self.peak, self._used)
 
     def free(self, size: int) -> None:
-        """Count bytes as free."""
         self._freed.append(size)
 
 
@@ -148,7 +147,6 @@ def gpu_at(index: int) -> SimulatedGPU:
 
 
 def current_gpu() -> SimulatedGPU:
-    """Return the current GPU of this thread."""
     return gpu_at(getattr(_current, "index", 0))
 
 

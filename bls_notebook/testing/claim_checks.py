@@ -73,7 +73,6 @@ class Form:
 
 
 def _limit(words: _Words) -> tuple[str, float, str]:
-    """Return the operator, the limit and its unit."""
     name = next(name for name in _UNITS if name in words)
     limit = quantity(words[name])
     if limit is None:
@@ -319,7 +318,6 @@ def _most(intervals: Iterable[Interval]) -> int:
 
 
 def _callers(session: Session) -> dict[int, str]:
-    """Return the caller of each span, by its id."""
     names = {span.id: span.model for span in session.spans}
     return {span.id: names.get(span.parent, NOTEBOOK) for span in session.spans}
 

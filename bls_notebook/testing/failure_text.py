@@ -28,7 +28,6 @@ def error_text(error: ErrorRecord) -> str:
 
 
 def calls_text(session: Session) -> str:
-    """Return the call graph of a session."""
     if not session.spans:
         return "no requests were sent"
     return "calls between models:\n" + render(session.graph(), width=_WIDTH).text

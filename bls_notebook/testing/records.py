@@ -59,7 +59,6 @@ class DrilledCase(Record):
 
     @property
     def name(self) -> str:
-        """The faults in words."""
         return " and ".join(f"{each.model}: {each.fault}" for each in self.faults)
 
 
@@ -256,7 +255,6 @@ class RequestKept(Record):
 
     @property
     def tensors(self) -> Iterator[TensorKept]:
-        """Tensors of the request and its responses."""
         yield from self.inputs
         for response in self.responses:
             yield from response.tensors

@@ -64,7 +64,6 @@ class Servers:
         yield from self._ask(side, spec, inputs, options)
 
     def close(self) -> None:
-        """Stop all servers."""
         while self._kept:
             self._kept.popitem()[1][0].close()
 

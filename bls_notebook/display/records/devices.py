@@ -13,7 +13,6 @@ _NONE = "no GPU on this machine; simulate one with %config BLSNotebook.simulated
 
 
 def devices_document(record: DeviceTable) -> Document:
-    """Show devices, one row each."""
     heads = columns("device | hardware | this process:r | others:r | total:r |")
     table = Table("Devices and their memory", heads, list(map(_row, record.devices)), indent="", most=34)
     none = [Words(parts.quiet(_NONE), gap=True)] if len(record.devices) < 2 else []

@@ -24,7 +24,6 @@ _MOST = 50_000  # characters of a message; the rest is cut
 
 
 def error_document(record: ErrorRecord) -> Document:
-    """Show one error."""
     return Document([error_box(record, mark="✗")], styles="error")
 
 

@@ -17,12 +17,10 @@ _NAMES = 3  # largest number of tensor names on each side of a signature
 
 
 def model_document(record: ModelRecord) -> doc.Document:
-    """Show one model version."""
     return doc.Document(list(model_blocks(record)), styles="changes" if record.changes else "")
 
 
 def model_blocks(record: ModelRecord) -> Iterator[doc.Block]:
-    """Yield the blocks of one model version."""
     time = parts.time(record.load_seconds)
     loaded = parts.quiet("loaded in ", time) if time.text else time
     version = parts.quiet(f"version {record.version}")
@@ -75,7 +73,6 @@ def models_document(records: Sequence[ModelRecord]) -> doc.Document:
 
 
 def models_table(caption: str, records: Sequence[ModelRecord]) -> doc.Table:
-    """Return a table of models, one row each."""
     columns = doc.columns("model | version:r | state | load time:t | source | inputs → outputs")
     rows = [row for record in records for row in _rows(record)]
     return doc.Table(caption, columns, rows, indent="", last="wrap", most=28)

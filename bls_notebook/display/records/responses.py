@@ -133,7 +133,6 @@ def _seconds(records: Records) -> list[float]:
 
 
 def _text(name: str, joined: str) -> doc.Block:
-    """Show the joined text of an output."""
     rest = f" … {len(joined) - _MOST_TEXT:,} more characters" if len(joined) > _MOST_TEXT else ""
     shown = f"{joined[:_MOST_TEXT]}{rest}"
     label = tag("div", parts.name(name).html, Html(" "), parts.quiet("as text").html, cls="stream-name")
@@ -250,7 +249,6 @@ class _Tensors:
         return doc.Piece(words, join(parts.name(self.name).html, chip, dims, place, by=" "))
 
     def cell(self, record: ResponseRecord) -> doc.Piece:
-        """Return the cell of a response in this column."""
         tensors = [t for t in record.tensors if self.name in ("", t.name)]
         pieces = [
             join(

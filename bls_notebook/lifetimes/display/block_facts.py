@@ -33,7 +33,6 @@ class BlockGroup:
 
     @property
     def bytes(self) -> int:
-        """Their bytes together."""
         return sum(life.bytes for life in self.lives)
 
     @property

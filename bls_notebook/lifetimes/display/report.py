@@ -28,7 +28,6 @@ _TEXT, _WHOLE, _MOST = 12, 12, 200  # rows of living blocks: in text, unfolded i
 
 
 def lifetimes_document(record: Lifetimes) -> doc.Document:
-    """Describe lifetimes."""
     first, *facts = summary(record)
     top = doc.Line([doc.Piece(first, tag("b", first)), parts.quiet(parts.dots(*facts))], by=" · ")
     devices = _devices(record)
@@ -49,7 +48,6 @@ def lifetimes_document(record: Lifetimes) -> doc.Document:
 
 
 def summary(record: Lifetimes) -> list[str]:
-    """Return the facts in the heading."""
     models = {life.maker.model for life in record.lives if life.maker.model}
     facts = [
         f"memory of {record.name}" if record.name else "memory",

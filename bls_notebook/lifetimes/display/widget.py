@@ -189,7 +189,6 @@ class LifetimesWidget(anywidget.AnyWidget):
 
     @property
     def life(self) -> Life | None:
-        """The selected block."""
         return self._by_id.get(self.selected)
 
     def _repr_mimebundle_(self, **_: Any) -> Any:

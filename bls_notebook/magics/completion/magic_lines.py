@@ -102,7 +102,6 @@ def suggest(
 def _option_values(
     metavar: str, parser: Parser, option: str, line: MagicLine, models: Sequence[ModelRecord]
 ) -> Iterable[str]:
-    """Return the possible values of an option."""
     if metavar == "MODEL":
         return dict.fromkeys(model.name for model in models)
     if metavar == "DEVICE":
@@ -186,7 +185,6 @@ def _texts(variables: Mapping[str, Any]) -> list[str]:
 
 
 def _options(parser: Parser, line: MagicLine) -> list[str]:
-    """Return the options that the line does not have yet."""
     unused = (o for o in parser.options if o.startswith("--") and o not in line.words)
     return _begin(line.fragment, unused)
 

@@ -114,7 +114,6 @@ class Code:
 
     @property
     def before(self) -> str:
-        """The text before the cursor."""
         return self.text[: self.cursor]
 
     @property

@@ -86,7 +86,6 @@ def of_several_versions(spans: Iterable[Span]) -> frozenset[str]:
 
 
 def call_graph(session: SessionData) -> CallGraph:
-    """Return the call graph of a session."""
     tree = SpanTree.of(session)
     several = of_several_versions(session.spans)
     edges: defaultdict[tuple[str, str], list[Span]] = defaultdict(list)

@@ -34,7 +34,6 @@ _MUCH = 0.15  # fraction of a request's time that gathering its calls could save
 
 
 def worded(f: Facts, session: SessionData, at_once: bool) -> Verdict:
-    """Return the verdict with its sentence and advice."""
     calls = "" if f.verdict.cause == "sync_exec" else _one_after_the_other(session)
     said = " ".join(filter(None, (_advice(f, session.sender), calls)))
     return replace(f.verdict, sentence=_sentence(f, session, at_once), advice=said)

@@ -82,7 +82,6 @@ class _Search:
             left.sort()
 
     def steps(self) -> list[Fields]:
-        """Return the path."""
         self._walk(self._answers(0), None, "notebook", 0, self._wall, 0)
         while self._todo:
             # `holder`: the span occupied the instance that the request `behind` was queued for.

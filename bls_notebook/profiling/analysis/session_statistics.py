@@ -81,7 +81,6 @@ class SessionStatistics(Record):
 
 
 def session_statistics(session: SessionData) -> SessionStatistics:
-    """Return the figures of a session."""
     tree = SpanTree.of(session)
     work = occupied(tree.working_events())
     waits = occupied(events([(s.queued, s.started) for s in session.spans if s.started > s.queued]))

@@ -42,7 +42,6 @@ def sentence(found: Tuning) -> str:
 
 
 def advice(found: Tuning) -> tuple[str, ...]:
-    """Return the further sentences of a tuning."""
     return tuple(each.strip() for each in _advice(found) if each.strip())
 
 
@@ -108,7 +107,6 @@ def in_words(settings: Iterable[tuple[str, ModelSetting, ModelSetting]]) -> str:
 
 
 def batches_of(setting: ModelSetting) -> str:
-    """Describe the batching of a setting."""
     if not setting.batches:
         return "no batches"
     sizes = " or ".join(map(str, setting.preferred)) or f"up to {setting.max_batch_size}"

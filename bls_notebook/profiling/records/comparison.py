@@ -94,18 +94,7 @@ class Comparison(Record):
         return self.settings[0].measured.speedup
 
     def save(self, path: str | Path) -> Path:
-        """Write the comparison to a JSON file, for `bls.load`; compressed if its name ends with ``.gz``.
-
-        Returns
-        -------
-        Path
-            The path of the file.
-
-        Raises
-        ------
-        BLSError
-            The file cannot be written.
-        """
+        """Write the comparison to a JSON file, for `bls.load`; compressed if its name ends with ``.gz``."""
         return _FILE.save(self, path)
 
 

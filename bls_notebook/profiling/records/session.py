@@ -81,22 +81,9 @@ class SessionAnalysis(Printable):
         return SideBySide(self.record, after.record)
 
     def save(self, path: str | Path) -> Path:
-        """Write the session to a file, in the format that the end of its name selects.
+        """Write the session to a file: ``.json`` or ``.json.gz`` for `bls.load`.
 
-        Parameters
-        ----------
-        path : str or Path
-            ``.json`` and ``.json.gz`` can be read again by `bls.load`; ``.trace.json`` is for
-            ui.perfetto.dev and chrome://tracing.
-
-        Returns
-        -------
-        Path
-
-        Raises
-        ------
-        BLSError
-            The name has another ending, or the file cannot be written.
+        ``.trace.json`` is for ui.perfetto.dev and chrome://tracing.
         """
         file = Path(path)
         ending = ending_of(file, (".trace.json", ".json", ".json.gz"), "session", "use .json to load it again")

@@ -112,22 +112,7 @@ class Tuning(Record):
         return abs(self.predicted.found - self.measured.found) / self.measured.found
 
     def save(self, path: str | Path) -> Path:
-        """Write the changed lines of each config.pbtxt to a file.
-
-        Parameters
-        ----------
-        path : str or Path
-            A file whose name ends with ``.pbtxt``.
-
-        Returns
-        -------
-        Path
-
-        Raises
-        ------
-        BLSError
-            The name has another ending, or the file cannot be written.
-        """
+        """Write the changed lines of each config.pbtxt to a file whose name ends with ``.pbtxt``; return its path."""
         file = Path(path)
         ending_of(file, (".pbtxt",), "tuning", "it gets the lines of each config.pbtxt that change")
         return write_file(file, "\n".join(text for _, text in self.pbtxt).encode(), "tuning")

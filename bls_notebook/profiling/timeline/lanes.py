@@ -30,7 +30,6 @@ class Bins:
         self._whole = [0] * (count + 2)  # changes, to be summed up
 
     def add(self, begin: float, end: float) -> None:
-        """Cover an interval."""
         first, last = max(0, begin * self._scale), min(end * self._scale, self._count)
         if last <= first:
             return

@@ -46,7 +46,6 @@ Boxes = dict[str, list[Box]]
 
 
 def draw_panel(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
-    """Draw a session."""
     tree = SpanTree.of(panel.session)
     _labels(pen, panel, inks)
     _work(pen, panel, tree)
@@ -65,7 +64,6 @@ def draw_panel(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
 
 
 def lane_words(lane: Lane) -> str:
-    """Return the label of a lane."""
     return clip(" · ".join(filter(None, (lane.title, lane.label))), 22)
 
 

@@ -46,7 +46,6 @@ class TorchEvent:
         self.ns = perf_counter_ns()
 
     def elapsed_time(self, end_event: TorchEvent) -> float:
-        """Return the milliseconds to a later event."""
         if not (self._timed and end_event._timed):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if not (self.ns and end_event.ns):
@@ -114,12 +113,10 @@ def _default_stream(index: int) -> TorchStream:
 
 
 def default_stream(device: Any = None) -> TorchStream:
-    """Return the default stream of a GPU."""
     return _default_stream(required_index(device))
 
 
 def current_stream(device: Any = None) -> TorchStream:
-    """Return the current stream of a GPU on this thread."""
     index = required_index(device)
     return _here.current.get(index) or _default_stream(index)
 

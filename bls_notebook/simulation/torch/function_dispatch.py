@@ -46,7 +46,6 @@ class GpuTensor(torch.Tensor):  # type: ignore[misc]
 
 @cache
 def gpu_class(index: int, is_parameter: bool) -> type[GpuTensor]:
-    """Return the class of the tensors or parameters on a GPU."""
     if is_parameter:
         bases = (gpu_class(index, False), torch.nn.Parameter)
         return type("Parameter", bases, {"gpu_index": index, "__module__": "torch.nn.parameter"})

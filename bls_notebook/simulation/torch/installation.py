@@ -72,7 +72,6 @@ def set_default_device(original: Any, device: Any) -> None:
 
 
 def get_default_device(original: Any) -> Any:
-    """Return the default device of the model."""
     process, device = instance_gpu.here(), original()
     if device.type != "cpu" or process is None or process.default_device is None:
         return device

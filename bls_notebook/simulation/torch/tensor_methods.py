@@ -282,5 +282,4 @@ def from_dlpack(original: Any, ext_tensor: Any, **options: Any) -> Any:
 
 
 def warn_no_effect(description: str) -> None:
-    """Warn that a call has no effect."""
     warnings.warn(f"{description} on a simulated GPU", RuntimeWarning, stacklevel=4)

@@ -47,7 +47,6 @@ def check_room(size: int, index: int) -> None:
 
 
 def out_of_memory(gpu: SimulatedGPU, size: int) -> Exception:
-    """Return PyTorch's out-of-memory error for a GPU."""
 
     def gib(number: int) -> str:
         return f"{number / (1 << 30):.2f} GiB" if number >= 1 << 28 else f"{number / (1 << 20):.2f} MiB"

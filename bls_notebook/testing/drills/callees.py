@@ -162,7 +162,6 @@ class FailingAnswers:
         self.other_requests = 0  # after the error of error-once, those that the model does not send without a fault
 
     def answer(self, call: Call, wait: Waiter) -> Iterator[Answer]:
-        """Yield the answers to a call."""
         answers = self._answers(wait, next(self._numbers))
         if self.fault.kind == "stall":
             yield from answers

@@ -78,7 +78,6 @@ def _callees(case: DrilledCase) -> tuple[str, ...]:
 
 
 def _faults(group: Sequence[DrilledCase]) -> str:
-    """Return the faults of a group as text, by callee."""
     if any(len(case.faults) > 1 for case in group):
         return "; ".join(case.name for case in group)
     by: dict[str, list[str]] = {}

@@ -295,7 +295,6 @@ class Driller:
             return self.request.send()
 
     def _lines(self, frame: FrameRecord) -> list[str]:
-        """Return the lines of a frame's file."""
         for version in self.server.own(frame.model).values():
             for lines in sources_of(version):
                 if all(n <= len(lines) and lines[n - 1] == text for n, text in frame.source):

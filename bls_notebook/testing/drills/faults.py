@@ -49,7 +49,6 @@ def faults_named(names: Iterable[str] | None) -> tuple[Fault, ...]:
 
 
 def suggested_faults(words: Sequence[str], models: Sequence[object]) -> list[str]:
-    """Return the completions of a fault's name."""
     return list(_BY_NAME)
 
 

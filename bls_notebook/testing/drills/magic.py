@@ -26,7 +26,6 @@ add_options(PARSER, __file__, "drill", "%blsdrill", identifier=identifier, new_f
 
 
 def blsdrill(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
-    """Drill a model."""
     parsed_line = read_line(PARSER, line, variables)
     arguments = PARSER.parse(parsed_line.words)
 

@@ -65,7 +65,6 @@ class TestFile:
             raise BLSError(f"drill: save: {self.path}: {error}") from error
 
     def _folder(self, repository: ModelRepository, names: Sequence[str]) -> str:
-        """Return a Python expression for the folder with the models."""
         for folder in repository.paths:
             if all((folder / name).is_dir() for name in names):
                 try:

@@ -62,7 +62,6 @@ class DelayedResponse:
         wait.until(lambda: self._released)
 
     def release(self) -> None:
-        """End the delay of all requests."""
         self._released = True  # no lock: an interrupt of this thread could leave it locked
 
     @property

@@ -55,7 +55,6 @@ class Case:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The failing callees."""
         return tuple(model for model, _ in self.planted)
 
     def has(self, kind: str) -> bool:
@@ -269,7 +268,6 @@ class TensorFacts:
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
         return prod(self.shape)
 
 
@@ -306,7 +304,6 @@ class Outcome:
 
     @property
     def errors(self) -> list[ErrorRecord]:
-        """The errors of its responses, in order."""
         return [answer.error for answer in self.answers if answer.error is not None]
 
     @property
@@ -316,14 +313,12 @@ class Outcome:
 
 
 def facts_of(response: Response) -> DrillResponse:
-    """Return the comparable facts about a response."""
     record = response.record
     tensors = {t.name(): facts_of_tensor(t) for t in response.output_tensors()}
     return DrillResponse(tensors, record.error, record.warnings)
 
 
 def facts_of_tensor(tensor: Tensor) -> TensorFacts:
-    """Return the comparable facts about a tensor."""
     array = copied(tensor._array, tensor._datatype)
     strange = int(array.size - np.isfinite(array).sum()) if array.dtype.kind == "f" else 0
     shape = tuple(map(int, array.shape))
@@ -334,7 +329,6 @@ def facts_of_tensor(tensor: Tensor) -> TensorFacts:
 
 
 def place_of(frame: FrameRecord) -> CodePlace:
-    """Return the code place of a stack frame."""
     code = next((text.strip() for number, text in frame.source if number == frame.line), "")
     file = frame.file.replace("\\", "/")
     inside = file.rpartition(f"/{frame.model}/")  # the path below the model's folder

@@ -21,7 +21,6 @@ _COLUMNS = doc.columns("#:r | model | inputs | answer | time:t")
 
 @doc.document("seen")
 def recording_document(record: Recorded) -> Iterator[doc.Block]:
-    """Describe a recording."""
     requests = record.requests
     outside = [request for request in requests if request.outside]
     to = ", ".join(dict.fromkeys(request.model for request in outside))
@@ -107,7 +106,6 @@ _EACH = doc.columns("#:r | model | answer | recorded:t | now:t")
 
 @doc.document("seen findings session")
 def replay_document(record: Replay) -> Iterator[doc.Block]:
-    """Describe a replay."""
     yield doc.Words(_verdict(record), "session-verdict", hang="  ")
     if record.only:
         around = ", ".join(record.stubbed)

@@ -62,7 +62,6 @@ def _opened(notebook: Notebook, file: str, at: int, model: str | None, only: str
 
 
 def _has_frontend(notebook: Notebook) -> bool:
-    """Return whether JupyterLab's debugger is on."""
     kernel: Any = getattr(notebook.shell, "kernel", None)
     return bool(getattr(getattr(kernel, "debugger", None), "is_started", False))
 
