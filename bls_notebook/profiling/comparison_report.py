@@ -303,7 +303,7 @@ def tuning_widget(tuning: Tuning, width: int) -> Any:
 
 
 _CODE_LINES, _CALL_ROWS = 40, 30  # lines of a change, rows of calls
-_DEPENDENCE_KINDS = {"control": " (decides)", "sequence": " (sequence)", "state": " (state)", "unknown": " (unknown)"}
+_DEPENDENCE_KINDS = {"control": " (decides)", "unknown": " (unknown)"}
 
 
 def overlap_document(overlap: Overlap, *, widget: Any = None) -> doc.Document:
@@ -317,8 +317,6 @@ def overlap_document(overlap: Overlap, *, widget: Any = None) -> doc.Document:
     ]
     if len(overlap.stages) > 1 and (overlap.together or overlap.already):
         blocks.append(_advice_words(f"Possible order: {_order(overlap)}."))
-    if overlap.advice:
-        blocks.append(_advice_words(overlap.advice))
     if overlap.code is not None:
         blocks += _code_change(overlap.code)
     blocks += [doc.Words(parts.quiet(parts.coded(f"note: {each}")), indent="  ") for each in overlap.notes]
@@ -364,7 +362,7 @@ def _call_table(overlap: Overlap) -> doc.Block:
         kinds: dict[str, list[int]] = {}
         for each in overlap.dependences:
             if each.later == number:
-                kinds.setdefault(_DEPENDENCE_KINDS.get(each.kind, ""), []).append(each.earlier)
+                kinds.setdefault(_DEPENDENCE_KINDS.get(each.outcome, ""), []).append(each.earlier)
         needs = ", ".join(named(overlap.calls, group) + kind for kind, group in kinds.items())
         line = str(call.line.line) if call.line is not None else ""
         rows.append(doc.Row([str(number + 1), parts.code(call.model), line, parts.coded(needs or "nothing")]))

@@ -87,7 +87,7 @@ class Workload:
         return Round(runs[False], runs[True])
 
     def answered(self, response: Response) -> None:
-        """Receive an answer of a sequential run; nothing by default."""
+        """Receive a response of a sequential run; nothing by default."""
 
     def sequential(self, name: str = "exec, one after the other") -> Session:
         repository, model = self.repository, self.model
@@ -96,8 +96,8 @@ class Workload:
             with self._measured(name):
                 for inputs in self.inputs:
                     if self._decoupled:
-                        for _ in repository.stream(model, inputs):
-                            pass
+                        for response in repository.stream(model, inputs):
+                            self.answered(response)
                     else:
                         self.answered(repository.infer(model, inputs))
 

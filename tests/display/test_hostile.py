@@ -42,7 +42,7 @@ def hostile_code() -> list[Overlap]:
     found = overlap()
     found = replace(found, model=HOSTILE, written=replace(found.written, spans=()))
     call = SentCall(HOSTILE, 0, 0, CodeLine(HOSTILE, 3, HOSTILE, HOSTILE))
-    found = replace(found, sentence=HOSTILE, calls=(call,) * 3, notes=(HOSTILE,), advice=HOSTILE)
+    found = replace(found, sentence=HOSTILE, calls=(call,) * 3, notes=(HOSTILE,))
     change = Change(HOSTILE, 1, 1, (("-", HOSTILE), ("+", HOSTILE)), (3, 0))
     by_hand = CodeChange(HOSTILE, HOSTILE, reason=f"`{HOSTILE}`", template=HOSTILE)
     return [replace(found, code=CodeChange(HOSTILE, "", HOSTILE, change, proof=HOSTILE)), replace(found, code=by_hand)]

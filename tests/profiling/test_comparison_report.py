@@ -37,15 +37,15 @@ def overlap() -> Overlap:
     now = setting(0, {"a": Model([10 * MS])})
     calls = (SentCall("b"), SentCall("b"), SentCall("c"))
     return Overlap(
-        "a", 1, "independent", "`a` waits.", "", calls, (Dependence(0, 2, "data", "scaled", ("IN",)),),
-        ((0, 1), (2,)), ((0, 1),), (), 7, 20, 12, 1.0, 2.0, now.sequential, now.gathered, 1.9, notes=("a guard",),
-        advice="With more.", code=CodeChange(proof="Proven.", proven=True),
+        "a", 1, "independent", "`a` waits.", "", calls, (Dependence(0, 2, "dependent", "scaled", ("IN",)),),
+        ((0, 1), (2,)), ((0, 1),), 7, 20, 12, 1.0, 2.0, now.sequential, now.gathered, 1.9, notes=("a guard",),
+        code=CodeChange(proof="Proven.", proven=True),
     )  # fmt: skip
 
 
 def test_an_overlap_says_what_could_be_done_its_proof_and_what_each_call_needs() -> None:
     text = render(overlap()).text
-    said = ("20 runs of the model", "`a` waits.", "2 calls of `b` together, then `c`", "With more.",
+    said = ("20 runs of the model", "`a` waits.", "2 calls of `b` together, then `c`",
             "Proven.", "note: a guard", "what each of the 3 calls needs", "speed-up")  # fmt: skip
     places = [text.index(words) for words in said]
     assert places == sorted(places)
@@ -73,7 +73,7 @@ def test_the_sentence_comes_first_then_figures_timelines_and_what_if() -> None:
 def test_what_is_not_proven_is_not_shown_as_advice() -> None:
     code = CodeChange(proof="Not proven: no gain", reason="a loop", template="await")
     for proven in (False, True):
-        html = render(replace(overlap(), advice="", stages=(), code=replace(code, proven=proven))).html
+        html = render(replace(overlap(), stages=(), code=replace(code, proven=proven))).html
         assert ('class="bls-session-doubt">Not proven' in html) is not proven
         assert 'class="bls-session-doubt">Not changed for you' in html
         assert 'class="bls-session-advice"' not in html

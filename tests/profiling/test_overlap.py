@@ -90,7 +90,7 @@ def test_the_sentence_states_one_outcome(repo: bls.ModelRepository, body: str, o
     found = found_of(repo, graph(body))
     assert (found.outcome, words in found.sentence) == (outcome, True), found.sentence
     if outcome != "independent":
-        assert (found.predicted, found.code, found.advice) == (1.0, None, "")
+        assert (found.predicted, found.code) == (1.0, None)
 
 
 @pytest.mark.slow
@@ -255,7 +255,7 @@ def test_the_changed_program_is_proven(slow: bls.ModelRepository, body: str, lin
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("return ok(sum(map(lambda m: out(ask(m, x).exec()), ('a', 'b'))))", "a call in a lambda"),
+        ("return ok(sum(map(lambda m: out(ask(m, x).exec()), ('a', 'b'))))", "outside async function"),
         ("try:\n    a = out(ask('a', x).exec())\nfinally:\n    b = out(ask('b', x).exec())\nreturn ok(a + b)",
          "not in consecutive statements"),
         ("y = x.copy()\na = out(ask('a', y).exec())\ny += 1\nreturn ok(a + out(ask('b', y).exec()))",
@@ -269,7 +269,7 @@ def test_other_forms_have_a_reason_and_a_template(slow: bls.ModelRepository, bod
     assert code is not None
     assert code.source == ""
     assert why in code.reason
-    assert "a_response, b_response = await asyncio.gather(" in code.template
+    assert "request_1.async_exec(),  # `a`, sent at line " in code.template
 
 
 @pytest.mark.slow
@@ -281,25 +281,16 @@ def test_answers_may_come_in_any_order(slow: bls.ModelRepository) -> None:
     assert "depends on their order" in code.reason
 
 
-@pytest.mark.slow
-def test_more_instances_are_tried_before_they_are_named(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "WORTH", 2.0)  # above the noise of one measurement
-    body = "return ok(sum(out(ask('a', x + i).exec()) for i in range(3)))"
-    with bls.ModelRepository() as repo:
-        define_callees(repo, place, delay=0.02)
-        found = found_of(repo, graph(body))
-        assert "3 instances of `a`" in found.advice
-        assert "no gain is predicted" in found.sentence
-        tried = found_of(repo, graph(body), apply=True, repeat=1)
-    assert tried.code is not None
-    assert "nothing is applied" in tried.code.proof
-    assert "Tried with `instance_group.count` 3 for `a`: equal answers, " in tried.advice
+def test_too_few_instances_are_named(repo: bls.ModelRepository) -> None:
+    found = found_of(repo, graph("return ok(sum(out(ask('a', x + i).exec()) for i in range(3)))"))
+    assert "3 calls queue for fewer instances of `a`" in found.sentence
+    assert (found.together, found.code) == (((0, 1, 2),), None)
 
 
 def test_a_template_can_be_pasted() -> None:
     calls = [SentCall(name) for name in ("3d-model", "class", "a-b", "a_b", "a_b")]
     code = compile(f"async def f():\n{indent(proof.template(calls), '    ')}", "", "exec")
-    assert "_3d_model_response" in code.co_consts[0].co_varnames
+    assert code.co_consts[0].co_varnames[0] == "responses"
 
 
 @pytest.mark.slow
@@ -353,15 +344,14 @@ def test_models_of_folders_are_not_written_to(tmp_path: Path, place: str) -> Non
 def test_groups_of_answers_find_every_dependence(pairs: set[tuple[int, int]]) -> None:
     direct = {(a, b) for a, b in pairs if a < b}
     count = 1 + max((b for _, b in direct), default=1)
-    evidence = Evidence([set(range(n)) for n in range(count)], [set() for _ in range(count)])
+    evidence = Evidence([set(range(n)) for n in range(count)])
 
     def run(group: set[int], change: int) -> RunDifference:
-        inputs = {b: ("IN",) for a, b in direct if a in group}
-        return RunDifference(inputs, set(), set(range(count)) - set(inputs), (), group)
+        changed = {b: ("IN",) for a, b in direct if a in group}
+        return RunDifference(changed, set(range(count)) - set(changed), (), group)
 
     explore(evidence, range(3), run)
-    parents = [{a for a, b in direct if b == n} for n in range(count)]
-    assert evidence.ancestors() == closure(parents)
+    assert evidence.ancestors() == closure(direct, count)
     assert not any(evidence.open(ENOUGH))  # every other pair was tried
 
 
@@ -369,9 +359,9 @@ def test_groups_of_answers_find_every_dependence(pairs: set[tuple[int, int]]) ->
 def test_changes_are_diverse_and_keep_the_type(dtype: str) -> None:
     array = np.array([b"en", b"de 12"], object) if dtype == "object" else np.array([1, 0, 3]).astype(dtype)
     kept = (perturbation.KeptResponse({"OUT": array}),)
-    made = [perturbation.changed(kept, change, 1, {}, {"OUT": 0}) for change in range(perturbation.CHANGES)]
+    made = [perturbation.changed(kept, change, 1, {}, {"OUT": 0}) for change in range(len(perturbation.CHANGES) - 1)]
     arrays = [each[0].outputs["OUT"] for each in made if each is not None]
     assert len({repr(each.tolist()) for each in arrays}) >= (4 if dtype == "bool" else 6)
     assert {each.dtype for each in arrays} == {array.dtype}
     assert {len(each) for each in arrays} == {len(array) - 1, len(array), len(array) + 1}
-    assert all(not perturbation.same(each, array) for each in arrays)
+    assert all(perturbation.content(each) != perturbation.content(array) for each in arrays)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
@@ -18,24 +18,20 @@ from bls_notebook.records.memory_blocks import CodeLine
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository, current_repository
 
-from .counterfactual import RUNS, SECONDS, CalleeStates, ExhaustedError, Runs, callee_states, equal
-from .evidence import ENOUGH, OPTIONS, Evidence, RunDifference, closure, explore, try_change
-from .perturbation import CHANGES, ERROR, name_of
+from .counterfactual import RUNS, SECONDS, ExhaustedError, Runs, callee_states, equal
+from .evidence import ENOUGH, OPTIONS, SEQUENCE, DependenceEvidence, Evidence, closure, explore
+from .perturbation import CHANGES, Kept, name_of
 from .proof import code_change, proven
 from .records import Dependence, Overlap, SentCall
 from .schedule import WORTH, flights, lacking, predicted, stages
 
-_FAILURES = 6  # calls whose failure is tried
 _CHANCE = "chance, time, or state; fix its seed or clock"
-_STOPS = "changed answers stop the model or change how often it calls; drop its check to settle it"
 _STATE = "its earlier runs (a file, or state elsewhere); give each run the same state"
-_STATEMENTS = {  # why a call follows another one, by the kind of a dependence
-    "data": "{later} {needs} the answer of {earlier}: with that changed ({reason}), {inputs} changed, too",
-    "control": "whether {later} is sent depends on the answer of {earlier}: "
-    "with that changed ({reason}), it was not sent",
-    "sequence": "{later} belongs to the same sequence as {earlier}, and requests of one sequence keep their order",
-    "state": "the answers of {later} depend on its earlier requests (state), so the order of its calls matters",
-    "unknown": "whether {later} needs the answer of {earlier} is unknown: {reason}",
+_STOPS = "changed answers stop the model or change how often it calls; drop its check to settle it"
+_STATES = {  # why the order of two calls may matter, by the kind of a callee
+    "state": "the answers of {} depend on earlier requests (state); its code settles what they have in common",
+    "unasked": "no time was left to ask {} again, which may keep state; a smaller request settles it",
+    "chance": "{} answered equal requests differently, by chance or because of state; stubs settle it",
 }
 
 
@@ -67,8 +63,7 @@ def overlap(
         Number of measurements of the changed model with `apply`; 5 by default.
     apply : bool
         Also run the changed model with its real callees: `code.proof` states whether its answers are equal and it is
-        faster; `advice` states the gain of more instances if its callees lack them. No file is written, and the
-        loaded model keeps serving.
+        faster. No file is written, and the loaded model keeps serving.
     repo : ModelRepository, optional
         By default the current one.
 
@@ -106,54 +101,39 @@ def overlap(
 def _overlap(runs: Runs) -> Overlap:
     began, session = monotonic(), runs.record()
     calls, evidence, notes = _calls(runs, session), _evidence(runs), list[str]()
-    problem, limit, states = _checked(runs, notes), "", CalleeStates(set(), set(), set())
+    problem, limit, states = _checked(runs, notes), "", dict[str, str]()
     if not problem and any(evidence.possible):
-        with suppress(ExhaustedError):  # so that callees which read files of the model answer differently, too
-            runs.changed(set().union(*evidence.possible), 0)
-        left = runs.seconds_left()
-        states = callee_states(runs)
-        runs.allow(RUNS - runs.count, left)
         try:
+            with suppress(ExhaustedError):  # so that callees which read files of the model answer differently, too
+                runs.changed(set().union(*evidence.possible), 0)
+            states = callee_states(runs)
             problem = _replayed(runs, notes, _STATE)
             if not problem:
-                explore(evidence, range(CHANGES), runs.changed)
-                _try_failures(runs, calls, evidence, notes)
+                explore(evidence, range(len(CHANGES)), runs.changed)
                 problem = _replayed(runs, notes, _CHANCE) if evidence.found else ""
         except ExhaustedError:
-            limit = f"the limit of {RUNS} runs" if runs.count >= RUNS else f"the limit of {SECONDS:.0f} s"
+            limit = f"the limit of {RUNS} runs" if runs.runs >= RUNS else f"the limit of {SECONDS:.0f} s"
             limit += " was reached before its answer was changed often enough; a request with fewer calls settles it"
-    dependences = [] if problem else list(_dependences(runs, evidence, states, limit))
-    blocked = closure({d.earlier for d in dependences if d.later == call} for call in range(len(calls)))
-    levels = [] if problem else stages(blocked, [call.sent.sender for call in runs.recorded])
-    several = [stage for stage in levels if len(stage) > 1]
-    together = tuple(
-        stage
-        for stage in several
-        if any(evidence.possible[call] & {*stage} for call in stage) and len(union(flights(session, calls, stage))) > 1
-    )
+    dependences = () if problem else tuple(_dependences(runs, calls, evidence, states, limit))
+    blocked = closure([(d.earlier, d.later) for d in dependences], len(calls))
+    levels = () if problem else stages(blocked, [call.sent.sender for call in runs.recorded])
+    pairs = {stage: [(a, b) for b in stage for a in evidence.possible[b] & {*stage}] for stage in levels}
+    together = tuple(stage for stage in levels if pairs[stage] and len(union(flights(session, calls, stage))) > 1)
+    tried = [len(evidence.tried[pair]) for stage in together for pair in pairs[stage]]
     wall, ghosts = predicted(session, calls, blocked)
-    pairs = [(a, b) for stage in together or several for b in stage for a in evidence.possible[b] & {*stage}]
     result = Overlap(
         model=runs.model, requests=len(runs.inputs), outcome="", sentence="", problem=problem, calls=calls,
-        dependences=tuple(dependences), stages=tuple(levels), together=together,
-        already=tuple(stage for stage in several if stage not in together),
-        changes=min((len(evidence.tried[pair]) for pair in pairs), default=0),
-        runs=runs.count, callee_requests=runs.asked, seconds=0.0,
-        predicted=max(1.0, session.wall / wall) if together else 1.0,
+        dependences=dependences, stages=levels, together=together, changes=min(tried, default=0), runs=0,
+        callee_requests=runs.asked, seconds=0.0, predicted=max(1.0, session.wall / wall) if together else 1.0,
         written=replace(session, ghosts=ghosts) if together else session,
     )  # fmt: skip
     outcome, sentence = _verdict(result)
-    notes += [_capital(words) + "." for words in _others(result, states) if words[1:] not in sentence]
-    result = replace(result, outcome=outcome, sentence=sentence, notes=tuple(dict.fromkeys(notes)))
-    instances = lacking(session, calls, together)
-    possible = session.wall / predicted(session, calls, blocked, instances)[0]
-    if instances and possible > result.predicted * WORTH:
-        lack = " and ".join(f"{n} instances of `{model}`" for model, n in instances.items())
-        advice = f"Together, these calls would need {lack} to run at once; `apply` tries that."
-        result = replace(result, advice=advice)
-    if together and possible >= WORTH:
+    notes += [words for words in _others(result, states) if words[1:] not in sentence]
+    if result.predicted >= WORTH:
         result = replace(result, code=code_change(runs, result, blocked))
-    return replace(result, runs=runs.count, seconds=monotonic() - began)
+    notes = [f"{_capital(words)}." for words in dict.fromkeys(notes)]
+    result = replace(result, outcome=outcome, sentence=sentence, notes=tuple(notes))
+    return replace(result, runs=runs.runs, seconds=monotonic() - began)
 
 
 def _calls(runs: Runs, session: Session) -> tuple[SentCall, ...]:
@@ -165,8 +145,7 @@ def _calls(runs: Runs, session: Session) -> tuple[SentCall, ...]:
             spans[roots.index(span.parent), span.model].append(span)
     out = []
     for sent in (call.sent for call in runs.recorded):
-        root = sent.sender[-1] if sent.sender else 0
-        request = root if isinstance(root, int) else 0
+        request = max(0, sent.request)
         own, line = spans[request, sent.model].pop() if spans[request, sent.model] else None, None
         if own is not None and own.line:
             source = session.sources[own.source - 1]
@@ -190,68 +169,62 @@ def _replayed(runs: Runs, notes: list[str], cause: str) -> str:
     replay = runs.replay()
     if not equal(runs.responses, replay.responses):
         notes.append(f"`{runs.model}` answers differently from run to run with the same answers of its callees")
-    return f"with the same answers, what `{runs.model}` sends depends on {cause}" if runs.compared(replay) else ""
+    seen = runs.compared(replay)
+    return f"with the same answers, what `{runs.model}` sends depends on {cause}" if seen.changed or seen.added else ""
 
 
 def _evidence(runs: Runs) -> Evidence:
     """Return the possible dependences before any change: on each answer that came before the call was sent."""
-    evidence = Evidence([set() for _ in runs.recorded], [set() for _ in runs.recorded])
+    evidence = Evidence([set() for _ in runs.recorded])
     for number, later in enumerate(runs.recorded):
         sequence = later.call.sequence[0], later.sent.model
         for place, earlier in enumerate(runs.recorded[:number]):
             if earlier.sent.sender == later.sent.sender and earlier.first < later.came:
-                in_order = sequence[0] and sequence == (earlier.call.sequence[0], earlier.sent.model)
-                (evidence.ordered if in_order else evidence.possible)[number].add(place)
+                evidence.possible[number].add(place)
+                if sequence[0] and sequence == (earlier.call.sequence[0], earlier.sent.model):
+                    evidence.found[place, number] = DependenceEvidence(SEQUENCE)
     return evidence
 
 
-def _try_failures(runs: Runs, calls: Sequence[SentCall], evidence: Evidence, notes: list[str]) -> None:
-    """Make the first call of each line fail, and failed calls succeed; note the calls that disappear or appear."""
-
-    def run(group: set[int], change: int) -> RunDifference | None:
-        difference = runs.changed(group, change)
-        assert difference is not None
-        result = f"if `{calls[number].model}` {'succeeds' if number in failed else 'fails'}"
-        if difference.missing and number not in failed:
-            notes.append(f"{result}, {_listed(calls[n].model for n in sorted(difference.missing))} is not sent")
-            difference = difference._replace(missing=set())
-        if difference.added:
-            notes.append(f"{result}, {_listed(difference.added)} is sent")
-        return difference
-
-    failed = {n for n, call in enumerate(runs.recorded) if any(r.error is not None for r in call.responses)}
-    first = {n if n in failed else (call.model, call.line): n for n, call in reversed([*enumerate(calls)])}
-    for number in sorted(first.values())[:_FAILURES]:
-        try_change(evidence, ERROR, {number}, run)
-
-
-def _dependences(runs: Runs, evidence: Evidence, states: CalleeStates, limit: str) -> Iterator[Dependence]:
+def _dependences(
+    runs: Runs, calls: Sequence[SentCall], evidence: Evidence, states: Mapping[str, str], limit: str
+) -> Iterator[Dependence]:
     """Return the dependences between calls; a pair without one was tried often enough and showed none."""
-    for later, before in enumerate(evidence.ancestors()):
-        for earlier in sorted(evidence.possible[later] | evidence.ordered[later]):
-            responses = runs.recorded[earlier].responses
-            if (earlier, later) in evidence.found:
-                change, inputs, together = evidence.found[earlier, later]
-                dtypes = [array.dtype for r in responses for array in r.outputs.values()]
-                reason = name_of(change, *dtypes[:1]) + f", {together} answers together" * (together > 1)
-                yield Dependence(earlier, later, "data" if inputs else "control", reason, inputs)
-            elif earlier in evidence.ordered[later]:
-                yield Dependence(earlier, later, "sequence")
-            elif earlier not in before:
-                models = {runs.recorded[earlier].sent.model, runs.recorded[later].sent.model}
-                needed, why = 1 if any(r.error is not None for r in responses) else ENOUGH, ""
-                if len(models) == 1 and models <= states.stateful:
-                    yield Dependence(earlier, later, "state", f"{_listed(models)} keeps state")
-                elif keeping := _listed(models & states.stateful):
-                    why = f"{keeping} keeps state that both may use; its code settles it"
-                elif unasked := _listed(models & states.unasked):
-                    why = f"no time was left to ask {unasked} again, which may keep state; a smaller request settles it"
-                elif models <= states.varying:
-                    why = f"{_listed(models)} answered equal requests differently; stubs settle it"
-                elif len(evidence.tried[earlier, later]) < needed:
-                    why = limit or _STOPS
-                if why:
-                    yield Dependence(earlier, later, "unknown", why)
+    for b, before in enumerate(evidence.ancestors()):
+        for a in sorted(evidence.possible[b]):
+            earlier, later, responses = calls[a], calls[b], runs.recorded[a].responses
+            if (a, b) in evidence.found:
+                yield _seen(a, b, (earlier, later), evidence.found[a, b], responses)
+            elif a not in before:
+                models = dict.fromkeys([earlier.model, later.model])
+                doubts = {kind: _listed(m for m in models if states.get(m) == kind) for kind in _STATES}
+                if doubts["chance"] != _listed(models):  # chance that only one of them depends on allows any order
+                    doubts["chance"] = ""
+                why = [text.format(doubts[kind]) for kind, text in _STATES.items() if doubts[kind]]
+                needed = 1 if any(response.error is not None for response in responses) else ENOUGH
+                if doubts["state"] and len(models) == 1:
+                    words = f"the answers of {later} depend on its earlier requests (state), so their order matters"
+                    yield Dependence(a, b, "dependent", words)
+                elif why or len(evidence.tried[a, b]) < needed:
+                    words = f"whether {later} needs the answer of {earlier} is unknown: {(*why, limit or _STOPS)[0]}"
+                    yield Dependence(a, b, "unknown", words)
+
+
+def _seen(a: int, b: int, calls: tuple[SentCall, SentCall], evidence: DependenceEvidence, answer: Kept) -> Dependence:
+    """Return a dependence that a run showed, or that a sequence implies."""
+    (earlier, later), (change, inputs, together) = calls, evidence
+    if change == SEQUENCE:
+        order = f"{later} belongs to the same sequence as {earlier}, and requests of one sequence keep their order"
+        return Dependence(a, b, "dependent", order)
+    how = f"with that changed ({name_of(change, answer)}{f', {together} answers together' * (together > 1)})"
+    if not inputs:
+        control = f"whether {later} is sent depends on the answer of {earlier}: {how}, it was not sent"
+        return Dependence(a, b, "control", control)
+    names = " and ".join(name if name == OPTIONS else f"input `{name}`" for name in inputs)
+    needs = "may need" if together > 1 else "needs"
+    return Dependence(
+        a, b, "dependent", f"{later} {needs} the answer of {earlier}: {how}, {names} changed, too", inputs
+    )
 
 
 def _capital(words: str) -> str:
@@ -273,15 +246,9 @@ def _lines(calls: Sequence[SentCall], group: Iterable[int]) -> str:
     return f" (line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))})" if lines else ""
 
 
-def _statement(result: Overlap, dependences: Sequence[Dependence]) -> str:
+def _statement(dependences: Sequence[Dependence]) -> str:
     """Explain the first of several dependences, and count the others."""
-    first = dependences[0]
-    statement = _STATEMENTS[first.kind].format(
-        earlier=result.calls[first.earlier], later=result.calls[first.later], reason=first.reason,
-        needs="may need" if "together" in first.reason else "needs",
-        inputs=" and ".join(name if name == OPTIONS else f"input `{name}`" for name in first.inputs),
-    )  # fmt: skip
-    return statement + f" (and {len(dependences) - 1} more such pairs)" * (len(dependences) > 1)
+    return dependences[0].reason + f" (and {len(dependences) - 1} more such pairs)" * (len(dependences) > 1)
 
 
 def _verdict(result: Overlap) -> tuple[str, str]:
@@ -297,10 +264,11 @@ def _verdict(result: Overlap) -> tuple[str, str]:
         apart = "one after the other" if len(union(spans[group])) == len(group) else "not all at once"
         wall, speedup = result.written.wall, times(result.predicted)
         gain = f"predicted {time_of(wall / result.predicted)} instead of {time_of(wall)} for the run ({speedup}×)"
+        few = "".join(f"; {n} calls queue for fewer instances of `{model}`" for model, n in lacking(result).items())
         changes = f"{result.changes} changes" if result.changes != 1 else "one change"
         return "independent", (
             f"{model} sends {named(calls, group)}{_lines(calls, group)} {apart}. No dependence between them was seen "
-            f"in {changes} of each answer: together, {gain if speedup != '1.0' else 'no gain is predicted'}."
+            f"in {changes} of each answer: together, {gain if speedup != '1.0' else 'no gain is predicted'}{few}."
         )
     if result.already:
         already = " and ".join(named(calls, group) + " together" for group in result.already[:3])
@@ -308,19 +276,15 @@ def _verdict(result: Overlap) -> tuple[str, str]:
     for outcome in "unknown", "dependent", "control":
         if dependences := [dependence for dependence in result.dependences if dependence.outcome == outcome]:
             beginning = "" if outcome == "unknown" else f"No call of {model} could start earlier: "
-            return outcome, _capital(f"{beginning}{_statement(result, dependences)}.")
+            return outcome, _capital(f"{beginning}{_statement(dependences)}.")
     return "independent", f"No dependence between the calls of {model} was seen; they have different senders."
 
 
-def _others(result: Overlap, states: CalleeStates) -> Iterator[str]:
-    """Describe the pairs of calls that the sentence leaves out, except for data and control dependences."""
-    if states.varying:
-        yield (
-            f"{_listed(sorted(states.varying))} answered equal requests differently (by chance, or because of state): "
-            "whether the order of these calls matters is unknown, and equal answers cannot be proven"
-        )
-    if states.stateful:
-        yield f"the answers of {_listed(sorted(states.stateful))} depend on earlier requests (state)"
-    for kind in "sequence", "state", "unknown":
-        if dependences := [dependence for dependence in result.dependences if dependence.kind == kind]:
-            yield _statement(result, dependences)
+def _others(result: Overlap, states: Mapping[str, str]) -> Iterator[str]:
+    """Describe callees with state or chance, and pairs of calls whose dependence no run showed."""
+    for kind, words in _STATES.items():
+        if models := _listed(sorted(model for model in states if states[model] == kind)):
+            yield words.format(models)
+    for outcome in "dependent", "unknown":
+        if dependences := [d for d in result.dependences if d.outcome == outcome and not d.inputs]:
+            yield _statement(dependences)

@@ -8,7 +8,6 @@ time are limited, and a run that takes longer is cancelled.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import threading
 import warnings
@@ -18,7 +17,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from itertools import count
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -29,15 +28,16 @@ from bls_notebook.extending import Host
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.profiling.profiler import profile
 from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.sync_vs_async import Inputs, Workload
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.substitution.call import MADE_UP, Answer, Call, Waiter
 from bls_notebook.repository.substitution.variant import Variant, VariantChange
 
 from .evidence import OPTIONS, ObservedCall, RunDifference, difference
-from .perturbation import SUCCESS, ZEROS, Kept, KeptResponse, changed, same
+from .perturbation import CHANGES, ERROR, SUCCESS, Kept, KeptResponse, changed, content
 
 _Turn = Callable[[Sequence[int]], int]
 RUNS, SECONDS = 50, 10.0
@@ -73,17 +73,17 @@ class ObservedRun:
     responses: Sequence[Kept] = ()
 
 
-class Runs:
-    """Runs one model on the same requests, again and again."""
+class Runs(Workload):
+    """Runs one model on the same requests, again and again; as a workload, with its real callees."""
 
-    def __init__(self, repository: ModelRepository, model: str, inputs: Sequence[Mapping[str, Any]]) -> None:
-        self.repository, self.host, self.model, self.inputs = repository, Host(repository), model, inputs
-        self.count = self.asked = 0
+    def __init__(self, repository: ModelRepository, model: str, inputs: list[Inputs]) -> None:
+        super().__init__(repository, model, inputs)
+        self.host, self.runs, self.asked = Host(repository), 0, 0
         self.recorded: list[RecordedCall] = []
-        self.responses: Sequence[Kept] = ()
-        self._decoupled = repository.record(model).decoupled
-        self._most, self._ends = RUNS, float("inf")
-        self._differences: dict[tuple[frozenset[int], int], RunDifference | None] = {}
+        self.responses: list[Kept] = []
+        self.ends = float("inf")
+        self._most = RUNS
+        self._differences: dict[tuple[frozenset[int], int], RunDifference] = {}
 
     def record(self) -> Session:
         """Record the calls of a run with real callees; return the session of a second run."""
@@ -91,45 +91,31 @@ class Runs:
         with self.variant() as fresh, fresh.serving():
             with self._substituted(recorder):
                 self.responses = self._responses()
-            session, _ = self.profiled("as it is written")
+            session = self.sequential("as it is written")
         self.recorded = sorted(recorder.recorded, key=lambda recorded: recorded.came)
         self._values = _values(self.recorded)
         self.asked += 2 * len(self.recorded)
-        self.allow(RUNS - self.count, SECONDS)
+        self.allow(RUNS - self.runs)
         return session
 
-    def profiled(self, name: str) -> tuple[Session, list[Kept]]:
-        """Run the version in service with its real callees; return the session and the responses."""
-        session, responses = profile(name=name), list[Kept]()
+    def sequential(self, name: str = "as it is written") -> Session:
+        """Run the version in service; `answers` are its responses."""
+        self.runs, self.answers = self.runs + 1, list[Kept]()
+        return super().sequential(name)
 
-        def run() -> None:
-            with session:
-                session.only_of_caller()
-                responses.extend(self.ask(self.model, inputs, self._decoupled) for inputs in self.inputs)
+    def answered(self, response: Response) -> None:
+        self.answers.append((_kept(response),))
 
-        self.count += 1
-        self.repository.run(run)
-        return session.record, responses
-
-    def ask(self, model: str, inputs: Mapping[str, Any], decoupled: bool, **options: Any) -> Kept:
-        """Send a request to a model in service and return its responses."""
-        if decoupled:
-            return tuple(map(_kept_response, self.repository.stream(model, inputs, **options)))
-        return (_kept_response(self.repository.infer(model, inputs, **options)),)
-
-    def allow(self, runs: int, seconds: float) -> None:
-        """Allow so many more runs, within so many seconds from now."""
-        self._most, self._ends = self.count + runs, monotonic() + seconds
-
-    def seconds_left(self) -> float:
-        return self._ends - monotonic()
+    def allow(self, runs: int) -> None:
+        """Allow so many more runs from now."""
+        self._most, self.ends = self.runs + runs, monotonic() + SECONDS
 
     def replay(self, answers: Mapping[int, Kept] = {}, source: str = "", turn: _Turn | None = None) -> ObservedRun:
         """Run the model, or a changed `source`, with the recorded answers; `answers` replaces some, by number.
 
         With a `turn`, answers are delayed until no other call comes; it chooses the call that is answered next.
         """
-        if self.count >= self._most or self.seconds_left() <= 0:
+        if self.runs >= self._most or monotonic() >= self.ends:
             raise ExhaustedError
         player = _Player(self.recorded, answers, turn)
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -139,27 +125,24 @@ class Runs:
                 player.observed.responses = self._responses()
         return player.observed
 
-    def changed(self, group: set[int], change: int) -> RunDifference | None:
-        """Run once with one change of the answers to some calls; None if the change alters none of them."""
+    def changed(self, group: set[int], change: int) -> RunDifference:
+        """Run once with one change of the answers to some calls, unless it alters none of them."""
         if (key := (frozenset(group), change)) not in self._differences:
             answers = {}
             for number in group:
                 call = self.recorded[number]
                 if new := changed(call.responses, change, number, self._values[call.sent.model], call.free):
                     answers[number] = new
-            difference = self.compared(self.replay(answers))._replace(used=answers.keys()) if answers else None
-            self._differences[key] = difference
+            seen = self.compared(self.replay(answers)) if answers else RunDifference({}, set())
+            if CHANGES[change] == ERROR:  # what a model leaves out after an error, it may have sent before
+                seen = seen._replace(changed={n: names for n, names in seen.changed.items() if names})
+            self._differences[key] = seen._replace(used=answers.keys())
         return self._differences[key]
 
     def compared(self, run: ObservedRun) -> RunDifference:
         """Return how a run differs from the recorded one."""
         failed = {n for n, kept in enumerate(run.responses) if any(r.error is not None for r in kept)}
-
-        def may_have_failed(sent: ObservedCall) -> bool:
-            request = sent.sender[-1] if sent.sender else ""
-            return request in failed if isinstance(request, int) else bool(failed)
-
-        return difference([recorded.sent for recorded in self.recorded], run.calls, may_have_failed)
+        return difference([recorded.sent for recorded in self.recorded], run.calls, failed)
 
     def variant(self, source: str = "") -> Variant:
         """Return an instance without any state, of the model or of a changed source."""
@@ -171,17 +154,17 @@ class Runs:
 
     def _responses(self) -> list[Kept]:
         """Send the requests, one after the other; cancel one that is not answered in time."""
-        self.count += 1
+        self.runs += 1
         out = []
         for inputs in self.inputs:
             sent = self.host.send(self.host.request(self.model, inputs), stream=self._decoupled)
             try:
-                responses = sent.result(min(self.seconds_left(), threading.TIMEOUT_MAX))
+                responses = sent.result(min(self.ends - monotonic(), threading.TIMEOUT_MAX))
             except FutureTimeoutError:
                 raise ExhaustedError from None
             finally:
                 sent.cancel()  # nothing happens if it is answered
-            out.append(tuple(map(_kept_response, responses if self._decoupled else [responses])))
+            out.append(tuple(map(_kept, responses if self._decoupled else [responses])))
         return out
 
 
@@ -204,7 +187,7 @@ class _Recorder:
         self.recorded.append(recorded)
         try:
             for response in wait.ask():
-                recorded.responses += (_kept(response._outputs, response._error, response),)
+                recorded.responses += (_kept(response),)
                 recorded.first = recorded.first or next(self._events)
                 yield response
         finally:
@@ -261,80 +244,76 @@ class _Player:
                 yield _response(kept) if kept.error is None else TritonError(kept.error)
 
 
-class CalleeStates(NamedTuple):
-    """Callees whose answers to equal requests differ at once, or after other requests; callees not asked in time."""
+def callee_states(runs: Runs) -> dict[str, str]:
+    """Ask each callee two requests again: as before, after others, in reverse order, and as before; no sequences.
 
-    varying: set[str]
-    stateful: set[str]
-    unasked: set[str]
-
-
-def callee_states(runs: Runs) -> CalleeStates:
-    """Ask each callee two requests again: as before, after others, in reverse order, and as before; no sequences."""
-    ends, states, first = monotonic() + SECONDS, CalleeStates(set(), set(), set()), dict[int, Kept]()
+    Return the callees with "state" (their answers to equal requests differ after other requests), with "chance" (they
+    differ at once) and "unasked" ones.
+    """
+    began, states, first = monotonic(), dict[str, str](), dict[int, Kept]()
     requests: defaultdict[str, dict[object, int]] = defaultdict(dict)
     for number, recorded in enumerate(runs.recorded):
         if not recorded.call.sequence[0]:
             requests[recorded.sent.model].setdefault(recorded.sent.inputs, number)
     chosen = sorted({choose(numbers.values()) for numbers in requests.values() for choose in (min, max)})
     for step, number in enumerate([*chosen, *chosen, *reversed(chosen), *chosen]):
-        recorded, is_other = runs.recorded[number], len(chosen) <= step < 2 * len(chosen)
-        if monotonic() > ends:
-            states.unasked.update(requests.keys() - {runs.recorded[n].sent.model for n in first})
+        recorded, model = runs.recorded[number], runs.recorded[number].sent.model
+        if monotonic() > began + SECONDS:
+            asked = {runs.recorded[n].sent.model for n in first}
+            states.update(dict.fromkeys(requests.keys() - asked, "unasked"))
             break
-        answer = _asked(runs, recorded.call, recorded.decoupled, number if is_other else None)
-        if not is_other and not equal([answer], [first.get(number, recorded.responses)]):
-            is_steady = number in first or equal([_asked(runs, recorded.call, recorded.decoupled)], [answer])
-            (states.stateful if is_steady else states.varying).add(recorded.sent.model)
+        if len(chosen) <= step < 2 * len(chosen):
+            _asked(runs, recorded, number)
+            continue
+        answer, before = _asked(runs, recorded), first.get(number, recorded.responses)
+        if model not in states and not equal([answer], [before]):
+            is_steady = equal([_asked(runs, recorded)], [answer])
+            states[model] = "state" if is_steady or _counts(runs, recorded) else "chance"
         first.setdefault(number, answer)
-    counting = {model for model in states.varying if _counts(runs, min(requests[model].values()))}
-    varying = states.varying - counting
-    return CalleeStates(varying, (states.stateful | counting) - varying, states.unasked)
+    runs.ends += monotonic() - began
+    return states
 
 
-def _counts(runs: Runs, number: int) -> bool:
+def _counts(runs: Runs, recorded: RecordedCall) -> bool:
     """Whether two new instances of a varying callee give the same two answers: then requests, not chance, change it."""
-    call, decoupled = runs.recorded[number].call, runs.recorded[number].decoupled
     answers = list[list[Kept]]()
     with contextlib.suppress(BLSError):  # there may be no memory for another instance
         for _ in range(2):
-            with runs.host.variant({call.model: VariantChange()}) as fresh, fresh.serving():
-                answers.append([_asked(runs, call, decoupled), _asked(runs, call, decoupled)])
+            with runs.host.variant({recorded.call.model: VariantChange()}) as fresh, fresh.serving():
+                answers.append([_asked(runs, recorded), _asked(runs, recorded)])
     return len(answers) == 2 and equal(*answers)
 
 
-def _asked(runs: Runs, call: Call, decoupled: bool, salt: int | None = None) -> Kept:
+def _asked(runs: Runs, recorded: RecordedCall, salt: int | None = None) -> Kept:
     """Send a recorded request again; with a salt, with other inputs, whose integers stay valid indices."""
     runs.asked += 1
+    call = recorded.call
     inputs = {name: tensor.as_numpy() for name, tensor in call.inputs.items()}
     for name, array in inputs.items() if salt is not None else ():
         constant = array.dtype.kind in "iu" and array.size and array.min() == array.max()
-        if other := changed((KeptResponse({"": array}),), ZEROS if constant else 0, salt or 0, {}, {}):
+        change = CHANGES.index("zeros") if constant else 0
+        if other := changed((KeptResponse({"": array}),), change, salt or 0, {}, {}):
             inputs[name] = other[0].outputs[""]
     options: Any = {"outputs": list(call.outputs) or None, "parameters": dict(call.parameters) or None}
-    return runs.ask(call.model, inputs, decoupled, **options)
+    if recorded.decoupled:
+        return tuple(map(_kept, runs.repository.stream(call.model, inputs, **options)))
+    return (_kept(runs.repository.infer(call.model, inputs, **options)),)
 
 
 def _sent(call: Call) -> ObservedCall:
-    """Return a call with digests of its inputs and options."""
-    data = {OPTIONS: repr((call.outputs, sorted(call.parameters.items()), call.sequence)).encode()}
-    for name, tensor in call.inputs.items():
-        array = tensor.as_numpy()
-        content = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
-        data[name] = repr((array.dtype.str, array.shape)).encode() + content
-    digests = [(name, hashlib.blake2b(content, digest_size=16).digest()) for name, content in sorted(data.items())]
-    return ObservedCall(call.key[0], call.model, tuple(digests), call.key[2])
+    """Return a call with the contents of its inputs and options."""
+    inputs: dict[str, object] = {name: content(tensor.as_numpy()) for name, tensor in call.inputs.items()}
+    inputs[OPTIONS] = repr((call.outputs, sorted(call.parameters.items()), call.sequence))
+    return ObservedCall(call.key[0], call.model, tuple(sorted(inputs.items())), call.key[2])
 
 
-def _kept_response(response: Any) -> KeptResponse:
-    return _kept(response.output_tensors(), response.error, response)
-
-
-def _kept(tensors: Sequence[Tensor], error: Any, response: Any) -> KeptResponse:
-    outputs = {t._name: np.array(to_cpu(t._array), copy=True) for t in tensors}
-    types = {t._name: (t._datatype, None if t.is_cpu() else device_of(t._array).index) for t in tensors}
-    problem = None if error is None else first_line(error.message())
-    return KeptResponse(outputs, problem, types, getattr(response, "_parameters", "{}"))
+def _kept(response: Any) -> KeptResponse:
+    """Return a model's or the notebook's response with its outputs copied."""
+    response = getattr(response, "_response", response)
+    outputs = {t._name: np.array(to_cpu(t._array), copy=True) for t in response._outputs}
+    types = {t._name: (t._datatype, None if t.is_cpu() else device_of(t._array).index) for t in response._outputs}
+    problem = None if response._error is None else first_line(response._error.message())
+    return KeptResponse(outputs, problem, types, response._parameters)
 
 
 def _response(kept: KeptResponse) -> InferenceResponse:
@@ -349,24 +328,22 @@ def _response(kept: KeptResponse) -> InferenceResponse:
 
 def equal(one: Sequence[Kept], other: Sequence[Kept]) -> bool:
     """Whether answers are equal bit by bit, or both errors."""
-    return list(map(len, one)) == list(map(len, other)) and all(
-        (a.error is None) == (b.error is None)
-        and a.outputs.keys() == b.outputs.keys()
-        and all(same(array, b.outputs[name]) for name, array in a.outputs.items())
-        for kept, again in zip(one, other, strict=True)
-        for a, b in zip(kept, again, strict=True)
-    )
+
+    def contents(answers: Sequence[Kept]) -> list[Any]:
+        return [
+            [(r.error is None, {name: content(array) for name, array in r.outputs.items()}) for r in kept]
+            for kept in answers
+        ]
+
+    return contents(one) == contents(other)
 
 
-def _values(recorded: Sequence[RecordedCall]) -> dict[str, dict[str, Sequence[Any]]]:
+def _values(recorded: Sequence[RecordedCall]) -> dict[str, dict[str, list[Any]]]:
     """Return the values of each output of each callee, as `perturbation.Seen` has them."""
-    out: dict[str, dict[str, Sequence[Any]]] = defaultdict(dict)
+    out: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for call in recorded:
-        values = out[call.sent.model]
         for name, array in (item for response in call.responses for item in response.outputs.items()):
-            if array.dtype == object:
-                values[name] = list(dict.fromkeys([*values.get(name, ()), *array.reshape(-1).tolist()]))[:64]
-            elif array.size and array.dtype.kind in "iu":
-                both = *values.get(name, ()), int(array.min()), int(array.max())
-                values[name] = min(both), max(both)
+            if array.size and array.dtype.kind in "iuO":
+                is_text = array.dtype.kind == "O"
+                out[call.sent.model][name] += array.reshape(-1)[:64].tolist() if is_text else [array.min(), array.max()]
     return out

@@ -13,17 +13,24 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 ENOUGH = 2  # changes of an answer that reached a later call, at least, before the two count as independent
+SEQUENCE = -1  # in place of a change: both calls belong to one sequence
 _SINGLY = 12  # answers that are changed one at a time, at most
 _MILD = 3  # changes, the mildest ones, that are tried again in smaller groups
 
 
 class ObservedCall(NamedTuple):
-    """A call of a run: its sender, the callee, digests of its inputs (`OPTIONS` included) by name, its number."""
+    """A call of a run: its sender, the callee, the contents of its inputs (`OPTIONS` included) by name, its number."""
 
     sender: tuple[object, ...]
     model: str
-    inputs: tuple[tuple[str, bytes], ...]
+    inputs: tuple[tuple[str, object], ...]
     number: int
+
+    @property
+    def request(self) -> int:
+        """The number of the model's own request; -1 of a thread that does not know it."""
+        number = self.sender[-1] if self.sender else -1
+        return number if isinstance(number, int) else -1
 
 
 OPTIONS = "its parameters"  # listed like an input: parameters, requested outputs, sequence
@@ -32,33 +39,26 @@ OPTIONS = "its parameters"  # listed like an input: parameters, requested output
 class RunDifference(NamedTuple):
     """The difference between a run and the recorded one.
 
-    ``inputs`` names the inputs that differ of each call that has any; ``missing`` calls were not sent although the
-    model went on; ``same`` ones were sent as before; others were not reached. ``added`` are the callees of new calls,
-    ``used`` the calls whose answers were changed.
+    ``changed`` maps each call with other inputs to their names, and each call that was not sent although the model
+    went on to nothing; ``same`` calls were sent as before; others were not reached. ``added`` are the callees of new
+    calls, ``used`` the calls whose answers were changed.
     """
 
-    inputs: Mapping[int, tuple[str, ...]]
-    missing: AbstractSet[int]
+    changed: Mapping[int, tuple[str, ...]]
     same: AbstractSet[int]
     added: tuple[str, ...] = ()
     used: AbstractSet[int] = frozenset()
 
-    def __bool__(self) -> bool:
-        return bool(self.inputs or self.missing or self.added)
 
-
-def difference(
-    base: Sequence[ObservedCall], run: Sequence[ObservedCall], failed: Callable[[ObservedCall], bool]
-) -> RunDifference:
+def difference(base: Sequence[ObservedCall], run: Sequence[ObservedCall], failed: AbstractSet[int]) -> RunDifference:
     """Align a run with the recorded one, by sender and callee: calls with equal inputs first, then by their order.
 
-    `failed` says whether the request that a call belongs to ended with a new error: it is not known then whether the
-    call would have been sent.
+    `failed` requests ended with a new error: it is not known then whether their other calls would have been sent.
     """
     rest: defaultdict[tuple[object, ...], list[ObservedCall]] = defaultdict(list)
     for sent in sorted(run, key=lambda call: call.number):
         rest[sent[:2]].append(sent)
-    same, missing, inputs = set[int](), set[int](), dict[int, tuple[str, ...]]()
+    same, changed = set[int](), dict[int, tuple[str, ...]]()
     for number, call in enumerate(base):
         if equal := [sent for sent in rest[call[:2]] if sent.inputs == call.inputs]:
             rest[call[:2]].remove(equal[0])
@@ -66,44 +66,38 @@ def difference(
     for number in sorted(set(range(len(base))) - same, key=lambda n: base[n].number):
         call = base[number]
         if others := rest[call[:2]]:
-            inputs[number] = tuple(sorted({name for name, _ in set(others.pop(0).inputs) ^ set(call.inputs)}))
-        elif not failed(call):
-            missing.add(number)
-    more = {key for key, others in rest.items() if others} | {base[n][:2] for n in missing}
-    same = {
-        n for n in same if base[n][:2] not in more
-    }  # in a loop with more or fewer rounds, equal calls prove nothing
-    return RunDifference(inputs, missing, same, tuple(sent.model for others in rest.values() for sent in others))
+            changed[number] = tuple(sorted({name for name, _ in set(others.pop(0).inputs) ^ set(call.inputs)}))
+        elif call.request not in failed and (call.request >= 0 or not failed):
+            changed[number] = ()
+    # In a loop with more or fewer rounds, equal calls prove nothing.
+    loops = {key for key, others in rest.items() if others} | {base[n][:2] for n, names in changed.items() if not names}
+    same = {n for n in same if base[n][:2] not in loops}
+    return RunDifference(changed, same, tuple(sent.model for others in rest.values() for sent in others))
 
 
 class DependenceEvidence(NamedTuple):
     """The change of ``together`` answers that showed a dependence; ``inputs`` differed (none: the call was missing)."""
 
     change: int
-    inputs: tuple[str, ...]
-    together: int
+    inputs: tuple[str, ...] = ()
+    together: int = 1
 
 
 @dataclass
 class Evidence:
     """Evidence for each pair of calls.
 
-    ``possible`` lists for each call the earlier calls of its `execute` that were answered before it was sent,
-    ``ordered`` its predecessors in a sequence. ``found`` are dependences (earlier, later); ``tried`` has the
-    changes of an answer without effect on a later call.
+    ``possible`` lists for each call the earlier calls of its `execute` that were answered before it was sent.
+    ``found`` are dependences (earlier, later); ``tried`` has the changes of an answer without effect on a later call.
     """
 
     possible: list[set[int]]
-    ordered: list[set[int]]
     found: dict[tuple[int, int], DependenceEvidence] = field(default_factory=dict)
     tried: defaultdict[tuple[int, int], set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def ancestors(self) -> list[set[int]]:
         """Return the direct and indirect dependences of each call."""
-        parents = [set(calls) for calls in self.ordered]
-        for earlier, later in self.found:
-            parents[later].add(earlier)
-        return closure(parents)
+        return closure(self.found, len(self.possible))
 
     def open(self, enough: int = 0) -> list[set[int]]:
         """Return for each call the earlier ones that it may depend on; with `enough`, those tried less often."""
@@ -113,8 +107,8 @@ class Evidence:
         ]
 
 
-Run = Callable[[set[int], int], RunDifference | None]
-"""Runs the model with one change of several answers; None if the change alters none of them."""
+Run = Callable[[set[int], int], RunDifference]
+"""Runs the model with one change of several answers; `used` is empty if the change alters none of them."""
 
 
 def explore(evidence: Evidence, changes: Sequence[int], run: Run) -> None:
@@ -143,24 +137,21 @@ def try_change(evidence: Evidence, change: int, group: set[int], run: Run) -> No
     def step(part: set[int]) -> None:
         difference, before = run(part, change), evidence.ancestors()
         for call, answers in enumerate(open_):
-            if difference is None or not (causes := answers & difference.used):
-                continue
+            causes = answers & difference.used
             if call in difference.same:
                 for cause in causes:
                     evidence.tried[cause, call].add(change)
                 suspects.get(call, set()).difference_update(causes)
-            elif (call in difference.inputs or call in difference.missing) and not before[call] & difference.used:
+            elif causes and call in difference.changed and not before[call] & difference.used:
                 suspects.setdefault(call, set(causes))
-                first.setdefault(call, (causes, difference.inputs.get(call, ())))
-                if len(causes) == 1:
-                    find(call, causes)
+                first.setdefault(call, (causes, difference.changed[call]))
+                find(call, causes if len(causes) == 1 else set())
         for call, causes in suspects.items():
-            if len(causes) == 1:
-                find(call, causes)
+            find(call, causes if len(causes) == 1 else set())
 
     def find(call: int, causes: set[int]) -> None:
-        finding = DependenceEvidence(change, first[call][1], len(causes))
-        evidence.found.update({(cause, call): finding for cause in causes if (cause, call) not in evidence.found})
+        for cause in causes:
+            evidence.found.setdefault((cause, call), DependenceEvidence(change, first[call][1], len(causes)))
 
     def unclear() -> set[int]:
         before = evidence.ancestors()
@@ -196,9 +187,9 @@ def _parts(answers: set[int]) -> list[set[int]]:
     return [{answer for place, answer in places if place >> bit & 1 == side} for bit in bits for side in (0, 1)]
 
 
-def closure(parents: Iterable[set[int]]) -> list[set[int]]:
-    """Return for each call its parents, their parents, and so on."""
-    out: list[set[int]] = []
-    for calls in parents:
-        out.append(calls.union(*(out[parent] for parent in calls)))
+def closure(pairs: Iterable[tuple[int, int]], count: int) -> list[set[int]]:
+    """Return for each of `count` calls its predecessors in the pairs, theirs, and so on."""
+    out: list[set[int]] = [set() for _ in range(count)]
+    for earlier, later in sorted(pairs, key=lambda pair: pair[1]):
+        out[later] |= {earlier, *out[earlier]}
     return out

@@ -31,7 +31,7 @@ class KeptResponse:
 Kept = tuple[KeptResponse, ...]
 """The responses of one call; several only if the callee is decoupled."""
 Seen = Mapping[str, Sequence[Any]]
-"""The values of each output of a callee: the least and greatest integer, or all texts."""
+"""The values of each output of a callee: its least and greatest integers, or its texts."""
 
 
 def _shifted(array: Array, salt: int, limits: Sequence[Any]) -> Array:
@@ -61,19 +61,19 @@ _TEXTS: dict[str, _Make] = {  # arguments: one text (or a leaf of JSON), salt, a
     "empty": lambda t, s, v: "",
     "doubled": lambda t, s, v: t + t,
 }
-_SHAPES = ("longer", "shorter", "last response dropped", "first response twice", "last response changed")
-_VALUES, ZEROS = len(_NUMBERS), list(_NUMBERS).index("zeros")
-CHANGES = _VALUES + len(_SHAPES)
-ERROR = CHANGES
-"""The number of the change that puts an error in place of an answer, and an answer in place of an error."""
+ERROR = "replaced by an error"
+_SHAPES = ("longer", "shorter", "last response dropped", "first response twice", "last response changed", ERROR)
+CHANGES = (*_NUMBERS, *_SHAPES)
 SUCCESS = KeptResponse({})
 """An answer made up from the callee's configuration."""
 
 
-def name_of(change: int, dtype: np.dtype[Any] | None = None) -> str:
-    """Return the words for a change of an output."""
-    names = _TEXTS if dtype is not None and dtype.kind in "OS" else _NUMBERS
-    return (*names, *_SHAPES, "replaced by an error")[change]
+def name_of(change: int, kept: Kept) -> str:
+    """Return the words for a change of an answer."""
+    if any(response.error is not None for response in kept):
+        return "replaced by a success"
+    is_text = any(array.dtype.kind in "OS" for response in kept for array in response.outputs.values())
+    return (*(_TEXTS if is_text else _NUMBERS), *_SHAPES)[change]
 
 
 def changed(kept: Kept, change: int, salt: int, seen: Seen, free: Mapping[str, int]) -> Kept | None:
@@ -81,11 +81,12 @@ def changed(kept: Kept, change: int, salt: int, seen: Seen, free: Mapping[str, i
 
     `free` maps outputs to their axis of free length.
     """
-    failed = any(response.error is not None for response in kept)
-    if change == ERROR:
-        return (SUCCESS if failed else KeptResponse({}, "an error in place of the recorded answer"),)
-    kind = (["value"] * _VALUES + list(_SHAPES))[change]
-    if failed or ("response" in kind and len(kept) < 2):
+    kind = CHANGES[change]
+    if any(response.error is not None for response in kept):
+        return None if change else (SUCCESS,)
+    if kind == ERROR:
+        return (KeptResponse({}, "an error in place of the recorded answer"),)
+    if "response" in kind and len(kept) < 2:
         return None
     if kind == "last response dropped":
         return kept[:-1]
@@ -95,20 +96,18 @@ def changed(kept: Kept, change: int, salt: int, seen: Seen, free: Mapping[str, i
     def output(name: str, array: Array) -> Array:
         if kind in ("longer", "shorter"):
             return _other_length(array, kind == "longer", free.get(name, -1))
-        return _other_values(array, change if kind == "value" else 0, salt, seen.get(name, ()))
+        return _other_values(array, change if kind in _NUMBERS else 0, salt, seen.get(name, ()))
 
     made, first = list(kept), len(kept) - 1 if kind == "last response changed" else 0
     for number, response in enumerate(kept[first:], first):
         made[number] = replace(response, outputs={name: output(name, a) for name, a in response.outputs.items()})
     pairs = [(a.outputs[name], b.outputs[name]) for a, b in zip(kept, made, strict=True) for name in a.outputs]
-    return None if all(same(*pair) for pair in pairs) else tuple(made)
+    return None if all(content(one) == content(other) for one, other in pairs) else tuple(made)
 
 
-def same(one: Array, other: Array) -> bool:
-    """Compare dtypes, shapes and bits of two arrays."""
-    if one.dtype != other.dtype or one.shape != other.shape:
-        return False
-    return one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes()
+def content(array: Array) -> tuple[str, tuple[int, ...], bytes]:
+    """Return the dtype, shape and bits of an array, to compare it with others."""
+    return array.dtype.str, array.shape, repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
 
 
 def _other_length(array: Array, longer: bool, free: int) -> Array:
@@ -119,7 +118,7 @@ def _other_length(array: Array, longer: bool, free: int) -> Array:
 
 def _other_values(array: Array, change: int, salt: int, values: Sequence[Any]) -> Array:
     if array.dtype.kind in "OS":
-        text, texts = list(_TEXTS.values())[change], [_plain(value) for value in values]
+        text, texts = list(_TEXTS.values())[change], list(dict.fromkeys(map(_plain, values)))
         new = np.empty(array.size, object)
         new[:] = [_text(item, text, salt, texts) for item in array.reshape(-1)]
     elif array.dtype.kind == "b":
@@ -130,7 +129,9 @@ def _other_values(array: Array, change: int, salt: int, values: Sequence[Any]) -
         with np.errstate(all="ignore"):
             try:
                 new = _numbers(array, list(_NUMBERS.values())[change], salt, values)
-                new = array + array.dtype.type(1 + change % 3) if same(new, array) else new  # zeros of zeros
+                new = (
+                    array + array.dtype.type(1 + change % 3) if content(new) == content(array) else new
+                )  # zeros of zeros
             except (TypeError, ValueError, OverflowError):  # a data type without arithmetic
                 new = array[..., ::-1]
     return np.ascontiguousarray(new.astype(array.dtype)).reshape(array.shape)
@@ -139,7 +140,8 @@ def _other_values(array: Array, change: int, salt: int, values: Sequence[Any]) -
 def _numbers(array: Array, make: _Make, salt: int, values: Sequence[Any]) -> Array:
     if array.dtype.kind in "iu":
         info = np.iinfo(array.dtype)
-        limits = [int(value) for value in values] or [int(array.min()), int(array.max())]
+        seen = [int(value) for value in (*values, array.min(), array.max())]
+        limits = min(seen), max(seen)
         return np.asarray(np.clip(make(array.astype(object), salt, limits), info.min, info.max), array.dtype)
     wide = array.astype(np.float64)
     return np.asarray(make(wide, salt, (np.nanmin(wide), np.nanmax(wide)))).astype(array.dtype)

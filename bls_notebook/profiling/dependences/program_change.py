@@ -13,11 +13,10 @@ import libcst as cst
 import libcst.matchers as m
 from libcst.codemod import CodemodContext
 from libcst.codemod.visitors import AddImportsVisitor
-from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
+from libcst.metadata import MetadataWrapper, PositionProvider
 
 Place = tuple[str, int]
 """A pattern and the line where it begins."""
-_NOT_COROUTINES = ("initialize", "finalize", "auto_complete_config")
 _COMPREHENSIONS = m.ListComp() | m.SetComp() | m.DictComp() | m.GeneratorExp()
 _CONDITIONAL = m.IfExp() | m.BooleanOperation() | m.Lambda() | m.NamedExpr() | _COMPREHENSIONS
 _JUMPS = m.Return() | m.Raise() | m.Break() | m.Continue()
@@ -27,11 +26,7 @@ _REPEATABLE = m.Name() | m.Attribute() | m.Subscript() | m.Tuple() | m.List() | 
 
 
 class NotSimpleError(Exception):
-    """The program has a form that is left to its author, in this line (0: anywhere)."""
-
-    def __init__(self, why: str, line: int = 0) -> None:
-        super().__init__(why)
-        self.line = line
+    """The program has a form that is left to its author."""
 
 
 def changed_program(source: str, gathered: Collection[Place]) -> tuple[str, list[Place]]:
@@ -45,7 +40,7 @@ def changed_program(source: str, gathered: Collection[Place]) -> tuple[str, list
         wrapper = MetadataWrapper(cst.parse_module(source))
     except cst.ParserSyntaxError as error:
         raise NotSimpleError(f"its source cannot be parsed: {error.message}") from error
-    writer = _Writer(wrapper.module, _senders(wrapper), gathered)
+    writer = _Writer(wrapper.module, gathered)
     module = wrapper.visit(writer)
     if gathered:
         context = CodemodContext()
@@ -54,37 +49,15 @@ def changed_program(source: str, gathered: Collection[Place]) -> tuple[str, list
     return module.code, writer.places
 
 
-def _senders(wrapper: MetadataWrapper) -> set[cst.FunctionDef]:
-    """Return the functions that send calls, directly or indirectly; check that they can become coroutines."""
-    parents, positions = wrapper.resolve(ParentNodeProvider), wrapper.resolve(PositionProvider)
-    functions = {node.name.value: node for node in _all(wrapper.module, m.FunctionDef())}
-    senders: set[cst.FunctionDef] = set()
-    todo = _all(wrapper.module, m.Call(m.Attribute(attr=m.Name("exec") | m.Name("async_exec"))))
-    while todo:
-        call = todo.pop()
-        home: Any = call
-        while not isinstance(home, (cst.FunctionDef, cst.Lambda, cst.Module)):
-            home = parents[home]
-        name, line = getattr(getattr(home, "name", None), "value", ""), positions[call].start.line
-        if any(arg.keyword is not None and arg.keyword.value == "decoupled" for arg in call.args):
-            raise NotSimpleError("a decoupled callee answers with an iterator", line)
-        if not name:
-            where = "in a lambda" if isinstance(home, cst.Lambda) else "outside any function"
-            raise NotSimpleError(f"a call {where} cannot be awaited", line)
-        if home in senders:
-            continue
-        dunder = name in _NOT_COROUTINES or name.startswith("__") or getattr(home, "decorators", ())
-        if dunder or functions[name] is not home or _all(home.body, m.Yield()):
-            raise NotSimpleError(f"`{name}` cannot become a coroutine", positions[home].start.line)
-        senders.add(home)
-        for use in _all(wrapper.module, m.Name(name)) if name != "execute" else ():
-            place: Any = parents[use]
-            callee = place if isinstance(place, cst.Attribute) and place.attr is use else use
-            caller: Any = parents[callee]
-            if isinstance(caller, cst.Call) and caller.func is callee:
-                todo.append(caller)
-            elif place is not home and (callee is place or (isinstance(caller, cst.Arg) and caller.keyword is not use)):
-                raise NotSimpleError(f"`{name}` is passed on, so that it cannot be awaited", positions[use].start.line)
+def _senders(module: cst.Module) -> set[str]:
+    """Return the names of the functions that send calls, directly or through one another: they become coroutines."""
+    functions = {node.name.value: node for node in _all(module, m.FunctionDef())}
+    senders, known = set[str](), -1
+    while len(senders) > known:
+        known, called = len(senders), {"exec", "async_exec", *(senders - {"execute"})}
+        is_sender = m.Name(m.MatchIfTrue(called.__contains__))
+        sends = m.Call(func=is_sender | m.Attribute(attr=is_sender))
+        senders |= {name for name, node in functions.items() if _all(node.body, sends)}
     return senders
 
 
@@ -93,10 +66,9 @@ class _Writer(cst.CSTTransformer):
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
-    def __init__(self, module: cst.Module, senders: set[cst.FunctionDef], gathered: Collection[Place]) -> None:
+    def __init__(self, module: cst.Module, gathered: Collection[Place]) -> None:
         super().__init__()
-        self._senders, self._gathered, self._taken = senders, gathered, _names(module)
-        self._names = {node.name.value for node in senders} - {"execute"}
+        self._senders, self._gathered, self._taken = _senders(module), gathered, _names(module)
         self.places: list[Place] = []
 
     def _wanted(self, kind: str, node: Any) -> bool:
@@ -109,13 +81,15 @@ class _Writer(cst.CSTTransformer):
         return name
 
     def leave_FunctionDef(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> cst.FunctionDef:
-        return updated.with_changes(asynchronous=cst.Asynchronous()) if original in self._senders else updated
+        is_sender = original.name.value in self._senders
+        return updated.with_changes(asynchronous=cst.Asynchronous()) if is_sender else updated
 
     def leave_Call(self, original: cst.Call, updated: cst.Call) -> Any:
         name: Any = updated.func.attr if isinstance(updated.func, cst.Attribute) else updated.func
         if isinstance(updated.func, cst.Attribute) and name.value == "exec":
             return cst.Await(updated.with_deep_changes(updated.func, attr=cst.Name("async_exec")))
-        return cst.Await(updated) if m.matches(name, m.Name()) and name.value in self._names else updated
+        is_sender = m.matches(name, m.Name()) and name.value in self._senders - {"execute"}
+        return cst.Await(updated) if is_sender else updated
 
     def leave_Await(self, original: cst.Await, updated: cst.Await) -> Any:
         return updated.expression if isinstance(updated.expression, cst.Await) else updated
@@ -173,9 +147,8 @@ class _Writer(cst.CSTTransformer):
         gather, items, out = f"await asyncio.gather(*{calls_name})", loop.iter, []
         head = f"{answer} in {gather}"
         if loaded & _stored(loop.target):
-            if not m.matches(items, _REPEATABLE):
-                items = cst.Name(self._variable("items"))
-                out.append(cst.parse_statement(f"{items.value} = list({_code(loop.iter)})"))
+            items = cst.Name(self._variable("items"))
+            out.append(cst.parse_statement(f"{items.value} = list({_code(loop.iter)})"))
             head = _answers_of(loop, items, answer, gather)
         sending = cst.parse_statement(f"{calls_name}.append({_code(calls[0].expression)})")
         first = loop.with_deep_changes(loop.body, body=[*before, sending])
@@ -216,19 +189,18 @@ class _Writer(cst.CSTTransformer):
 
     def _gathered_first(self, calls: Sequence[Any], statements: Sequence[Any]) -> list[Any]:
         out: list[Any] = []
-        names: dict[Any, str] = {}
+        names: list[str] = []
         for statement in statements:
-            own = [call for call in _all(statement, m.Await()) if any(call is other for other in calls)]
-            target = _target(statement) if len(own) == 1 else ""
-            if target and not any(target in _names(earlier) for earlier in out):
-                names[own[0]] = target
-            elif own and m.matches(statement, m.SimpleStatementLine(body=[m.Expr(m.Await())])):
-                names[own[0]] = "_"
+            if (target := _target(statement)) and not any(target in _names(earlier) for earlier in out):
+                names.append(target)
+            elif m.matches(statement, m.SimpleStatementLine(body=[m.Expr(m.Await())])):
+                names.append("_")
             else:
-                names.update({call: self._variable("answer") for call in own})
-                out.append(statement.visit(_Replacer(names)))
-        targets = ", ".join(names[call] for call in calls)
-        targets = "" if set(names.values()) == {"_"} else f"{targets} = "
+                while awaited := _all(statement, m.Await()):
+                    names.append(self._variable("answer"))
+                    statement = statement.deep_replace(awaited[0], cst.Name(names[-1]))
+                out.append(statement)
+        targets = "" if set(names) == {"_"} else f"{', '.join(names)} = "
         sent = "".join(f"    {_code(call.expression)},\n" for call in calls)
         gather = cst.parse_statement(f"{targets}await asyncio.gather(\n{sent})\n")
         return [gather.with_changes(leading_lines=statements[0].leading_lines), *out]
@@ -280,15 +252,6 @@ def _answers_of(loop: Any, items: Any, answer: str, gather: str) -> str:
     target = _code(loop.target)
     target = f"({target})" if isinstance(loop.target, cst.Tuple) and not loop.target.lpar else target
     return f"{target}, {answer} in zip({_code(items)}, {gather})"
-
-
-class _Replacer(cst.CSTTransformer):
-    def __init__(self, names: dict[Any, str]) -> None:
-        super().__init__()
-        self._names = names
-
-    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
-        return cst.Name(self._names[original_node]) if original_node in self._names else updated_node
 
 
 def _code(node: Any) -> str:

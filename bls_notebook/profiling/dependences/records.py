@@ -31,21 +31,16 @@ class SentCall(Record):
 class Dependence(Record):
     """Why call ``later`` has to follow call ``earlier``, or may have to (both index `Overlap.calls`).
 
-    ``outcome`` is ``dependent`` (``inputs`` names the inputs of the later call that changed), ``control`` (the later
-    call was not sent) or ``unknown``; a pair without a `Dependence` showed none. ``reason`` names the change of the
-    earlier answer, or says why it is unknown and how to settle it. ``kind`` is ``data``, ``control``, ``sequence``
-    (both belong to one sequence), ``state`` (the callee's answers depend on earlier requests) or ``unknown``.
+    ``outcome`` is ``dependent`` (by data, then ``inputs`` names the inputs of the later call that changed; or by the
+    state of a callee), ``control`` (the later call was not sent) or ``unknown``; a pair without a `Dependence` showed
+    none. ``reason`` is a clause that explains it and, if it is unknown, how to settle it.
     """
 
     earlier: int
     later: int
-    kind: str
+    outcome: str
     reason: str = ""
     inputs: tuple[str, ...] = ()
-
-    @property
-    def outcome(self) -> str:
-        return self.kind if self.kind in ("control", "unknown") else "dependent"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -74,10 +69,10 @@ class Overlap(Record):
     ``outcome`` is ``independent`` (no dependence seen in at least ``changes`` changed answers; also of a single
     call), ``dependent``, ``control`` or ``unknown``; ``sentence`` states it, ``problem`` why the analysis failed.
     ``calls`` are in the order of sending, ``stages`` groups them by the earliest stage in which they can be sent;
-    the calls of ``together`` stages did not all run together, those of ``already`` stages did. ``runs`` counts runs
-    of the model, ``callee_requests`` requests to its callees. ``written`` is the session of the recorded run, with
-    `ghosts` where calls could start; ``changed`` is the session of the changed program. ``predicted`` is the speedup
-    by the spans of ``written``, ``speedup`` the measured one (0: not run).
+    the calls of ``together`` stages did not all run together, those of other stages did. ``runs`` counts runs of the
+    model, ``callee_requests`` requests to its callees. ``written`` is the session of the recorded run, with `ghosts`
+    where calls could start; ``changed`` is the session of the changed program. ``predicted`` is the speedup by the
+    spans of ``written``, ``speedup`` the measured one (0: not run).
     """
 
     model: str
@@ -89,7 +84,6 @@ class Overlap(Record):
     dependences: tuple[Dependence, ...]
     stages: tuple[tuple[int, ...], ...]
     together: tuple[tuple[int, ...], ...]
-    already: tuple[tuple[int, ...], ...]
     changes: int
     runs: int
     callee_requests: int
@@ -99,5 +93,9 @@ class Overlap(Record):
     changed: Session | None = None
     speedup: float = 0.0
     notes: tuple[str, ...] = ()
-    advice: str = ""
     code: CodeChange | None = None
+
+    @property
+    def already(self) -> list[tuple[int, ...]]:
+        """Stages of several calls that ran together as the model is written."""
+        return [stage for stage in self.stages if len(stage) > 1 and stage not in self.together]

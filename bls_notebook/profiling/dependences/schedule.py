@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
 from bls_notebook.profiling.analysis.queue_simulation import Key, capacities, key_of
@@ -12,22 +12,21 @@ from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Ghost, Span
 from bls_notebook.records.intervals import Interval, gaps, total
 
-from .records import SentCall
+from .records import Overlap, SentCall
 
 WORTH = 1.1  # the least speedup that is worth a change
 _EARLIER = 0.01  # of its caller's time, by which a call could begin earlier
 _HANDOVER = 200_000  # ns of the caller's time, at most, that sending a call from an event loop takes more than `exec`
 
 
-def stages(blocked: Sequence[set[int]], senders: Sequence[object]) -> list[tuple[int, ...]]:
+def stages(blocked: Sequence[set[int]], senders: Sequence[object]) -> tuple[tuple[int, ...], ...]:
     """Return the calls of each `execute` by the earliest stage in which they can be sent."""
     depth: list[int] = []
     out: dict[tuple[int, int], list[int]] = {}
-    order = list(dict.fromkeys(senders))
     for call, before in enumerate(blocked):
         depth.append(1 + max((depth[earlier] for earlier in before), default=0))
-        out.setdefault((order.index(senders[call]), depth[call]), []).append(call)
-    return [tuple(out[key]) for key in sorted(out)]
+        out.setdefault((senders.index(senders[call]), depth[call]), []).append(call)
+    return tuple(tuple(out[key]) for key in sorted(out))
 
 
 def flights(session: Session, calls: Sequence[SentCall], group: Iterable[int]) -> list[Interval]:
@@ -37,15 +36,16 @@ def flights(session: Session, calls: Sequence[SentCall], group: Iterable[int]) -
 
 
 def predicted(
-    session: Session, calls: Sequence[SentCall], blocked: Sequence[set[int]], instances: Mapping[str, int] = {}
+    session: Session, calls: Sequence[SentCall], blocked: Sequence[set[int]]
 ) -> tuple[int, tuple[Ghost, ...]]:
     """Return the time of the recorded requests (ns) with each call sent once its answers are there, and when.
 
-    Calls queue for the instances of their model, or for as many as `instances` has (times the batch, if a batcher
-    forms batches). The time is no less than the processor time allows.
+    Calls queue for the instances of their model (times the batch, if a batcher forms batches). The time is no less
+    than the processor time allows.
     """
     tree, capacity = SpanTree(session), capacities(session)
-    batch = {key_of(m): m.max_batch_size for m in session.models if m.scheduler == "dynamic_batching"}
+    for model in session.models:
+        capacity[key_of(model)] *= max(1, model.max_batch_size) if model.scheduler == "dynamic_batching" else 1
     numbers = {call.span: n for n, call in enumerate(calls)}
     wall, ghosts = session.wall, list[Ghost]()
     for root in tree.children.get(0, ()):
@@ -60,8 +60,8 @@ def predicted(
             now += work
             key, number = key_of(child), numbers[child.id]
             begin = max([now, *(ends[n] for n in blocked[number] if n in ends)])
-            queue, most = busy.setdefault(key, []), max(instances.get(key[0], 0), capacity.get(key, len(children)))
-            if len(queue) >= most * max(1, batch.get(key, 1)):
+            queue = busy.setdefault(key, [])
+            if len(queue) >= capacity[key]:
                 begin = max(begin, heappop(queue))
             is_early = child.sent - begin > _EARLIER * root.duration
             now, begin = now + _HANDOVER * is_early, begin + _HANDOVER * is_early
@@ -85,9 +85,9 @@ def _own_work(root: Span, children: Sequence[Span]) -> Iterator[int]:
         last = max(last, moment)
 
 
-def lacking(session: Session, calls: Sequence[SentCall], together: Iterable[Sequence[int]]) -> Counter[str]:
-    """Return how many instances the calls of a group need at once, for models that have fewer."""
-    most, capacity = Counter[str](), {key[0]: n for key, n in capacities(session).items()}
-    for group in together:
-        most |= Counter(calls[n].model for n in group)
+def lacking(overlap: Overlap) -> Counter[str]:
+    """Return how many instances the calls of a stage need at once, for models that have fewer."""
+    most, capacity = Counter[str](), {key[0]: n for key, n in capacities(overlap.written).items()}
+    for stage in overlap.together:
+        most |= Counter(overlap.calls[n].model for n in stage)
     return Counter({model: n for model, n in most.items() if n > capacity.get(model, n)})
