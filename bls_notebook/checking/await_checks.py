@@ -109,7 +109,6 @@ def _values(scope: Scope, node: ast.expr | None) -> list[ast.expr]:
 
 
 def _reads(scope: Scope) -> Iterator[tuple[ast.Call, ast.expr]]:
-    """Yield calls that read a response, each with the response."""
     for node in scope.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr in _RESPONSE:

@@ -128,7 +128,6 @@ class PythonSource:
 
     @cached_property
     def model_class(self) -> ast.ClassDef | None:
-        """The class that Triton instantiates."""
         classes = [n for n in self.tree.body if isinstance(n, ast.ClassDef) and n.name == CLASS_NAME]
         return classes[-1] if classes else None
 
@@ -156,7 +155,6 @@ class PythonSource:
 
     @cached_property
     def outputs(self) -> TensorNames:
-        """Output tensors in its responses."""
         out, any_ = TensorNames(), False
         for call, scope in self.calls_of("InferenceResponse"):
             tensors = argument(call, "output_tensors", 0)
@@ -471,7 +469,6 @@ class Scope:
         return None if None in texts else [text for text in texts if text is not None]
 
     def grows(self, name: str) -> Iterator[ast.Call]:
-        """Yield calls that add to a list."""
         for node in self.nodes:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 of = node.func.value
@@ -479,7 +476,6 @@ class Scope:
                     yield node
 
     def tensors(self, node: ast.expr | None, depth: int = 8) -> TensorNames:
-        """Return the tensors in a list."""
         if node is None or not depth:
             return UNKNOWN
         out = TensorNames()

@@ -53,7 +53,6 @@ class SharedMemory(Record):
 
     @property
     def bytes(self) -> int:
-        """Total of all instances."""
         return self.instances * self.each
 
 

@@ -154,7 +154,6 @@ _get_ident = threading.get_ident
 
 
 def take_request(ticket: Ticket) -> InferenceRequest | None:
-    """Return a ticket's request and remove it from the ticket."""
     request, ticket.request = ticket.request, None
     if request is not None:
         request._answerable = ticket

@@ -58,7 +58,6 @@ class ModelHome:
 
     @property
     def modules(self) -> dict[str, ModuleType]:
-        """The modules, by name."""
         raise NotImplementedError
 
 
@@ -108,7 +107,6 @@ def describe(error: BaseException, model: str = "", version: int = 0) -> Descrip
 
 
 def label_of(file: str) -> str:
-    """Return the name of a file in displays."""
     return labels.get(file, file)
 
 

@@ -17,7 +17,6 @@ _CONNECTION_KINDS = {"CONNECTED": "ready", "LOST": "unavailable"}
 
 @doc.document()
 def connection_document(record: ConnectionRecord) -> Iterator[doc.Block]:
-    """Return the display of a connection."""
     state = parts.stated(record.state, _CONNECTION_KINDS.get(record.state, ""))
     facts = [record.server] if record.server else []
     if record.state != "DISCONNECTED":
@@ -49,7 +48,6 @@ _CLOSED = "its repository is closed, so no model can be called; start another en
 
 @doc.document("tried error")
 def endpoint_document(record: EndpointRecord) -> Iterator[doc.Block]:
-    """Return the display of an endpoint."""
     up = record.state != "STOPPED"
     requests = {model.name: model.requests for model in record.models}
     shown = [model for model in record.models if model.reason != _NOT_LOADED or model.requests]

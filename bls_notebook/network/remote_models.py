@@ -64,7 +64,6 @@ class RemoteServer:
 
     @property
     def connected(self) -> bool:
-        """Whether the connection has users."""
         link = self._link
         return link is not None and not link.closed
 
@@ -97,7 +96,6 @@ class ServerModel:
 
     @property
     def address(self) -> str:
-        """The server's URL."""
         return str(self.server.address)
 
     def is_gone(self) -> bool:
@@ -188,7 +186,6 @@ class RemoteInstance:
         raise NotImplementedError
 
     def finalize(self) -> None:
-        """Release the connection."""
         self.link.release()
 
     def ready(self) -> bool:

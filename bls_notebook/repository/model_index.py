@@ -30,7 +30,6 @@ def _config_warnings(model: LoadedModel) -> tuple[str, ...]:
 
 
 def model_record(model: LoadedModel, source: ModelSource, load_seconds: float | None) -> ModelRecord:
-    """Return the record of a model version in service."""
     spec = model.spec
     return ModelRecord(
         name=model.name,
@@ -60,7 +59,6 @@ class Index:
         self._records: dict[str, dict[int, ModelRecord]] = {}
 
     def record(self, name: str, version: int) -> ModelRecord:
-        """Return the record of a known version."""
         return self._with_stub_mark(self._records[name][version])
 
     def _with_stub_mark(self, record: ModelRecord) -> ModelRecord:
@@ -134,7 +132,6 @@ class Index:
         return any(record.reason == _UNLOADED for record in list(self._records.get(name, {}).values()))
 
     def forget_unloaded(self) -> None:
-        """Forget models that were unloaded."""
         for name in [name for name in list(self._records) if self.was_unloaded(name)]:
             del self._records[name]
 

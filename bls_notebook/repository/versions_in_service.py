@@ -130,7 +130,6 @@ class Service:
         return records[max(records)]
 
     def refuse_if_closed(self, name: str) -> None:
-        """Raise RepositoryClosedError if the service is closed."""
         if self.closed:
             raise RepositoryClosedError(f"model {name!r}: {CLOSED}; make a new one: ModelRepository(...)")
 

@@ -19,7 +19,6 @@ from .records import Certificate
 
 
 def add_target_options(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the deployment target."""
     parser.add_argument(
         "--for", dest="target", default="", choices=TARGETS, metavar="PLACE",
         help=f"also write the files to deploy the models: {', '.join(TARGETS)}",
@@ -33,7 +32,6 @@ def target_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_container_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option to serve models in a container."""
     parser.add_argument(
         "--container", nargs="?", const=True, default=False, metavar="IMAGE",
         help="serve in a docker container (default image: NVIDIA's tritonserver)",

@@ -19,7 +19,6 @@ _EXPORT_COLUMNS = doc.columns("model | backend | from | files:r | calls")
 
 @doc.document()
 def exported_document(record: Exported) -> Iterator[doc.Block]:
-    """Return the display of an export."""
     whole = size(sum(model.bytes for model in record.models))
     yield doc.Line([parts.name(record.place), parts.quiet(f"{count(len(record.models), 'model')} · {whole}")])
     rows = [doc.Row(_export_cells(model)) for model in record.models]
@@ -43,7 +42,6 @@ _HASH = 16  # characters that are shown
 
 @doc.document("seen findings session")
 def certificate_document(record: Certificate) -> Iterator[doc.Block]:
-    """Return the display of a certificate."""
     yield doc.Words(_verdict(record), "session-verdict", hang="  ")
     if record.varies:
         lines = [f"two fresh instances of this process, one request: {line}" for line in record.varies]
@@ -176,7 +174,6 @@ _KINDS = {"READY": "ready", "ENDED": "unavailable", "UNAVAILABLE": "unavailable"
 
 @doc.document("tried")
 def served_document(record: ServerRecord) -> Iterator[doc.Block]:
-    """Return the display of a server."""
     is_running = record.state in ("READY", "NOT READY")
     title = f"tritonserver {record.version}".strip()
     facts = [count(len(record.models), "model")]

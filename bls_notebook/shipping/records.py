@@ -109,7 +109,6 @@ class Exported(Record):
 
     @property
     def on_gpu(self) -> bool:
-        """Whether any model runs on a GPU."""
         return any(model.on_gpu for model in self.models)
 
     @property
@@ -160,7 +159,6 @@ class ModelCounts(Record):
 
     @property
     def equal(self) -> bool:
-        """Whether the counts of both sides are equal."""
         here, there = self.here[: 3 + self.batches], self.there[: 3 + self.batches]
         if self.ensemble and here and here[1] <= there[1] <= 2 * here[1]:
             there = (there[0], here[1], *there[2:])

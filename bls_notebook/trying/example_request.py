@@ -182,7 +182,6 @@ class ExampleRequests:
 
 
 def _in_sequences(repository: ModelRepository, name: str) -> bool:
-    """Return whether a model, or a step of it, is a sequence model."""
     config = repository.config(name)
     steps = {step.model_name for step in config.ensemble_scheduling.step}
     return config.HasField("sequence_batching") or any(

@@ -225,7 +225,6 @@ class _Family:
         self.kept = False
 
     def metric(self, labels: dict[str, str], buckets: list[float] | None) -> Any:
-        """Return the metric with these labels."""
         try:
             metric = self._family.metric(labels, buckets, hold=True)
         except ValueError as error:

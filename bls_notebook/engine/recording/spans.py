@@ -165,7 +165,6 @@ def record_inline(
 
 
 def record_batch(execution: Execution, now: int = 0) -> None:
-    """Record that a batch has begun."""
     log, instance = recording.active, execution.instance
     if log is None or instance is None:
         return

@@ -73,7 +73,6 @@ class ServedModels:
         return {"name": "triton", "version": version, "extensions": [*EXTENSIONS, "bls_notebook"]}
 
     def metadata(self, name: str, version: str = "") -> dict[str, Any]:
-        """Return a model's metadata."""
         spec = self.find(name, version).spec
         versions = sorted(self.host.versions(name)) if not version else [version_of(version)]
         config = spec.config

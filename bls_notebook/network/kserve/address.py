@@ -53,7 +53,6 @@ class Address:
 
     @property
     def target(self) -> str:
-        """Host and port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 

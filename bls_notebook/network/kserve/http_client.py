@@ -344,7 +344,6 @@ class HttpClient(Client):
         return document
 
     def model_path(self, name: str, version: str) -> str:
-        """Return the URL path of a model, or of one version."""
         safe = f"%{PLAIN}" if self.server.startswith("triton") else PLAIN  # Triton does not unquote
         path = f"/v2/models/{quote(name, safe=safe)}"
         return f"{path}/versions/{quote(version, safe='')}" if version else path

@@ -102,7 +102,6 @@ class Regions:
         return Part(self, name, offset, byte_size, self.limit - sum(tensor._array.nbytes for tensor in taken))
 
     def read(self, name: str, offset: int, byte_size: int) -> bytes:
-        """Return a copy of a part of a region."""
         with self._lock:
             handle, start = self._place(name, offset, byte_size)
             return _read(handle, byte_size, start)

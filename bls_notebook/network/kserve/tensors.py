@@ -108,7 +108,6 @@ def output_tensor_of_list(name: str, datatype: str, shape: Sequence[int], elemen
 
 
 def flat(elements: Sequence[Any]) -> list[Any]:
-    """Return the elements of nested lists, in order."""
     if list not in set(map(type, elements)):
         return list(elements)
     out: list[Any] = []
@@ -188,7 +187,6 @@ def dtype_of(name: str, datatype: str) -> np.dtype[Any]:
 
 
 def elements_of(name: str, shape: Sequence[int]) -> int:
-    """Return the number of elements of an input."""
     try:
         return count_of(shape)
     except ValueError as error:

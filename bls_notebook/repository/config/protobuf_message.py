@@ -35,12 +35,10 @@ def model_config_pb2() -> ModuleType:
 
 
 def model_config_class() -> type[ModelConfigMessage]:
-    """Return the message class of a model configuration."""
     return model_config_pb2().ModelConfig  # type: ignore[no-any-return]
 
 
 def new_config(name: str = "") -> ModelConfigMessage:
-    """Return an empty configuration, or one with only the model's name."""
     return model_config_pb2().ModelConfig(name=name)
 
 
@@ -106,7 +104,6 @@ def to_dict(config: ModelConfigMessage) -> dict[str, Any]:
 
 
 def to_pbtxt(config: ModelConfigMessage) -> str:
-    """Return a configuration as config.pbtxt text."""
     from google.protobuf import text_format
 
     return text_format.MessageToString(config, as_utf8=True)  # type: ignore[no-any-return]

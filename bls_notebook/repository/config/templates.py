@@ -68,7 +68,6 @@ class Template:
 
     @property
     def is_number(self) -> bool:
-        """Whether the field is an integer."""
         whole = ("CPPTYPE_INT32", "CPPTYPE_INT64", "CPPTYPE_UINT32", "CPPTYPE_UINT64")
         return self.field is not None and self.field.cpp_type in [getattr(self.field, kind) for kind in whole]
 

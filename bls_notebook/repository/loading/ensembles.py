@@ -57,7 +57,6 @@ class Dependencies:
             return self._ensembles.get(name, (None, None))[0]
 
     def users(self, name: str) -> list[ModelSource]:
-        """Return the ensembles that have a model as a step."""
         with self._lock:
             return [source for source, members in self._ensembles.values() if name in members]
 

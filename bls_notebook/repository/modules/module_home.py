@@ -163,7 +163,6 @@ class ModuleHome(ModelHome):
         return named(spec, self)
 
     def compile(self, file: str) -> CodeType:
-        """Compile the current contents of a file."""
         source = importlib.util.decode_source(read_file(file, MAX_CODE))
         name, place = file, self._places.get(file)
         if place is not None:

@@ -141,7 +141,6 @@ class SourceFolder:
         return new_folder / name
 
     def new(self) -> Path:
-        """Return a new empty folder."""
         with self._lock:
             if self._closed:
                 raise _closed()

@@ -64,7 +64,6 @@ class Variant(UndividedContext):
         self._loaded: dict[str, dict[int, LoadedModel]] = {}
 
     def models(self, name: str) -> dict[int, LoadedModel]:
-        """Return the variant of a model, by version."""
         return dict(self._loaded[name])
 
     def _enter(self) -> None:

@@ -77,7 +77,6 @@ def folder_files(folder: Path, secrets: bool) -> tuple[dict[str, Content], list[
 
 
 def python_files(files: Mapping[str, Content]) -> Iterator[tuple[str, str]]:
-    """Yield the path and the text of each Python file."""
     for path, content in files.items():
         if path.endswith(".py"):
             data = content if isinstance(content, bytes) else content.read_bytes()

@@ -158,7 +158,6 @@ class _Reader:
         return set().union(*parts) if all(parts) else set()
 
     def read(self) -> CodeNeeds:
-        """Return the needs of the source."""
         for node, scope in self.code.nodes:
             line = getattr(node, "lineno", 0)
             match node:

@@ -98,7 +98,6 @@ class LocalTarget:
         return replace(answer, status=GRPC_STATUS[response.error.code()])
 
     def counts(self) -> Counts:
-        """Return the counts of the model and its callees."""
         names = [name for name in self.names if self.repository.ready(name)]
         return {name: _counts(self.repository.statistics(name)["model_stats"]) for name in names}
 
@@ -121,7 +120,6 @@ class RemoteTarget(LocalTarget):
         return replace(super()._answer(response), status="")  # error codes depend on the protocol
 
     def counts(self) -> Counts:
-        """Return no counts."""
         return {}
 
     @contextmanager
@@ -201,7 +199,6 @@ class ServerTarget(RemoteTarget):
         return replace(answer, lost=True, error=str(answer.error).replace(", the timeout= of bls.connect", ""))
 
     def counts(self) -> Counts:
-        """Return the counts of the model and its callees."""
         return {name: _counts(self.server.statistics(name)["model_stats"]) for name in self.names}
 
     @contextmanager

@@ -74,7 +74,6 @@ class ServerEnvironment(Program):
 
     @property
     def python(self) -> Path:
-        """The environment's interpreter."""
         return self.folder / "bin" / "python3"
 
     @property

@@ -158,7 +158,6 @@ class LocalServer(TritonServer, Printable):
         return () if run is None or run.process.poll() is None else (f"tritonserver {run.how_it_ended()}",)
 
     def _models(self) -> tuple[ServedModel, ...]:
-        """Return the models in the server's repository index."""
         try:
             index = self.index(_PATIENCE)
         except TritonServerError:
