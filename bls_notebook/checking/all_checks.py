@@ -16,6 +16,7 @@ from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.model_folders import misnamed_folders, shown_path
 from bls_notebook.repository.statistics import statistics_record_of
 
+from .api_checks import api_findings
 from .await_checks import await_findings
 from .callee_checks import callee_findings, cycle_findings, sequence_findings
 from .checked_model import CheckedModel, read_model
@@ -106,6 +107,7 @@ def _model_findings(
         return
     yield from file_findings(model)
     yield from source_findings(model)
+    yield from api_findings(model)
     yield from await_findings(model)
     yield from response_findings(model)
     yield from callee_findings(model, models, remote)

@@ -30,6 +30,9 @@ def await_findings(model: CheckedModel) -> Iterator[Finding]:
             reported.add(call.lineno)
             yield model.in_code("async-in-sync" if plain else "exec-in-async", code, call.lineno)
     for scope in code.scopes:
+        if isinstance(scope.node, ast.AsyncFunctionDef):
+            runs = (n for n in scope.nodes if isinstance(n, ast.Call) and ast.unparse(n.func) == "asyncio.run")
+            yield from (model.in_code("run-in-loop", code, call.lineno) for call in runs)
         unawaited = {node.lineno: node for node in _misused(code, scope) if node.lineno not in reported}
         for line, node in unawaited.items():
             yield model.in_code("await-missing", code, line, what=ast.unparse(node)[:80])

@@ -132,7 +132,8 @@ def _step_findings(model: CheckedModel, models: Models, remote: Mapping[str, str
         return
 
     def find(name: str, version: int) -> ModelSpec | None:
-        return model_spec(models[name].config)
+        versions = pick_versions(models[name].config, version_folders(models[name].folder))
+        return model_spec(models[name].config) if version < 0 or version in (versions or [version]) else None
 
     try:
         check_members(model_spec(model.config), find)

@@ -48,6 +48,12 @@ def file_findings(model: CheckedModel) -> Iterator[Finding]:
     served_elsewhere = unknown_backend or model.config.platform.startswith("tensorflow_")
     if unparsed or (model.problem and not served_elsewhere):
         yield _config_refused(model)
+    others = [entry.name for entry in _entries(model.folder) if CONFIG.partition(".")[0] in entry.name]
+    if others and not model.text and not model.problem and model.place is None:
+        yield finding("config-unread", model.name, shown_path(model.folder), name=others[0])
+    backend = model.given.backend
+    if backend not in KNOWN_BACKENDS and (close := nearest(backend, KNOWN_BACKENDS)):
+        yield model.in_config("backend-unknown", "backend", value=backend, close=close)
     if not served:
         yield _no_version(model, list(folders))
     if model.config.version_policy.HasField("specific"):
@@ -315,6 +321,9 @@ def _inputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
     declared = {*model.inputs, *model.controls}
     reported: set[str] = set()
     for read in code.reads:
+        tensor = model.inputs.get(read.name)
+        if tensor is not None and tensor.optional and not read.guarded:
+            yield model.in_code("input-optional", code, read.line, name=read.name)
         if read.name in declared or read.guarded or read.name in reported:
             continue
         reported.add(read.name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
+from .api_checks import kind_of
 from .checked_model import CheckedModel
 from .python_source import Function, PythonSource, Scope, argument, last_name, spreads
 from .records import Finding
@@ -28,31 +29,16 @@ def response_findings(model: CheckedModel) -> Iterator[Finding]:
         if raised is not None and ast.unparse(raised) == "pb_utils.TritonError":
             yield model.in_code("raise-no-exception", code, raised.lineno)
     for call, part in code.calls_of("InferenceResponse"):
-        if kind := _no_error(part, argument(call, "error", 1)):
+        if (kind := kind_of(part, argument(call, "error", 1))) in ("string", "exception"):
+            kind = "text" if kind == "string" else "an exception"
             yield model.in_code("error-no-error", code, call.lineno, kind=kind)
     scope = code.functions.get("self.execute")
-    if scope is not None and code.mentions("get_response_sender"):
+    if scope is not None and scope.yields:
+        yield model.in_code("response-not-list:generator", code, getattr(scope.node, "lineno", 0))
+    elif scope is not None and code.mentions("get_response_sender"):
         yield from _final_findings(model, code, scope)
-    elif scope is not None and not (model.decoupled or scope.yields or code.helpers_mention("get_response_sender")):
+    elif scope is not None and not (model.decoupled or code.helpers_mention("get_response_sender")):
         yield from _return_findings(model, code, scope)
-
-
-def _no_error(scope: Scope, given: ast.expr | None) -> str:
-    """Return the kind of a value that is certainly no `TritonError`, else ""."""
-    value = scope.value(given)
-    if isinstance(value, ast.Call):
-        called = value.func
-        formats = (
-            isinstance(called, ast.Attribute) and called.attr == "format" and isinstance(called.value, ast.Constant)
-        )
-        return "text" if formats or ast.unparse(called) in ("str", "repr", "traceback.format_exc") else ""
-    if isinstance(value, ast.BinOp):
-        return "text" if _no_error(scope, value.left) or _no_error(scope, value.right) else ""
-    if isinstance(value, ast.JoinedStr) or (isinstance(value, ast.Constant) and isinstance(value.value, str)):
-        return "text"
-    name = given.id if isinstance(given, ast.Name) else ""
-    caught = any(isinstance(node, ast.ExceptHandler) and node.name == name for node in scope.nodes)
-    return "an exception" if name and caught and scope.values(name) is None else ""
 
 
 def _final_findings(model: CheckedModel, code: PythonSource, scope: Scope) -> Iterator[Finding]:
@@ -106,6 +92,11 @@ def _return_findings(model: CheckedModel, code: PythonSource, scope: Scope) -> I
         stop = next((node for node in loop.body if isinstance(node, ast.Return)), None)
         if stop is not None and not measured and not _is_no_list(scope.value(stop.value)):
             yield model.in_code("response-missing:loop" if batches else "response-missing:first", code, stop.lineno)
+        reads = {
+            ast.unparse(n) for n in ast.walk(ast.Module(loop.body, [])) if isinstance(n, (ast.Subscript, ast.Name))
+        }
+        if f"{requests}[0]" in reads and ast.unparse(loop.target) not in reads:
+            yield model.in_code("response-missing:same", code, loop.lineno)
         yield from _append_findings(model, code, scope, loop)
     if batches and not measured and (line := _fixed_number(scope, returns)):
         yield model.in_code("response-missing", code, line)

@@ -13,7 +13,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,7 @@ from bls_notebook.records.advice import nearest
 from bls_notebook.records.regular_file import source_text
 from bls_notebook.repository.source.model_folders import working_folder
 from bls_notebook.repository.source.pip_packages import install_advice, installed_as
-from bls_notebook.repository.source.syntax import (
-    import_statements,
-    imported_modules,
-    model_class_warnings,
-    undefined_names,
-)
+from bls_notebook.repository.source.syntax import imported_files, model_class_warnings, undefined_names
 
 from .checked_model import CheckedModel
 from .python_source import PythonSource, Scope, argument, last_name, spreads
@@ -274,19 +268,20 @@ def package_findings(
     if beside not in build_texts:
         build_texts[beside] = _build_texts(beside)
     known = sys.stdlib_module_names.union(_NAMES["in_image"])
-    sources = [code]
+    own_folders = (code.path.parent, code.path.parent.parent)
+    sources, missing = [code], set[str]()
     for source in sources:  # the loop extends `sources`
         if any(not _OWN_FOLDER.search(source.text.splitlines()[n - 1]) for n in source.lines_with(r"\bsys\.path\b")):
             return  # modules may come from anywhere
-        sources += _helpers(source, code, {other.path for other in sources})
-    missing: dict[str, None] = {}
-    for source in sources:
-        lines = {
-            name: line for name, line in imported_modules(source.tree, needed=True).items()
-            if name not in known and name not in missing and not _is_own(name, source, code)
-            and not re.search(rf"\b{re.escape(installed_as(name)).replace('_', '[-_]')}", build_texts[beside])
-        }  # fmt: skip
-        missing |= dict.fromkeys(lines)
+        lines: dict[str, int] = {}
+        for name, line, files in imported_files(source.path, source.tree, lambda name: own_folders):
+            paths = {other.path for other in sources}
+            sources += [PythonSource(f, source_text(f)) for f in dict.fromkeys(files) if f not in paths]
+            if not (files or name in known or name in missing or any((f / name).exists() for f in own_folders)):
+                prefix = re.escape(installed_as(name)).replace("_", "[-_]")
+                if not re.search(rf"\b{prefix}", build_texts[beside]):
+                    lines[name] = min(line, lines.get(name, line))
+        missing |= lines.keys()
         if lines:
             names, install = ", ".join(lines), install_advice(lines, "RUN pip install")
             yield model.in_code("package-missing", source, next(iter(lines.values())), names=names, install=install)
@@ -296,30 +291,6 @@ def package_findings(
 _OWN_FOLDER = re.compile(
     r"(append|insert)\((\d, )?(str\()?(os\.path\.dirname\([\w.]*\(?__file__|Path\(__file__\)(\.parent){1,2})\)*$"
 )
-
-
-def _is_own(name: str, source: PythonSource, code: PythonSource) -> bool:
-    folders = (source.path.parent, code.path.parent, code.path.parent.parent)
-    return any((folder / name).exists() or (folder / f"{name}.py").exists() for folder in folders)
-
-
-def _helpers(source: PythonSource, code: PythonSource, known: set[Path]) -> Iterator[PythonSource]:
-    """Yield the modules of the model's folder that a source imports."""
-    files: set[Path] = set()
-    for node in import_statements(source.tree, needed=True):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            names = [f"{node.module or ''}.{alias.name}".strip(".") for alias in node.names]
-        level = node.level if isinstance(node, ast.ImportFrom) else 0
-        folders = [source.path.parents[level - 1]] if level else [code.path.parent, code.path.parent.parent]
-        for folder, name in product(folders, names):
-            for part in name.split("."):
-                folder /= part
-                files |= {folder.with_suffix(".py"), folder / "__init__.py"}
-    for path in code.siblings:
-        if path in files and path not in known:
-            yield PythonSource(path, source_text(path))
 
 
 def _build_texts(folder: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
@@ -22,7 +21,7 @@ from bls_notebook.repository.config.templates import scan
 from bls_notebook.repository.source.discovery import IGNORED, is_model
 from bls_notebook.repository.source.model_folders import shown_path
 from bls_notebook.repository.source.pip_packages import distribution_of, install_advice
-from bls_notebook.repository.source.syntax import import_statements, syntax_tree
+from bls_notebook.repository.source.syntax import imported_files, syntax_tree
 
 _LONGEST = 240
 _API = "triton_python_backend_utils"
@@ -82,7 +81,7 @@ def of_error(
     text = [describe(exception).message for exception in chain]
     message = first_line(text[0] if cause is not error else str(error), _LONGEST)
     message = message.removeprefix(f"model {name!r}: ").removeprefix(f"model '{name}': ")
-    if (first := first_line(text[-1], _LONGEST)) not in message:
+    if cause is not error and (first := first_line(text[-1], _LONGEST)) not in message:
         message += f" (from {first})"
     reason = _of_chain(name, chain, source, top, gpu, parameters or {})
     return replace(reason, why=": ".join(filter(None, (reason.why, message))))
@@ -97,9 +96,11 @@ def _of_chain(
         if isinstance(module, str):
             return _of_module(name, module, source, top)
         raised_in, _, file = _origin(error)
-        if isinstance(error, ImportError) and _INSTALLED.search(f"{error.path} {file}") and error.name != _API:
-            installed = (error.name or raised_in).partition(".")[0]
-            return reason_of("package:broken", name, package=installed)
+        installed = (getattr(error, "name", None) or raised_in).partition(".")[0]
+        if isinstance(error, ImportError) and installed not in _PROVIDED:
+            file = file if _INSTALLED.search(file) else error.path or str(top)
+            if not Path(file).is_relative_to(top) or _INSTALLED.search(file):
+                return reason_of("package:broken", name, package=installed)
         if type(error) is KeyError and raised_in == "os":
             return reason_of("env", name, key=error.args[0])
         folder = _pretrained_folder(error)
@@ -122,12 +123,13 @@ def _of_chain(
 
 def _pretrained_folder(error: BaseException) -> str:
     """Return the folder in which a hub's library misses files; empty if it looks for them on the hub."""
-    if (isinstance(error, OSError) and error.errno is None) or type(error).__name__ == "HFValidationError":
+    if (isinstance(error, OSError) and error.errno is None) or isinstance(error, ValueError):
         for frame, _ in walk_tb(traceback_of(error)):
             if str(frame.f_globals.get("__name__")).partition(".")[0] in _DATA["hubs"]:
                 value = frame.f_locals.get("pretrained_model_name_or_path") or frame.f_locals.get("repo_id")
                 if isinstance(value, (str, Path)) and (str(value)[:1] in ("/", ".") or os.path.isdir(value)):
-                    return str(value)
+                    has_config = isinstance(error, ValueError) and Path(value, "config.json").is_file()
+                    return "" if has_config else str(value)
     return ""
 
 
@@ -221,26 +223,17 @@ def _missing_modules(source: Path, top: Path) -> list[str]:
     missing: dict[str, None] = {}
     pending = [source]
     for file in pending:  # grows
-        for base, name in _imported(file):
-            first = name.partition(".")[0]
-            folder = base or _project_folder(first, file.parent, top)
-            if folder is None and not _is_installed(first):
-                missing.setdefault(first)
-            for part in name.split(".") if folder is not None else ():
-                folder = Path(folder or "", part)
-                files = (folder.with_name(f"{part}.py"), folder / "__init__.py")
-                pending += [f for f in files if f.is_file() and f not in pending]
+
+        def folders(module: str, folder: Path = file.parent) -> list[Path]:
+            place = None if module in _PROVIDED else _project_folder(module, folder, top)
+            return [place] if place is not None else []
+
+        tree = syntax_tree(source_text(file))
+        for module, _, files in imported_files(file, tree, folders) if tree is not None else ():
+            pending += [f for f in files if f not in pending]
+            if not (files or module in ("", *missing, *_PROVIDED) or _is_installed(module) or folders(module)):
+                missing[module] = None
     return list(missing)
-
-
-def _imported(file: Path) -> Iterator[tuple[Path | None, str]]:
-    """Yield the dotted names that a source may import, and the folder of relative ones."""
-    tree = syntax_tree(source_text(file))
-    for node in import_statements(tree, needed=True) if tree is not None else ():
-        level, within = (node.level, node.module or "") if isinstance(node, ast.ImportFrom) else (0, "")
-        base = file.parents[level - 1] if level else None
-        names = [f"{within}.{alias.name}".removeprefix(".") for alias in node.names]
-        yield from ((base, name) for name in names if base or name.partition(".")[0] not in _PROVIDED)
 
 
 def _is_installed(module: str) -> bool:

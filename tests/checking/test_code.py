@@ -108,7 +108,8 @@ CASES = [
     (CONFIG, call(FITS.replace("[i]", "[pb_utils.get_input_tensor_by_name(request, 'IN')]")), {}),
     (CONFIG, call(FITS.replace("[i]", "request.inputs()")), {}),
     (BATCHING + "dynamic_batching { }", call(FITS.replace("[i]", "request.inputs()")), {"callee-misfit": 10}),
-    (CONFIG.replace("FP32", "INT32", 1), call(FITS.replace("[i]", "request.inputs()")).replace('"OUT", x', '"OUT", []'),
+    (CONFIG.replace("FP32", "INT32", 1),
+     call(FITS.replace("[i]", "request.inputs()")).replace('"OUT", x', '"OUT", request'),
      {"callee-misfit": 10}),
     (CONFIG.replace('"IN"', '"X"'), call(FITS.replace("[i]", "[pb_utils.get_input_tensor_by_name(request, 'X')]"))
      .replace('request, "IN"', 'request, "X"'), {"callee-input": 10, "callee-input-lacking": 10}),
@@ -118,7 +119,7 @@ CASES = [
     (CONFIG, execute("x = undefined", OUT), {"code-undefined": 8}),
     (CONFIG, execute("x = open('model.py', 'rb').read()", OUT), {"file-relative": 8}),
     (CONFIG, execute("x = open(self.file).read()", OUT), {"file-encoding": 8}),
-    (CONFIG, execute("x = 1\nself.path.write_text(open(self.file, mode='w'))", OUT), {"file-encoding": 9}),
+    (CONFIG, execute("x = self.of(1)\nself.path.write_text(open(self.file, mode='w'))", OUT), {"file-encoding": 9}),
     (CONFIG, execute("x = self.path.read_text('utf-8') + open(self.file, encoding='utf-8').read()", OUT), {}),
     (CONFIG, execute("x = open(self.file, 'rb'), open(self.file, self.mode), self.zip.open('a')", OUT), {}),
     (CONFIG, "from codecs import open\n" + execute("x = open(self.file)", OUT), {}),
@@ -204,6 +205,7 @@ def test_what_is_found(
     others = {**model("b"), **model("d", DECOUPLED, sends), **model("s", SEQUENCE)}
     monkeypatch.setattr("bls_notebook.checking.config_checks.cuda_gpu_count", lambda: 1)
     found = check({**model("a", config, source), **others}, "a")
+    found = [finding for finding in found if finding.code != "attribute-unset"]  # the sources are fragments
     assert {finding.code: finding.line for finding in found} == expected
     for finding in found:
         assert finding.why

@@ -39,7 +39,6 @@ from .lanes import PICTURE, Bins, Lane, Panel, TimelineLayout, notebook_time, re
 _CALLS = 150  # the most requests for which lines from callers to callees are drawn
 _ALONE = 1_200  # the most requests that are drawn as separate blocks
 _COLUMNS = 240  # columns of shades and curves
-_LABEL = 22  # the most characters of a lane's label
 LOCK = "x"  # the hatch of a wait for the GIL
 
 
@@ -65,9 +64,7 @@ def draw_panel(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
 
 
 def lane_words(lane: Lane) -> str:
-    """Return the label of a lane; a long one of idle instances leaves out the model, which the lane above names."""
-    words = " · ".join(filter(None, (lane.title, lane.label)))
-    return clip(lane.label if lane.kind == "idle" and cells(words) > _LABEL else words, _LABEL)
+    return clip(" · ".join(filter(None, (lane.title, lane.label))), 22)
 
 
 def _labels(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
@@ -200,15 +197,17 @@ def _locks(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
 
 def _ghosts(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
     """Outline the times at which calls could have run."""
+    number = {span.id: i for i, span in enumerate(panel.session.spans)}
     outlines: Boxes = {}
-    for i, begin, end, part, parts in panel.layout.ghosts[:_CALLS]:
-        if panel.shows(i):
+    for ghost in panel.session.ghosts[:_CALLS]:
+        i = number.get(ghost.span, -1)
+        if i >= 0 and panel.shows(i):
             top, height = panel.block(i)
-            box = begin, top + 1 + part * (height - 2) / parts, end - begin, (height - 2) / parts
+            box = ghost.begin, top + 1, ghost.end - ghost.begin, height - 2
             outlines.setdefault(panel.session.spans[i].model, []).append(box)
     for model, boxes in outlines.items():
         pen.boxes(boxes, Look(inks[model].light, 0.15))
-        pen.boxes(boxes, Look(INK, edge=True))
+        pen.boxes(boxes, Look(inks[model].light, edge=True))
 
 
 def _own(tree: SpanTree, span: Span) -> list[Interval]:

@@ -16,7 +16,7 @@ import inspect
 import os
 import sys
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from types import CodeType
 
@@ -210,6 +210,24 @@ def import_statements(tree: ast.AST, needed: bool = False) -> Iterator[ast.Impor
             yield node
         else:
             pending += ast.iter_child_nodes(node)
+
+
+def imported_files(
+    file: Path, tree: ast.AST, folders: Callable[[str], Iterable[Path]]
+) -> Iterator[tuple[str, int, list[Path]]]:
+    """Yield the needed imports of a source: the top-level name ("" if relative), the line, and the files that it runs.
+
+    `folders` returns the folders in which a top-level module may be.
+    """
+    for node in import_statements(tree, needed=True):
+        level, package = (node.level, node.module or "") if isinstance(node, ast.ImportFrom) else (0, "")
+        for name in (f"{package}.{alias.name}".strip(".") for alias in node.names):
+            top, *_ = parts = name.split(".")
+            files = []
+            for folder in [file.parents[level - 1]] if level else folders(top):
+                paths = [folder.joinpath(*parts[:count]) for count in range(1, len(parts) + 1)]
+                files += [f for path in paths for f in (Path(f"{path}.py"), path / "__init__.py") if f.is_file()]
+            yield "" if level else top, node.lineno, files
 
 
 def _catches_imports(handler: ast.ExceptHandler) -> bool:

@@ -1,0 +1,73 @@
+"""Calls of Triton's API that raise an exception, as users write them by mistake."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.checking.conftest import CONFIG, Check, codes, execute, model
+
+READ = 'x = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()\n'
+OUT = '[pb_utils.Tensor("OUT", x)]'
+CALL = (
+    'r = pb_utils.InferenceRequest(model_name="b", requested_output_names=["OUT"], inputs=[pb_utils.Tensor("IN", x)])'
+)
+CHECKED = f"{READ}{CALL}\na = r.exec()\nif a.has_error():\n    print(a.error().message())\n"
+PLAIN = execute(CHECKED, OUT)
+LINES = [
+    (OUT, OUT[1:-1], "call-refused"),
+    ('"OUT", x)]', '"OUT", x.tolist())]', "call-refused"),
+    ('"OUT", x)]', '"OUT", x.as_numpy)]', "call-refused"),
+    ('"OUT", x)]', '"OUT", np.array(["label", str(x)]))]', "call-refused"),
+    ('"OUT", x)]', '"OUT", torch.from_numpy(x))]', "call-refused"),
+    ('"OUT", x)]', 'x, "OUT")]', "call-refused"),
+    ("output_tensors=", "outputs=", "call-refused"),
+    (f"pb_utils.InferenceResponse(output_tensors={OUT})", 'pb_utils.Tensor("OUT", x)', "call-refused"),
+    (f"pb_utils.InferenceResponse(output_tensors={OUT})", 'pb_utils.TritonError("no")', "call-refused"),
+    ('(request, "IN")', '("IN", request)', "call-refused"),
+    ('pb_utils.get_input_tensor_by_name(request, "IN")', 'request.inputs()["IN"]', "call-refused"),
+    ('requested_output_names=["OUT"]', 'requested_output_names="OUT"', "call-refused"),
+    ('requested_output_names=["OUT"], ', "", "call-refused"),
+    ('inputs=[pb_utils.Tensor("IN", x)]', "inputs=[x]", "call-refused"),
+    ('inputs=[pb_utils.Tensor("IN", x)]', 'inputs=pb_utils.Tensor("IN", x)', "call-refused"),
+    ('model_name="b"', 'model_name="b", model_version="1"', "call-refused"),
+    ("print(a.error().message())", 'pb_utils.InferenceResponse(error=a.error)', "call-refused"),
+    ("print(a.error().message())", 'a.as_numpy("OUT")', "call-refused"),
+    ("a.has_error()", "a.has_error", "method-not-called"),
+    ("            responses.append", "            responses = responses.append", "append-assigned"),
+    ("    def execute", "    def initialize(self): pass\n    def execute", "method-parameters"),
+    ("    def execute", "    def __init__(self, args): pass\n    def execute", "method-parameters"),
+    ("print(a.error().message())", "print(self.scales, a.error())", "attribute-unset"),
+    ("    def ", "    def initialize(self, args): args['model_config']['x']\n    def ", "config-not-parsed"),
+    ("print(a", "config['parameters']['size']['string_value']\n                print(a", ""),  # guarded
+    ("a = r", "config['parameters']['size']['string_value']\n            a = r", "parameter-missing"),
+    ("a = r", "config['parameters']['known']['string_value']\n            a = r", ""),
+    ("a = r", "x[pb_utils.Tensor('x', x).name()]\n            a = r", ""),
+    ("    def execute", "    def initialize(self, args, more=1): self.a = args\n    def execute", ""),
+    ("print(a.error().message())", "return [pb_utils.InferenceResponse([], a.error()) for _ in requests]", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "expected"), LINES)
+def test_mistakes_in_calls(check: Check, before: str, after: str, expected: str) -> None:
+    assert before in PLAIN
+    config = CONFIG + 'parameters { key: "known" value: { string_value: "4" } }'
+    files = {**model("a", config, PLAIN.replace(before, after, 1)), **model("b")}
+    found = [finding for finding in check(files, "a") if finding.code not in ("code-undefined", "output-never-made")]
+    assert set(codes(found)) == ({expected} if expected else set())
+    assert all(finding.line for finding in found)
+
+
+def test_mistakes_in_loops_and_files(check: Check) -> None:
+    batches = model(
+        "a", CONFIG + "max_batch_size: 8\ndynamic_batching { }", PLAIN.replace("(request,", "(requests[0],")
+    )
+    assert "response-missing" in codes(check({**batches, **model("b")}, "a"))
+    runs = PLAIN.replace("r.exec()", "asyncio.run(r.async_exec())").replace("    def", "    async def")
+    assert codes(check({**model("a", CONFIG, "import asyncio\n" + runs), **model("b")}, "a")) == ["run-in-loop"]
+    yields = PLAIN.replace("responses.append(", "yield (").replace("        return responses\n", "")
+    assert codes(check({**model("a", CONFIG, yields), **model("b")}, "a")) == ["response-not-list"]
+    optional = CONFIG.replace("[ -1 ] }", "[ -1 ] optional: true }", 1)
+    assert codes(check({**model("a", optional, PLAIN), **model("b")}, "a")) == ["input-optional"]
+    assert codes(check(model("a", CONFIG.replace('"python"', '"pyton"')), "a")) == ["backend-unknown"]
+    source = model("c")["c/1/model.py"]
+    assert codes(check({"c/config.pbtxt.txt": CONFIG, "c/1/model.py": source}, "c")) == ["config-unread"]
