@@ -41,11 +41,6 @@ def clip(text: str, width: int) -> str:
     return "".join(kept).rstrip() + "…"
 
 
-def head(*parts: str) -> str:
-    """Join the non-empty parts of a heading by two spaces."""
-    return "  ".join(visible(part) for part in parts if part)
-
-
 def facts(*parts: str) -> str:
     """Join the non-empty parts of a line of facts by middle dots."""
     return " · ".join(visible(part) for part in parts if part)

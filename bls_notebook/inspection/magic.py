@@ -8,7 +8,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser, Variables, add_options, evaluate, help_text, identifier, whole_number
+from bls_notebook.commands import add_options, whole_number
+from bls_notebook.magics.arguments import Parser, Variables, evaluate, help_text, identifier
 from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Magic, Verb
 from bls_notebook.magics.notebook import Notebook

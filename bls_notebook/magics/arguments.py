@@ -18,13 +18,7 @@ from IPython.core.error import UsageError
 
 from bls_notebook import pb_utils
 from bls_notebook.commands import add_options as add_options
-from bls_notebook.commands import counts as counts
 from bls_notebook.commands import help_section
-from bls_notebook.commands import key_and_value as key_and_value
-from bls_notebook.commands import names as names
-from bls_notebook.commands import number as number
-from bls_notebook.commands import seconds as seconds
-from bls_notebook.commands import whole_number as whole_number
 from bls_notebook.engine.exception_text import describe, traceback_of
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}

@@ -12,21 +12,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from traceback import walk_tb
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import display as displays
 from bls_notebook.engine.exception_text import home_of, internal_paths, label_of, traceback_of
 from bls_notebook.engine.waiting.interrupts import awaited, resume_debugged_threads
 from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.messages import MessageRecord
 from bls_notebook.records.visible_text import first_line
 
 from .notebook import Notebook
-
-if TYPE_CHECKING:
-    from bls_notebook.display import Display
-    from bls_notebook.records.messages import MessageRecord
-
 
 INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)  # IPython cancels a cell that awaits
 
@@ -73,10 +69,8 @@ def hear_interrupts(notebook: Notebook) -> Callable[[], None]:
     return remove
 
 
-def interrupt_display(notebook: Notebook, error: BaseException, tb: TracebackType | None) -> Display | None:
+def interrupt_display(notebook: Notebook, error: BaseException, tb: TracebackType | None) -> displays.Display | None:
     """Return the one-line display of an interrupt in this package or a model; None for other interrupts."""
-    from bls_notebook.records.messages import MessageRecord  # first needed here
-
     if not isinstance(error, KeyboardInterrupt) and not awaited.is_set():
         return None
     in_package, where = False, ""
@@ -143,8 +137,6 @@ def display_of(error: BaseException) -> displays.Display | None:
 
 
 def _record_of(error: bls.BLSError, model: str) -> ErrorRecord | MessageRecord:
-    from bls_notebook.records.messages import MessageRecord  # first needed here
-
     hint = _still_serving(model) if model else ""
     if isinstance(error, bls.ModelLoadError) and error.record is not None:
         opens = bool(error.__cause__ is not None and error.record.frames)

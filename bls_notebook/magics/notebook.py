@@ -18,6 +18,7 @@ from bls_notebook import BLSError, Response
 from bls_notebook import display as displays
 from bls_notebook.capabilities import Drawing, registry
 from bls_notebook.records.base import Record
+from bls_notebook.records.messages import MessageRecord
 
 from .result_lists import Records, Responses, Streams, responses_in
 from .settings import BLSNotebook
@@ -106,8 +107,6 @@ class Notebook:
         self.publish(value if isinstance(value, displays.Display) else self.draw(value))
 
     def say(self, text: str, kind: str = "done", hint: str = "") -> None:
-        from bls_notebook.records.messages import MessageRecord  # first needed here
-
         self.show(MessageRecord(text, kind, hint))
 
     def publish(self, display: displays.Display, display_id: str = "", update: bool = False) -> None:

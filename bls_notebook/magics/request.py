@@ -12,6 +12,7 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import Response
+from bls_notebook.commands import whole_number
 from bls_notebook.progress import Progress, progress
 
 from .arguments import (
@@ -24,7 +25,6 @@ from .arguments import (
     parameters_of,
     read_line,
     sequence,
-    whole_number,
 )
 from .cell_errors import CellInterrupted, debug_later, fail_on, reported
 from .magic import Magic

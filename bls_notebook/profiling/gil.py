@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 
@@ -59,14 +59,13 @@ class GilProbe:
     def _sample(self, log: recording.Log) -> None:
         late_from = round(1e9 * _PROBE_LATE * sys.getswitchinterval())
         turns: _Turns | None = None
-        with (_TASKS / str(threading.get_native_id()) / "schedstat").open("rb") as file:
-            own = file.fileno()
+        with _own_wait() as own_wait:
             while recording.active is log and len(self._intervals) < _MOST_HELD:
-                begun, used, waited = perf_counter_ns(), process_time_ns(), _schedstat(own)[1]
+                begun, used, waited = perf_counter_ns(), process_time_ns(), own_wait()
                 if self._over.wait(_PROBE_PAUSE / 1e9):
                     return
                 now = perf_counter_ns()
-                late = now - begun - _PROBE_PAUSE - (_schedstat(own)[1] - waited)
+                late = now - begun - _PROBE_PAUSE - (own_wait() - waited)
                 if late < late_from or process_time_ns() - used < _COMPUTED * late:
                     turns = None
                 elif turns is None:
@@ -96,12 +95,16 @@ def _worked() -> dict[int, int]:
     return {ident: times[native].worked for ident, native in threads if ident is not None and native in times}
 
 
-def _schedstat(file: int) -> tuple[int, int]:
-    """Return a thread's processor time and its wait for processors (ns) from its open schedstat file; 0 if none."""
-    if file < 0:
-        return 0, 0
-    worked, waited, *_ = os.pread(file, 80, 0).split()
-    return int(worked), int(waited)
+@contextlib.contextmanager
+def _own_wait() -> Iterator[Callable[[], int]]:
+    """Yield a function that returns this thread's wait for processors (ns); 0 if the system does not report it."""
+    try:
+        file = _OWN.open("rb")
+    except OSError:
+        yield lambda: 0
+        return
+    with file:
+        yield lambda: int(os.pread(file.fileno(), 80, 0).split()[1])
 
 
 _SWITCH = 0.015  # seconds that a waiting thread waits before it asks the running one to release the GIL
@@ -122,15 +125,12 @@ def gil_share_of(run: Callable[[], object]) -> float:
     stop = threading.Event()
 
     def sample() -> None:
-        with contextlib.ExitStack() as stack:
-            own = -1
-            with contextlib.suppress(OSError):
-                own = stack.enter_context(_OWN.open("rb")).fileno()
-            now, waited = time.perf_counter_ns(), _schedstat(own)[1]
+        with _own_wait() as own_wait:
+            now, waited = time.perf_counter_ns(), own_wait()
             while not stop.wait(_SLEEP):
                 # Read the clock and the wait together: the reads themselves may have to wait for the GIL.
                 before, had_waited = now, waited
-                now, waited = time.perf_counter_ns(), _schedstat(own)[1]
+                now, waited = time.perf_counter_ns(), own_wait()
                 samples.append(now - before - (waited - had_waited))
 
     thread = threading.Thread(target=sample, name="bls-lock-probe", daemon=True)

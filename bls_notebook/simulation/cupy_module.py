@@ -19,8 +19,6 @@ from . import gpu_memory
 from .cupy_array import ABSENT, array_of, is_absent, memories, ndarray, place, unwrapped, wrapped
 from .cupy_cuda import MemoryPool, PinnedMemoryPool, cuda
 
-_Array = np.ndarray[Any, Any]
-
 
 def _on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)

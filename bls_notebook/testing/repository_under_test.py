@@ -118,11 +118,6 @@ class RepositoryUnderTest(Assertions, _Repository):
         return repr(self.repository)
 
     @property
-    def paths(self) -> tuple[Path, ...]:
-        """Folders with models."""
-        return self.repository.paths
-
-    @property
     def strict(self) -> bool:
         """True if warnings fail the request; may be set at any time."""
         return self.repository.strict

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -171,7 +172,7 @@ def test_who_gets_the_lock_late_without_a_wait_for_a_processor_waited_for_the_lo
     times, waits = itertools.count(0, late * 1_000_000), itertools.count(0, waited * 1_000_000)
     clock = SimpleNamespace(perf_counter_ns=lambda: next(times), perf_counter=lambda: 0.0)  # until there are samples
     monkeypatch.setattr(gil, "time", clock)
-    monkeypatch.setattr(gil, "_schedstat", lambda file: (0, next(waits)))
+    monkeypatch.setattr(gil, "_own_wait", lambda: nullcontext(lambda: next(waits)))
     assert gil_share_of(lambda: time.sleep(0.001)) == share
 
 

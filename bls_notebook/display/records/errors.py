@@ -134,7 +134,7 @@ def _numbered(frame: FrameRecord) -> Iterator[tuple[str, str, bool]]:
 
 def _frame_lines(frame: FrameRecord) -> list[str]:
     numbered = (f"{number}  {visible(source)}".rstrip() for number, source, _ in _numbered(frame))
-    return ["", text.head(frame.model, text.facts(*_where(frame))), *numbered]
+    return ["", "  ".join(filter(None, (visible(frame.model), text.facts(*_where(frame))))), *numbered]
 
 
 def _frame(frame: FrameRecord) -> Html:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bls_notebook.display import as_text as text
 from bls_notebook.display import parts
 from bls_notebook.display.document import Block, Box, Column, Document, Forms, Piece, Row, Said, Table, Words
 from bls_notebook.display.html import tag
 from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched
 from bls_notebook.records.units import count, duration
+from bls_notebook.records.visible_text import visible
 
 _EMPTY = "no models are loaded: load one with %tritonrepo load NAME, or define one with %%tritonmodel NAME"
 _NOTE = "times are means per request since the model was loaded"
@@ -35,7 +35,7 @@ def statistics_document(records: Records) -> Document:
     if any(record.success.count for record in records):
         notes.append(Words(Piece(f"mean times of a request: {key}", parts.quiet(_NOTE).html), gap=True))
     for record in records:
-        name = f"{text.head(record.name)} version {text.head(record.version)}"
+        name = visible(f"{record.name} version {record.version}")
         for line in _notes(record):
             shown = parts.quiet(parts.name(record.name), f" version {record.version}: ", parts.coded(line)).html
             notes.append(Words(Piece(line, shown), indent=f"{name}: ", hang="  "))

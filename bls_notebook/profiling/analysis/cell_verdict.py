@@ -71,31 +71,12 @@ def _advice(f: Facts, sender: str) -> str:
     v = f.verdict
     gain = times(v.predicted / max(v.speedup, 1e-9))
     whom = " and ".join(f"`{name}`" for name in v.models)
-    match v.cause:
-        case "in_turn":
-            more = f" with `instance_group.count` {v.count} for {whom}" if v.count else ""
-            if sender != NOTEBOOK:
-                return (
-                    f"If they do not need each other, {sender} can send them together{more}: predicted "
-                    f"{times(v.predicted)} times as fast."
-                )
-            return (
-                "If they do not need each other, send them together (infer_async and asyncio.gather, or "
-                f"`%bls … --async`){more}: predicted {times(v.predicted)} times as fast. `%blsprofile "
-                f"{v.model}` measures it."
-            )
-        case "gil":
-            return (
-                "Do the work in code that releases the lock (NumPy on whole arrays, ONNX), or take fewer, "
-                "larger requests."
-            )
-        case "contention":
-            each = "instance" if f.instances > 1 else "request"
-            return f"Give each {each} its own of what they share (a lock, a connection, a file)."
-        case "sync_exec":
-            return "Send by async_exec, and await asyncio.gather of those that do not need each other."
-        case "blocking":
-            return "Await instead (asyncio.sleep, an async client), or hand it to asyncio.to_thread."
+    of_clients = " of clients" if v.cause == "in_turn" and sender != NOTEBOOK else ""
+    words = TEXTS["cell advice"].get(v.cause + of_clients)
+    if words is not None:
+        more = f" with `instance_group.count` {v.count} for {whom}" if v.count else ""
+        each = "instance" if f.instances > 1 else "request"
+        return words.format(sender=sender, more=more, predicted=times(v.predicted), model=v.model, each=each)
     if v.count and v.predicted > WORTH * v.speedup:
         return f"Set `instance_group.count` to {v.count} for {whom}: predicted {gain} times as fast as now."
     return ""

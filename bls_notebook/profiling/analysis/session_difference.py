@@ -11,7 +11,6 @@ from bls_notebook.records.base import Record
 from bls_notebook.records.measurements import NONE, Quartiles, quartiles
 
 from .call_graph import label, of_several_versions
-from .span_tree import SpanTree
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -45,7 +44,6 @@ class ModelChange(Record):
     name: str
     duration: TimeChange = NO_CHANGE
     queue: TimeChange = NO_CHANGE
-    self_time: TimeChange = NO_CHANGE
     code: str = "unknown"
     config: str = "unknown"
     moved: tuple[str, ...] = ()
@@ -80,7 +78,6 @@ def direction(before: Quartiles, after: Quartiles) -> str:
 
 class _Side:
     def __init__(self, session: SessionData) -> None:
-        self.tree = SpanTree.of(session)
         several = of_several_versions(session.spans)
         self.models: defaultdict[str, list[Span]] = defaultdict(list)
         for span in session.spans:
@@ -121,7 +118,6 @@ def _model(name: str, old: _Side, new: _Side) -> ModelChange:
         name,
         _change((s.duration for s in before), (s.duration for s in after)),
         _change((s.queue for s in before), (s.queue for s in after)),
-        _change(map(old.tree.own_time, before), map(new.tree.own_time, after)),
         _same(was.code if was else "", is_now.code if is_now else ""),
         _same(was.config if was else "", is_now.config if is_now else ""),
         moved,

@@ -29,8 +29,6 @@ VALUES: tuple[Values, ...] = ("zeros", "random")
 MOST_BYTES = 2 << 30  # of one output
 _HASHED_BYTES = 1 << 12  # of an input, which determine the random values
 
-_Array = np.ndarray[Any, Any]
-
 
 class OutputTooLargeError(Exception):
     """An output that is too large for a stub."""
