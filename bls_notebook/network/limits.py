@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 
 DIMENSIONS = 32  # of a tensor: NumPy 1's limit
 ELEMENTS = 1 << 62  # of a tensor: far beyond any memory
+PATH_CHARACTERS = 4000  # of a URL; Python refuses integers of more digits
+HEADERS = 256  # of an HTTP request: their parsing takes 1 ms
 TENSORS = 4096  # inputs, requested outputs, or parameters of a request
-JSON_VALUES = 4 << 20  # values of a JSON document: below 200 MB as Python objects
-JSON_CONTAINERS = 2 << 20  # its lists and objects
-TEXTS = 4 << 20  # elements of a BYTES tensor
+VALUES = 4 << 20  # of a JSON document or a BYTES tensor: below 200 MB as Python objects
+JSON_CONTAINERS = 2 << 20  # lists and objects of a JSON document
+CONTENTS_BYTES = 64 << 20  # of a tensor in a gRPC message, outside the raw contents
 ANSWER_BYTES = 64 << 20  # of a remote server's metadata, configurations and statistics
 INFER_BYTES = (1 << 31) - 1  # of an inference response, as over gRPC
 REMOTE_MODELS = 1000  # models that one `connect` adds without their names
@@ -62,6 +64,6 @@ def check_json(document: bytes | bytearray | memoryview) -> None:
         piece = bytes(document[start : start + _PIECE])
         values += piece.count(b",")
         containers += piece.count(b"[") + piece.count(b"{")
-        if values > JSON_VALUES or containers > JSON_CONTAINERS:
-            most, kind = (JSON_VALUES, "values") if values > JSON_VALUES else (JSON_CONTAINERS, "lists and objects")
+        if values > VALUES or containers > JSON_CONTAINERS:
+            most, kind = (VALUES, "values") if values > VALUES else (JSON_CONTAINERS, "lists and objects")
             raise ValueError(f"the JSON has more than {most:,} {kind}; send large tensors in the binary format")

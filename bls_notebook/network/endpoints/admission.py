@@ -24,7 +24,7 @@ _LOOPBACK = re.compile(r"(?:https?://)?(?:127\.\d+\.\d+\.\d+|localhost|\[::1\])(
 
 
 class Body:
-    """Counts the bytes of a request's body, as it was sent or unpacked; small ones are not counted."""
+    """Counts the bytes that a request keeps in memory; small ones are not counted. A context manager."""
 
     __slots__ = ("_admission", "_counted", "_size")
 
@@ -47,6 +47,12 @@ class Body:
         self._admission.count_body(-self._counted)
         self._size = self._counted = 0
 
+    def __enter__(self) -> Body:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
 
 class Admission:
     """Admits the requests of one endpoint and counts them.
@@ -57,7 +63,7 @@ class Admission:
     def __init__(self, token: str, limits: Limits, http: HeaderOptions, grpc: HeaderOptions) -> None:
         self.limits, self.http, self.grpc = limits, http, grpc
         self.under_way = 0
-        self._body_bytes = 0  # of HTTP bodies in memory
+        self._body_bytes = 0  # of large bodies in memory
         self._decoders = asyncio.Semaphore(DECODERS)
         self.last_error: ErrorRecord | None = None
         self._expected = f"Bearer {token}".encode() if token else b""
@@ -124,6 +130,7 @@ class Admission:
             raise
         finally:
             self.leave(model, errors[-1] if errors else None)
+            errors.clear()  # a cycle of errors and frames would keep the request's body
 
     def counted(self, model: str) -> tuple[int, int]:
         """Return the number of requests to a model, and the number of failed ones."""

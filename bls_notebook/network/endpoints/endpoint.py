@@ -53,7 +53,7 @@ class Endpoint(UndividedContext, Listening, Printable):
         self.repository = repository
         self.token = token
         self._admission = admission
-        self._regions = Regions(admission.limits.body)
+        self._regions = Regions(admission.limits.connections)
         self._running: _Running | None = None
         self._finalize: Any = None  # stops the servers when the endpoint is collected, or Python ends
 

@@ -16,13 +16,22 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from tritonclient.grpc import service_pb2 as pb
 
-from bls_notebook.network.kserve.errors import GRPC_STATUS, NOT_FOUND, UNSUPPORTED, ProtocolError, refuse
-from bls_notebook.network.kserve.grpc_codec import decode_request, effort_of, encode_response
+from bls_notebook.network.kserve.errors import GRPC_STATUS, NOT_FOUND, UNAVAILABLE, UNSUPPORTED, ProtocolError, refuse
+from bls_notebook.network.kserve.grpc_codec import (
+    RAW_INPUTS,
+    check_parts,
+    decode_request,
+    effort_of,
+    effort_of_parsing,
+    encode_response,
+    split_message,
+)
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
+from bls_notebook.network.kserve.tensors import AnswerError
 from bls_notebook.network.limits import Limits
 
-from .admission import UNAUTHORIZED, Admission
+from .admission import UNAUTHORIZED, Admission, Body
 from .grpc_stream import AnswerStream
 from .header_options import category_of
 from .served_models import ServedModels, in_thread, send, version_of, without_error
@@ -37,6 +46,7 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def __init__(self, models: ServedModels, regions: Regions, admission: Admission) -> None:
         self._models, self._regions, self._admission = models, regions, admission
+        self._streams: dict[AnswerStream, asyncio.Task[Any]] = {}  # the oldest first
         # Each function takes the request message and returns, perhaps awaitably, the response or its fields as JSON.
         methods: dict[str, Callable[[Any], Any]] = {
             "ServerLive": lambda request: {"live": True},
@@ -64,11 +74,10 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
             ),
             "CudaSharedMemoryUnregister": lambda request: {},
         }
-        self._handlers = {f"/{_SERVICE.full_name}/{name}": _unary(name, answer) for name, answer in methods.items()}
-        self._handlers[f"/{_SERVICE.full_name}/ModelInfer"] = _unary("ModelInfer", self._infer, with_context=True)
-        self._handlers[f"/{_SERVICE.full_name}/{_STREAM}"] = grpc.stream_stream_rpc_method_handler(
-            _with_status(self._stream), None, lambda message: message.SerializeToString()
-        )
+        path = f"/{_SERVICE.full_name}/"
+        self._handlers = {path + name: self._unary(name, answer) for name, answer in methods.items()}
+        self._handlers[f"{path}ModelInfer"] = grpc.stream_unary_rpc_method_handler(_with_status(self._infer))
+        self._handlers[path + _STREAM] = grpc.stream_stream_rpc_method_handler(_with_status(self._stream))
         self._handlers["/grpc.health.v1.Health/Check"] = grpc.unary_unary_rpc_method_handler(_healthy)
         self._categories = {path: category_of(path.rpartition("/")[2]) for path in self._handlers}
 
@@ -88,9 +97,9 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
     async def _model_ready(self, request: Any) -> Any:
         return {"ready": await in_thread(self._models.model_ready, request.name, request.version)}
 
-    def _index(self, request: Any) -> Any:
+    async def _index(self, request: Any) -> Any:
         _refuse_repository(request)
-        return {"models": self._models.index(request.ready)}
+        return {"models": await in_thread(self._models.index, request.ready)}
 
     async def _load(self, request: Any) -> None:
         _refuse_repository(request)
@@ -110,19 +119,61 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
         dependents = "unload_dependents" in request.parameters and request.parameters["unload_dependents"].bool_param
         await in_thread(self._models.unload, request.model_name, dependents)
 
-    async def _infer(self, request: Any, context: Any) -> Any:
-        model = self._models.find(request.model_name, request.model_version)
-        if model.decoupled:
-            refuse("ModelInfer RPC doesn't support models with decoupled transaction policy", UNSUPPORTED)
-        with self._admission.request(model.name):
-            call = await self._decoded(model, request, context)
-            response = without_error(await send(call))
-            size = sum(tensor._array.nbytes for tensor in response._outputs if call.is_costly(tensor))
-            return await self._admission.work(size, encode_response, call, response, self._regions)
+    def _unary(self, name: str, method_function: Callable[..., Any]) -> Any:
+        method = _SERVICE.methods_by_name[name]
+        request_class, response_class = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
 
-    async def _decoded(self, model: Any, request: Any, context: Any) -> DecodedRequest:
-        arguments = model, version_of(request.model_version), request, self._regions
-        call = await self._admission.work(effort_of(request), decode_request, *arguments)
+        async def respond(_: Any, context: Any) -> Any:
+            data = await self._message(context)
+            with Body(self._admission) as body:
+                body.add(len(data))
+                response = method_function(await self._admission.work(len(data), _parsed, request_class, data))
+                if asyncio.iscoroutine(response):
+                    response = await response
+                if response is None or isinstance(response, dict):
+                    response = ParseDict(response or {}, response_class())
+                return response.SerializeToString()
+
+        return grpc.stream_unary_rpc_method_handler(_with_status(respond))
+
+    async def _message(self, context: Any) -> bytes:
+        """Return the message of a unary call; ProtocolError if it does not arrive in time.
+
+        grpcio's handlers of unary calls wait for it without a timeout.
+        """
+        task, patience = asyncio.current_task(), self._admission.limits.patience
+        assert task is not None
+        timer = task.get_loop().call_later(patience, task.cancel)
+        try:
+            data = await context.read()
+        except asyncio.CancelledError:
+            if timer.when() > task.get_loop().time():
+                raise
+            refuse(f"the message did not arrive within {patience:g} s")
+        finally:
+            timer.cancel()
+        return cast(bytes, data) if data is not grpc.aio.EOF else refuse("the call has no message")
+
+    async def _infer(self, _: Any, context: Any) -> Any:
+        data = await self._message(context)
+        with Body(self._admission) as body:
+            message, raws = await self._split(data, body)
+            model = self._models.find(message.model_name, message.model_version)
+            if model.decoupled:
+                refuse("ModelInfer RPC doesn't support models with decoupled transaction policy", UNSUPPORTED)
+            with self._admission.request(model.name):
+                call = await self._decoded(model, message, raws, body, context)
+                response = without_error(await send(call))
+                arguments = call, response, self._regions, None
+                return await self._admission.work(call.effort_of(response), encode_response, *arguments)
+
+    async def _split(self, data: bytes, body: Body) -> Any:
+        body.add(len(data))
+        return await self._admission.work(effort_of_parsing(data), _parsed, pb.ModelInferRequest, data)
+
+    async def _decoded(self, model: Any, message: Any, raws: Any, body: Body, context: Any) -> DecodedRequest:
+        arguments = model, version_of(message.model_version), message, raws, self._regions, body.add
+        call = await self._admission.work(effort_of(message, raws), decode_request, *arguments)
         if self._admission.grpc.pattern:
             call.parameters |= self._admission.grpc.parameters(context.invocation_metadata())
         return call
@@ -130,30 +181,52 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
         answers = AnswerStream(context, self._regions, self._admission)
         writing = asyncio.ensure_future(answers.write())
+        self._make_room(answers)
         try:
             async for data in requests:
-                request = _parsed(pb.ModelInferRequest, data)
-                try:
-                    answers.sent(*await self._sent(request, context))
-                except ProtocolError as error:
-                    answers.refused(request.id, error)
+                await self._send_streamed(data, answers, context)
                 await answers.room()
             answers.end()
             await writing
+        except asyncio.CancelledError:
+            if answers in self._streams:
+                raise
+            refuse("the stream was idle, and others needed its place", UNAVAILABLE)
         finally:  # also if the client has disconnected
+            self._streams.pop(answers, None)
             writing.cancel()
             answers.close()
 
-    async def _sent(self, request: Any, context: Any) -> tuple[DecodedRequest, Any]:
+    def _make_room(self, answers: AnswerStream) -> None:
+        """Add a stream; end the oldest idle one if streams take half of the calls in flight."""
+        if len(self._streams) >= max(1, self._admission.limits.requests // 2):
+            oldest = next((stream for stream in self._streams if stream.idle), None)
+            if oldest is not None:
+                self._streams.pop(oldest).cancel()
+        task = asyncio.current_task()
+        assert task is not None
+        self._streams[answers] = task
+
+    async def _send_streamed(self, data: bytes, answers: AnswerStream, context: Any) -> None:
         """Send a request of a stream before the next one is read, so that requests keep their order."""
-        model = self._models.find(request.model_name, request.model_version)
-        self._admission.enter()
+        body = Body(self._admission)
+        request_id = ""
         try:
-            call = await self._decoded(model, request, context)
-            return call, send(call, stream=True)
+            message, raws = await self._split(data, body)
+            request_id = message.id
+            model = self._models.find(message.model_name, message.model_version)
+            self._admission.enter()
+            try:
+                call = await self._decoded(model, message, raws, body, context)
+                answers.sent(call, send(call, stream=True), body)
+            except BaseException as error:
+                self._admission.leave(model.name, error)
+                raise
         except BaseException as error:
-            self._admission.leave(model.name, error)
-            raise
+            body.release()
+            if not isinstance(error, ProtocolError):
+                raise
+            answers.refused(request_id, error)
 
 
 def _refuse_repository(request: Any) -> None:
@@ -167,27 +240,17 @@ def _cuda_status(request: Any) -> Any:
     return {}
 
 
-def _unary(name: str, method_function: Callable[..., Any], with_context: bool = False) -> Any:
-    method = _SERVICE.methods_by_name[name]
-    request_class, response_class = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-
-    async def respond(data: bytes, context: Any) -> Any:
-        response = method_function(_parsed(request_class, data), *(context,) * with_context)
-        if asyncio.iscoroutine(response):
-            response = await response
-        if response is None or isinstance(response, dict):
-            response = ParseDict(response or {}, response_class())
-        return response.SerializeToString()
-
-    return grpc.unary_unary_rpc_method_handler(_with_status(respond))
-
-
 def _parsed(message_class: Any, data: bytes) -> Any:
     """Parse a message. grpcio's own parser would answer UNKNOWN to a damaged one, and log a traceback."""
     try:
+        if message_class is pb.ModelInferRequest:
+            return split_message(message_class, data, RAW_INPUTS)
+        check_parts(data)
         return message_class.FromString(data)
-    except DecodeError:
-        refuse(f"cannot parse the request: {len(data)} bytes are not a {message_class.DESCRIPTOR.name} message")
+    except (AnswerError, DecodeError) as error:
+        reason = f": {error}" if isinstance(error, AnswerError) and "many" in str(error) else ""
+        name = message_class.DESCRIPTOR.name
+        refuse(f"cannot parse the request: {len(data)} bytes are not a {name} message{reason}")
 
 
 def _with_status(behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

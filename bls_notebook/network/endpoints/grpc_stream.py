@@ -16,13 +16,13 @@ from tritonclient.grpc import service_pb2 as pb
 
 from bls_notebook.engine.waiting.event_loops import mailbox
 from bls_notebook.network.kserve.errors import ProtocolError, of_model
-from bls_notebook.network.kserve.grpc_codec import encode_response, final_response
-from bls_notebook.network.kserve.request import FINAL, DecodedRequest
+from bls_notebook.network.kserve.grpc_codec import encode_response, final_response, streamed
+from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.network.limits import UNREAD_ANSWERS
 from bls_notebook.pb_utils import InferenceResponse
 
-from .admission import Admission
+from .admission import Admission, Body
 from .served_models import is_empty
 
 
@@ -48,10 +48,16 @@ class AnswerStream:
         self._turns: deque[_StreamRequest] = deque()  # requests to models that are not decoupled, in order
         self._waiting = 0  # answered requests in `_turns`
         self._open: set[_StreamRequest] = set()
+        self._bodies: dict[_StreamRequest, Body] = {}  # of requests whose last response is not written yet
         self._paused: list[_StreamRequest] = []  # with responses that wait in the engine
         self._room = asyncio.Event()
         self._room.set()
         self._ended = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether all requests have been answered."""
+        return not (self._open or self._ended) and self._queue.empty()
 
     async def room(self) -> None:
         """Wait until the client has read enough responses."""
@@ -69,10 +75,11 @@ class AnswerStream:
         self._turns.append(request)
         self._put(request, error, True)
 
-    def sent(self, call: DecodedRequest, opening: Any) -> None:
-        """Add a request that was sent; `opening` is the future that `send` returned."""
+    def sent(self, call: DecodedRequest, opening: Any, body: Body) -> None:
+        """Add a request that was sent; `opening` is the future that `send` returned, `body` counts its bytes."""
         request = _StreamRequest(call.request_id, call, getattr(opening, "ticket", None))
         self._open.add(request)
+        self._bodies[request] = body
         if not call.model.decoupled:
             self._turns.append(request)
         if request.ticket is None:  # the response is already known
@@ -90,20 +97,20 @@ class AnswerStream:
     def close(self) -> None:
         """Cancel requests in flight."""
         for request in list(self._open):
-            request.ticket.on_response = None
             request.ticket.abandon()
             request.ticket.discard()
             request.failed = asyncio.CancelledError()
             self._end_request(request)
+        for body in self._bodies.values():
+            body.release()
+        self._bodies.clear()
 
     async def write(self) -> None:
         """Write responses until the last one."""
         try:
             while self._open or not self._ended or not self._queue.empty():
-                item = await self._queue.get()
-                message = None if item is None else self._encoded(*item)
-                if message is not None:
-                    await self._context.write(message)
+                if (item := await self._queue.get()) is not None:
+                    await self._write(*item)
                 if not self._is_full():
                     self._room.set()
                     paused, self._paused = self._paused, []
@@ -141,23 +148,30 @@ class AnswerStream:
     def _end_request(self, request: _StreamRequest) -> None:
         if request in self._open and request.call is not None:
             self._open.discard(request)
+            if request.ticket is not None:  # ends a cycle that would keep the tensors until a garbage collection
+                request.ticket.on_response = None
             self._admission.leave(request.call.model.name, request.failed)
 
-    def _encoded(self, request: _StreamRequest, answer: InferenceResponse | ProtocolError, final: bool) -> Any:
-        """Return the message of a response; None for an empty final response that the client did not request."""
-        call, error = request.call, _error_of(answer)
+    async def _write(self, request: _StreamRequest, answer: InferenceResponse | ProtocolError, final: bool) -> None:
+        """Write a response, except an empty final one that the client did not request."""
+        call, error, message = request.call, _error_of(answer), b""
         if call is not None and isinstance(answer, InferenceResponse) and error is None:
             if final and call.model.decoupled and is_empty(answer):
-                return pb.ModelStreamInferResponse(infer_response=final_response(call)) if call.final else None
-            try:
-                message = encode_response(call, answer, self._regions)
-                message.parameters[FINAL].bool_param = final
-                return pb.ModelStreamInferResponse(infer_response=message)
-            except ProtocolError as refused:
-                error = refused
-        assert error is not None
-        empty = pb.ModelInferResponse(id=request.request_id) if call is None else final_response(call, final)
-        return pb.ModelStreamInferResponse(error_message=error.message, infer_response=empty)
+                message = streamed(final_response(call)) if call.final else b""
+            else:
+                arguments = call, answer, self._regions, final
+                try:
+                    response = await self._admission.work(call.effort_of(answer), encode_response, *arguments)
+                    message = streamed(response)
+                except ProtocolError as refused:
+                    error = refused
+        if error is not None:
+            empty = pb.ModelInferResponse(id=request.request_id).SerializeToString()
+            message = streamed(empty if call is None else final_response(call, final), error.message)
+        if message:
+            await self._context.write(message)
+        if final and request in self._bodies:
+            self._bodies.pop(request).release()
 
 
 def _error_of(answer: InferenceResponse | ProtocolError) -> ProtocolError | None:

@@ -30,6 +30,7 @@ from bls_notebook.network.kserve.json_codec import (
 )
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
+from bls_notebook.network.limits import PATH_CHARACTERS
 
 from .admission import UNAUTHORIZED, Admission, Body
 from .generate import Events, decode_generate, generating, only_response
@@ -67,6 +68,8 @@ class HttpApplication:
                 answer = _failed(UNAUTHORIZED, 401)
                 answer.headers["www-authenticate"] = "Bearer"
                 await answer(scope, receive, sent)
+            elif len(scope["path"]) > PATH_CHARACTERS:
+                await _failed(f"the path has more than {PATH_CHARACTERS:,} characters", 414)(scope, receive, sent)
             elif sum(len(key) + len(value) for key, value in scope["headers"]) > self._admission.limits.headers:
                 await _failed("the headers are larger than the limit of this endpoint", 431)(scope, receive, sent)
             elif self._admission.is_foreign(_text(headers.get(b"host")), _text(headers.get(b"origin"))):
@@ -136,14 +139,14 @@ class HttpApplication:
         if not body and length is None:
             length = "0"
         with self._admission.request(model.name):
-            arguments = model, _version(request), body, length, self._regions
+            arguments = model, _version(request), body, length, self._regions, request.scope["bodies"][1].add
             call = await self._admission.work(effort_of(body, length), decode_request, *arguments)
             if self._admission.http.pattern:
                 call.parameters = self._admission.http.parameters(_decoded(request.scope)) | call.parameters
             response = without_error(await until_disconnect(request, send(call)))
             coding = coding_of(request)
-            size = sum(tensor._array.nbytes for tensor in response._outputs if coding or call.is_costly(tensor))
-            content, json_length = await self._admission.work(size, encode_response, call, response, self._regions)
+            effort = call.effort_of(response)
+            content, json_length = await self._admission.work(effort, encode_response, call, response, self._regions)
             if coding:
                 content = await self._admission.work(len(content), packed, content, coding)
         headers = {"content-encoding": coding} if coding else {}
@@ -185,7 +188,7 @@ class HttpApplication:
 
     async def _index(self, request: Request) -> Any:
         document = await self._document(request)
-        return self._models.index(member(document, "ready", bool, False, ""))
+        return await in_thread(self._models.index, member(document, "ready", bool, False, ""))
 
     async def _load(self, request: Request) -> None:
         parameters: dict[str, str | bytes] = {}

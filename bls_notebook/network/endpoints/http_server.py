@@ -15,7 +15,7 @@ from starlette.types import Receive
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bls_notebook.network.kserve.errors import UNSUPPORTED, ProtocolError, refuse
-from bls_notebook.network.limits import Limits
+from bls_notebook.network.limits import HEADERS, Limits
 
 from .admission import Admission
 
@@ -48,6 +48,7 @@ class HttpServer:
             faster, but does not limit the size of headers.
             """
 
+            _lines = 0  # of the headers of a request
             _timeout: asyncio.TimerHandle | None = None
             _trusted = False
 
@@ -102,8 +103,15 @@ class HttpServer:
 
             def _feed(self, data: bytes) -> None:
                 previous, self._trusted = self.cycle, self.trusted  # the scope of a next request is new
+                if previous is None or previous.response_complete:
+                    end = data.find(b"\r\n\r\n")
+                    self._lines += data.count(b"\n", 0, len(data) if end < 0 else end)
+                    if self._lines > HEADERS:
+                        self.send_400_response("the request has too many headers")
+                        return
                 super().data_received(data)
                 if self.cycle is not previous:
+                    self._lines = 0
                     self._cancel_timeout()
                 elif self._timeout is None and (self.cycle is None or self.cycle.response_complete):
                     self._timeout = self.loop.call_later(patience, self.transport.close)

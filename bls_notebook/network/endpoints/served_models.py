@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, TypeVar
 
 from bls_notebook.engine.calling import root_of
@@ -179,14 +178,21 @@ def is_empty(response: InferenceResponse) -> bool:
 
 async def in_thread(function: Callable[..., _Result], *arguments: Any) -> _Result:
     """Await a slow call in one of the engine's threads, which Python does not wait for at exit."""
-    future: Future[_Result] = Future()
-    future.set_running_or_notify_cancel()
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[_Result] = loop.create_future()
+
+    def settle(settle_future: Callable[[Any], None], value: Any) -> None:
+        if not future.done():  # not cancelled
+            settle_future(value)
 
     def run() -> None:
+        # Neither frames nor futures in cycles: they would keep large bodies until a garbage collection.
         try:
-            future.set_result(function(*arguments))
+            call = future.set_result, function(*arguments)
         except Exception as error:
-            future.set_exception(error)
+            call = future.set_exception, error.with_traceback(None)  # type: ignore[assignment]
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, *call)
 
     start_in_thread(run)
-    return await asyncio.wrap_future(future)
+    return await future

@@ -26,6 +26,7 @@ from bls_notebook.network.limits import ANSWER_BYTES, INFER_BYTES
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.records.regular_file import MAX_CONFIG, read_file
 
 from .address import Address
 from .client import QUERY_SECONDS, RETRIES, Client, ServerError
@@ -99,7 +100,7 @@ class GrpcClient(Client):
         if address.encrypted:
             tls = address.tls
             files = (tls.root_certificates, tls.private_key, tls.certificate_chain)
-            self._credentials = grpc.ssl_channel_credentials(*(f and f.read_bytes() for f in files))
+            self._credentials = grpc.ssl_channel_credentials(*(f and read_file(f, MAX_CONFIG) for f in files))
         self.metadata_of_all = tuple((name.lower(), value) for name, value in address.headers.items())
         self.more = threading.Event()  # set when an awaited request is sent
         self._open()

@@ -6,7 +6,7 @@ The client's functions write and read the bytes of large tensors themselves, whi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from tritonclient.grpc import service_pb2
 
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.network.limits import INLINE_BYTES, TENSORS
+from bls_notebook.network.limits import CONTENTS_BYTES, INLINE_BYTES, TENSORS, VALUES
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -25,7 +25,12 @@ from .shared_memory import Part, Regions
 from .tensors import AnswerError, bytes_of, dtype_of, elements_of, input_tensor, output_tensor, output_tensor_of_list
 
 _RAW_INPUT = b"\x3a"  # field 7 of ModelInferRequest, with its length
+_RAW_OUTPUTS = b"\x32"  # field 6 of ModelInferResponse, with its length
+_STREAMED_RESPONSE = b"\x12"  # field 2 of ModelStreamInferResponse, with its length
 _RAW_OUTPUT = 6  # of ModelInferResponse
+RAW_INPUTS = 7  # of ModelInferRequest
+_TENSOR = _TENSOR_CONTENTS = 5  # of ModelInferRequest and ModelInferResponse, of their tensors
+_TEXT = b"\x42"  # begins each element of BYTES in a tensor's contents
 _ERROR, _RESPONSE = 1, 2  # of ModelStreamInferResponse
 _SMALL = 1 << 15  # bytes of a message for which protobuf is faster, copies included
 _LENGTHS = {1: 8, 5: 4}  # of a field's value, by wire type
@@ -95,20 +100,7 @@ def decode_streamed(data: bytes) -> tuple[InferenceResponse, bool, str]:
 
 def decode_response(data: bytes | memoryview) -> tuple[InferenceResponse, bool]:
     """Return the response in a ModelInferResponse, and whether it is the last; AnswerError if it is malformed."""
-    raws: Sequence[bytes | memoryview] = []
-    try:
-        if len(data) < _SMALL:
-            message = service_pb2.ModelInferResponse.FromString(bytes(data))
-            raws = message.raw_output_contents
-        else:
-            fields = list(_fields(memoryview(data)))
-            raws = [value for number, _, value in fields if number == _RAW_OUTPUT]
-            rest = b"".join(whole for number, whole, _ in fields if number != _RAW_OUTPUT)
-            message = service_pb2.ModelInferResponse.FromString(rest)
-    except AnswerError:
-        raise
-    except Exception as error:  # its class depends on protobuf's implementation
-        raise AnswerError(f"the answer is not a ModelInferResponse: {error}") from error
+    message, raws = split_message(service_pb2.ModelInferResponse, data, _RAW_OUTPUT)
     outputs = message.outputs
     if raws and len(raws) != len(outputs):
         raise AnswerError(f"the answer has {len(outputs)} outputs, but contents for {len(raws)}")
@@ -119,8 +111,10 @@ def decode_response(data: bytes | memoryview) -> tuple[InferenceResponse, bool]:
             tensors.append(output_tensor(*described, raws[index]))
         else:
             field = _CONTENTS.get(output.datatype)
-            elements = [] if field is None else list(getattr(output.contents, field))
-            tensors.append(output_tensor_of_list(*described, elements))
+            elements = () if field is None else getattr(output.contents, field)
+            if len(elements) > VALUES:
+                raise AnswerError(f"output '{output.name}' has more than {VALUES:,} values outside the raw contents")
+            tensors.append(output_tensor_of_list(*described, list(elements)))
     response = InferenceResponse(tensors)
     final = False
     if message.parameters:
@@ -133,10 +127,49 @@ def decode_response(data: bytes | memoryview) -> tuple[InferenceResponse, bool]:
     return response, final
 
 
-def _fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
-    """Yield the number, the whole bytes, and the value of each field of a message."""
+def split_message(kind: Any, data: bytes | memoryview, raw: int) -> tuple[Any, Sequence[bytes | memoryview]]:
+    """Return a message, and the values of its field `raw`, of large messages in place.
+
+    AnswerError: it is malformed, or has so many small parts that its objects would need far more memory.
+    """
+    raws: Sequence[bytes | memoryview] = ()
+    try:
+        if len(data) >= _SMALL:
+            fields = list(_fields(memoryview(data)))
+            raws = [value for number, _, value in fields if number == raw]
+            for number, _, value in fields:
+                if number == _TENSOR:
+                    _check_tensor(value)
+            data = b"".join(whole for number, whole, _ in fields if number != raw)
+        message = kind.FromString(bytes(data))
+    except AnswerError:
+        raise
+    except Exception as error:  # its class depends on protobuf's implementation
+        raise AnswerError(f"it is not a {kind.DESCRIPTOR.name}: {error}") from error
+    return message, raws or getattr(message, kind.DESCRIPTOR.fields_by_number[raw].name)
+
+
+def check_parts(data: bytes) -> None:
+    """Raise AnswerError if a message other than an inference has too many parts."""
+    if len(data) >= _SMALL:
+        sum(1 for _ in _fields(memoryview(data)))
+
+
+def _check_tensor(data: memoryview) -> None:
+    """Raise AnswerError if a tensor's contents or other fields have too many values."""
+    for number, _, value in _fields(data):
+        most = CONTENTS_BYTES if number == _TENSOR_CONTENTS else _SMALL
+        if len(value) > most or bytes(value).count(_TEXT) > VALUES:
+            raise AnswerError("a tensor has too many values outside the raw contents")
+
+
+def _fields(data: memoryview, most: int = 4 * TENSORS) -> Iterator[tuple[int, memoryview, memoryview]]:
+    """Yield the number, the whole bytes, and the value of each field of a message; AnswerError above `most`."""
     at, end = 0, len(data)
     while at < end:
+        most -= 1
+        if most < 0:
+            raise AnswerError("it has too many parts")
         start = at
         tag, at = _read_varint(data, at)
         wire = tag & 7
@@ -148,9 +181,9 @@ def _fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
         elif wire in _LENGTHS:
             length = _LENGTHS[wire]
         else:
-            raise AnswerError("the answer is not a protobuf message")
+            raise AnswerError("it is not a protobuf message")
         if at + length > end:
-            raise AnswerError(f"the answer is truncated: {end - at} of {length} bytes are left")
+            raise AnswerError(f"it is truncated: {end - at} of {length} bytes are left")
         yield tag >> 3, data[start : at + length], data[at : at + length]
         at += length
 
@@ -166,7 +199,7 @@ def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
                 return value, at
             shift += 7
     except IndexError:
-        raise AnswerError("the answer is truncated within a number") from None
+        raise AnswerError("it is truncated within a number") from None
 
 
 def _varint(value: int) -> bytes:
@@ -191,11 +224,20 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
 _FREE_KINDS = ("int64_param", "bool_param", "string_param", "double_param")
 
 
-def decode_request(model: LoadedModel, version: int, message: Any, regions: Regions) -> DecodedRequest:
-    """Return the request in a ``ModelInferRequest``; ProtocolError if it is malformed."""
+def decode_request(
+    model: LoadedModel,
+    version: int,
+    message: Any,
+    raw: Sequence[bytes | memoryview],
+    regions: Regions,
+    add: Callable[[int], None],
+) -> DecodedRequest:
+    """Return the request in a ``ModelInferRequest`` with its `raw` contents; ProtocolError if it is malformed.
+
+    `add` counts the bytes of inputs in shared memory.
+    """
     call = DecodedRequest(model, version, message.id, binary=True)
     _take_parameters(call, message.parameters)
-    raw: Sequence[bytes] = message.raw_input_contents
     few("inputs", message.inputs)
     few("outputs", message.outputs)
     plain = [item.name for item in message.inputs if "shared_memory_region" not in item.parameters]
@@ -204,9 +246,9 @@ def decode_request(model: LoadedModel, version: int, message: Any, regions: Regi
     contents = iter(raw)
     for tensor in message.inputs:
         region = _region(tensor.parameters)
-        data: bytes | list[bytes] | Part
+        data: bytes | memoryview | list[bytes] | Part
         if region is not None:
-            data = regions.part(*region, call.inputs)
+            data = regions.part(*region, add)
         elif raw:
             if tensor.HasField("contents") and tensor.contents.ListFields():
                 refuse(
@@ -224,27 +266,40 @@ def decode_request(model: LoadedModel, version: int, message: Any, regions: Regi
     return call
 
 
-def effort_of(message: Any) -> int:
+def effort_of_parsing(data: bytes) -> int:
+    """Return the number of bytes of an inference request that are not copied in blocks; for `Admission.work`."""
+    if len(data) <= INLINE_BYTES:
+        return 0
+    try:
+        return sum(len(value) for number, _, value in _fields(memoryview(data), 64) if number != RAW_INPUTS)
+    except AnswerError:
+        return len(data)
+
+
+def effort_of(message: Any, raw: Sequence[bytes | memoryview]) -> int:
     """Return the number of bytes that decoding a request reads one by one, not in blocks; for `Admission.work`."""
     tensors = message.inputs[:TENSORS]
     if any("shared_memory_region" in tensor.parameters for tensor in tensors):
         return INLINE_BYTES + 1
     by_element = any(tensor.datatype == "BYTES" or tensor.HasField("contents") for tensor in tensors)
-    return int(message.ByteSize()) if by_element else 0
+    return int(message.ByteSize()) + sum(map(len, raw)) if by_element else 0
 
 
-def encode_response(call: DecodedRequest, response: InferenceResponse, regions: Regions) -> Any:
-    """Return a response as a ``ModelInferResponse``."""
+def encode_response(call: DecodedRequest, response: InferenceResponse, regions: Regions, final: bool | None) -> bytes:
+    """Return a response as a serialized ``ModelInferResponse``; `final`, of a stream, marks the last one."""
     answer = service_pb2.ModelInferResponse(
         model_name=call.model.name, model_version=str(call.model.version), id=call.request_id
     )
     if response._parameters != "{}":
         for name, value in json.loads(response._parameters).items():
             _set(answer.parameters[name], value)
+    if final is not None:
+        answer.parameters[FINAL].bool_param = final
+    raws: list[Any] = []
     for tensor in response._outputs:
         tensor, requested = call.output(tensor)
         output = answer.outputs.add(name=tensor._name, datatype=tensor._datatype, shape=tensor._array.shape)
-        data = bytes(bytes_of(tensor))
+        data = bytes_of(tensor)
         if requested is not None and requested.region:
             regions.write(requested.name, requested.region, requested.offset, requested.byte_size, data)
             _set(output.parameters["shared_memory_region"], requested.region)
@@ -252,15 +307,21 @@ def encode_response(call: DecodedRequest, response: InferenceResponse, regions: 
             if requested.offset:
                 _set(output.parameters["shared_memory_offset"], requested.offset)
             data = b""
-        answer.raw_output_contents.append(data)
-    return answer
+        raws += (_RAW_OUTPUTS, _varint(len(data)), data)
+    return b"".join([answer.SerializeToString(), *raws])
 
 
-def final_response(call: DecodedRequest, final: bool = True) -> Any:
-    """Return a response without outputs; `final` marks it as the last."""
+def streamed(response: bytes, error: str = "") -> bytes:
+    """Return a serialized ``ModelStreamInferResponse``."""
+    head = service_pb2.ModelStreamInferResponse(error_message=error).SerializeToString()
+    return b"".join([head, _STREAMED_RESPONSE, _varint(len(response)), response])
+
+
+def final_response(call: DecodedRequest, final: bool = True) -> bytes:
+    """Return a serialized response without outputs; `final` marks it as the last."""
     answer = service_pb2.ModelInferResponse(model_name=call.model.name, id=call.request_id)
     answer.parameters[FINAL].bool_param = final
-    return answer
+    return bytes(answer.SerializeToString())
 
 
 def _set(parameter: Any, value: Any) -> None:
@@ -341,6 +402,8 @@ def _contents(model: str, tensor: Any) -> bytes | list[bytes]:
                 f"type '{_TYPE_OF[name]}', expected datatype '{tensor.datatype}'"
             )
     values = getattr(tensor.contents, expected) if set_fields else ()
+    if len(values) > VALUES:
+        refuse(f"input '{tensor.name}' has more than {VALUES:,} elements; send them in raw_input_contents")
     if tensor.datatype == "BYTES":
         return list(values)
     dtype = dtype_of(tensor.name, tensor.datatype)

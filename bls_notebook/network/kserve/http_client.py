@@ -215,6 +215,8 @@ class HttpExchange:
             connection.request(self._method, self._path, body or None, headers)
             response = connection.getresponse()
             content = self._content(response)
+            if self._ended:  # http.client takes the end of the connection for the end of the headers
+                raise OSError("the request was cancelled")
             answer = HttpAnswer(response.status, {k.lower(): v for k, v in response.getheaders()}, content)
         except BaseException as error:
             with self._lock:
@@ -370,6 +372,7 @@ def error_text(answer: HttpAnswer) -> str:
 
 def _error_member(answer: HttpAnswer) -> Any:
     try:
+        check_json(answer.body)
         document = json.loads(answer.body)
         return document.get("error") or document.get("detail") or document.get("message")
     except (ValueError, AttributeError, RecursionError):

@@ -98,7 +98,7 @@ def decode_outputs(body: bytes, length: str | None) -> tuple[dict[str, Any], lis
     try:
         at = len(body) if length is None else int(length)
         check_json(view[:at])
-        document = json.loads(bytes(view[:at]))
+        document = json.loads(str(view[:at], "utf-8", "surrogatepass"))
         tensors = []
         for output in document.get("outputs") or []:
             size = (output.get("parameters") or {}).get("binary_data_size")
@@ -129,7 +129,7 @@ def parsed(body: bytes | bytearray | memoryview, hook: Callable[[list[tuple[str,
     except ValueError as error:
         refuse(f"failed to parse the request JSON buffer: {error}")
     try:
-        return json.loads(bytes(body), object_pairs_hook=hook)
+        return json.loads(str(body, "utf-8", "surrogatepass"), object_pairs_hook=hook)
     except (ValueError, RecursionError) as error:  # ValueError also for invalid UTF-8 and huge numbers
         reason = getattr(error, "msg", "") or str(error).partition("\n")[0]
         position = getattr(error, "pos", getattr(error, "start", 0))
@@ -234,9 +234,17 @@ _OPTIONS = (
 
 
 def decode_request(
-    model: LoadedModel, version: int, body: bytes | bytearray, json_length: str | None, regions: Regions
+    model: LoadedModel,
+    version: int,
+    body: bytes | bytearray,
+    json_length: str | None,
+    regions: Regions,
+    add: Callable[[int], None],
 ) -> DecodedRequest:
-    """Return the inference request in a body; ``json_length`` is the value of the header `JSON_LENGTH`."""
+    """Return the inference request in a body; ``json_length`` is the value of the header `JSON_LENGTH`.
+
+    `add` counts the bytes of inputs in shared memory.
+    """
     length = _json_length(json_length, len(body))
     view = memoryview(body)
     if length == 0:
@@ -246,7 +254,7 @@ def decode_request(
     take_parameters(call, member(document, "parameters", object, None) if isinstance(document, dict) else None)
     rest = view[length:]
     for tensor_json in few("inputs", member(document, "inputs", list)):
-        tensor, used = _input(call, tensor_json, rest, regions)
+        tensor, used = _input(call, tensor_json, rest, regions, add)
         rest = rest[used:]
         call.add_input(tensor)
     if len(rest):
@@ -331,7 +339,9 @@ def take_parameters(call: DecodedRequest, parameters: Any) -> None:
         call.parameters[name] = value
 
 
-def _input(call: DecodedRequest, document: Any, rest: memoryview, regions: Regions) -> tuple[Tensor, int]:
+def _input(
+    call: DecodedRequest, document: Any, rest: memoryview, regions: Regions, add: Callable[[int], None]
+) -> tuple[Tensor, int]:
     """Return an input, and the number of its bytes in `rest`, the unread part of the body."""
     parameters, members = _parameters(document), document if isinstance(document, dict) else {}
     sources = [name for name in _SOURCES if name in (members if name == "data" else parameters)]
@@ -355,7 +365,7 @@ def _input(call: DecodedRequest, document: Any, rest: memoryview, regions: Regio
     else:
         size = member(parameters, "shared_memory_byte_size", int, 1 << 64)
         offset = member(parameters, "shared_memory_offset", int, 0)
-        data = regions.part(member(parameters, "shared_memory_region", str), offset, size, call.inputs)
+        data = regions.part(member(parameters, "shared_memory_region", str), offset, size, add)
     return input_tensor(call.model.name, call.request_id, name, datatype, shape, data), used
 
 

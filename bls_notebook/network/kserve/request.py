@@ -14,8 +14,9 @@ from bls_notebook.devices.registry import gpus_were_seen
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.network.limits import TENSORS
-from bls_notebook.pb_utils import InferenceRequest, Tensor, TritonModelException
+from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonModelException
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
+from bls_notebook.records.regular_file import MAX_CONFIG, source_text
 from bls_notebook.repository.requests.inputs import client_parameters, preferred_memory_of
 
 from .errors import refuse
@@ -25,6 +26,7 @@ START, END = 1, 2  # `TRITONSERVER_REQUEST_FLAG_SEQUENCE_START` and `_END`
 FINAL = "triton_final_response"
 _SERVER_PARAMETERS = frozenset((FINAL, "binary_data_size"))  # response parameters that the server adds
 _CORRELATION = "x-correlation-id"
+_BLOCK = 64  # bytes that are copied in the time in which one is encoded
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,18 @@ class DecodedRequest:
             refuse(f"[request id: {request_id}] input '{tensor._name}' already exists in request")
         self.inputs.append(tensor)
 
-    def is_costly(self, tensor: Tensor) -> bool:
-        """Whether encoding an output is more than a copy: as JSON, text or classes, or into shared memory."""
-        requested = self.outputs.get(tensor._name)
-        plain = self.binary if requested is None else requested.binary and not (requested.region or requested.classes)
-        return not plain or tensor._datatype == "BYTES" or not isinstance(tensor._array, np.ndarray)
+    def effort_of(self, response: InferenceResponse) -> int:
+        """Return the number of bytes that encoding a response handles one by one, for `Admission.work`.
+
+        JSON, texts, classes, and outputs in shared memory or on a GPU; copies of blocks are far cheaper.
+        """
+        effort = len(self.request_id)
+        for tensor in response._outputs:
+            form = self.outputs.get(tensor._name)
+            plain = self.binary if form is None else form.binary and not (form.region or form.classes)
+            plain = plain and tensor._datatype != "BYTES" and isinstance(tensor._array, np.ndarray)
+            effort += tensor._array.nbytes // (_BLOCK if plain else 1)
+        return effort
 
     def output(self, tensor: Tensor) -> tuple[Tensor, RequestedOutput | None]:
         """Return an output in its requested form, and that form; None if it was not requested by name."""
@@ -182,7 +191,4 @@ def _labels(model: LoadedModel, output: str) -> list[str]:
                     return _labels(member, made)
     if not file or not model.directory:
         return []
-    try:
-        return (Path(model.directory).parent / Path(file).name).read_text(errors="replace").splitlines()
-    except OSError:
-        return []
+    return source_text(Path(model.directory).parent / Path(file).name, MAX_CONFIG).splitlines()

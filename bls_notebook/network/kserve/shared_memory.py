@@ -12,13 +12,11 @@ import re
 import stat
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bls_notebook.pb_utils import Tensor
-
-from .errors import INTERNAL, NOT_FOUND, UNSUPPORTED, ProtocolError, refuse
+from .errors import INTERNAL, NOT_FOUND, UNAVAILABLE, UNSUPPORTED, refuse
 
 _KEY = re.compile(r"/?[^/\0]{1,255}")
 _DOTS = ("", ".", "..")
@@ -44,24 +42,22 @@ class Part:
     name: str
     offset: int
     byte_size: int
-    room: int  # bytes that the request may still read
+    add: Callable[[int], None]  # counts the bytes, and raises above the limits
 
     def __len__(self) -> int:
         return self.byte_size
 
     def read(self) -> bytes:
         """Return a copy of the bytes; ProtocolError if the inputs of the request are too large."""
-        if self.byte_size > self.room:
-            most = f"{self.regions.limit:,} bytes that this endpoint accepts (body_limit)"
-            raise ProtocolError(f"the inputs are larger than the {most}", status=413)
+        self.add(self.byte_size)
         return self.regions.read(self.name, self.offset, self.byte_size)
 
 
 class Regions:
-    """The regions that clients have registered; thread-safe. `limit`: bytes of all inputs of a request."""
+    """The regions that clients have registered, at most `most`, because each keeps a file open; thread-safe."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._lock = threading.Lock()
         self._regions: dict[str, Region] = {}
 
@@ -74,6 +70,8 @@ class Regions:
         with self._lock:
             if name in self._regions:
                 refuse(f"shared memory region '{name}' already in manager")
+            if len(self._regions) >= self._most:
+                refuse(f"{self._most} shared memory regions are registered, the limit of this endpoint", UNAVAILABLE)
             self._regions[name] = Region(name, key, offset, byte_size, _open_object(name, key, offset + byte_size))
 
     def unregister(self, name: str = "") -> None:
@@ -96,10 +94,10 @@ class Regions:
                 if name in ("", key)
             ]
 
-    def part(self, name: str, offset: int, byte_size: int, taken: Sequence[Tensor]) -> Part:
-        """Return a part of a region for one more input of a request, in addition to those `taken`."""
+    def part(self, name: str, offset: int, byte_size: int, add: Callable[[int], None]) -> Part:
+        """Return a part of a region for an input of a request, whose bytes `add` counts."""
         self.check(name, offset, byte_size)
-        return Part(self, name, offset, byte_size, self.limit - sum(tensor._array.nbytes for tensor in taken))
+        return Part(self, name, offset, byte_size, add)
 
     def read(self, name: str, offset: int, byte_size: int) -> bytes:
         with self._lock:

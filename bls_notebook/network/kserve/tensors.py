@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.transfers import to_cpu
-from bls_notebook.network.limits import DIMENSIONS, ELEMENTS, TEXTS
+from bls_notebook.network.limits import DIMENSIONS, ELEMENTS, VALUES
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, serialize_byte_tensor
 from bls_notebook.pb_utils.tensor import Tensor
 
@@ -155,8 +155,8 @@ def input_tensor(
     """
     count = elements_of(name, shape)
     if datatype == "BYTES":
-        if count > TEXTS:
-            refuse(f"input '{name}' has {count:,} elements; the limit for BYTES is {TEXTS:,}")
+        if count > VALUES:
+            refuse(f"input '{name}' has {count:,} elements; the limit for BYTES is {VALUES:,}")
         data = data.read() if isinstance(data, Part) else data
         elements = data if isinstance(data, list) else _elements(model, request_id, name, count, data)
         if len(elements) != count:

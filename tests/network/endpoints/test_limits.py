@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -26,6 +26,7 @@ from bls_notebook.network.endpoints.admission import Admission, Body
 from bls_notebook.network.endpoints.header_options import HeaderOptions
 from bls_notebook.network.endpoints.http_server import HttpServer
 from bls_notebook.network.kserve.errors import ProtocolError
+from bls_notebook.network.kserve.grpc_codec import _varint
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.network.kserve.tensors import flat
 from tests.engine import gates
@@ -226,3 +227,65 @@ def test_a_body_of_tiny_chunks_is_parsed_little_by_little(monkeypatch: pytest.Mo
             assert chunked.recv(15) == b"HTTP/1.1 200 OK"
         assert max(parsed) < 1000
         honest.close()
+
+
+SERVICE = "/inference.GRPCInferenceService/"
+
+
+@pytest.fixture
+def idle() -> Iterator[Callable[..., Iterator[bytes]]]:
+    """Yield a function that yields its messages, and then sends nothing more."""
+    done = threading.Event()
+
+    def requests(*messages: bytes) -> Iterator[bytes]:
+        yield from messages
+        done.wait(LIMIT)
+
+    yield requests
+    done.set()
+
+
+def test_unary_calls_without_a_message_end_in_time(idle: Callable[..., Iterator[bytes]]) -> None:
+    with (
+        bls.ModelRepository() as repo,
+        bls.endpoint(repo, token="", patience=0.2) as endpoint,
+        grpc.insecure_channel(endpoint.grpc_url) as channel,
+        pytest.raises(grpc.RpcError, match=r"the message did not arrive within 0\.2 s"),
+    ):
+        channel.stream_unary(f"{SERVICE}ModelInfer")(idle(), timeout=LIMIT)
+
+
+def test_idle_streams_make_room_for_others(idle: Callable[..., Iterator[bytes]]) -> None:
+    request = pb.ModelInferRequest(model_name="nowhere").SerializeToString()
+    with (
+        bls.ModelRepository() as repo,
+        bls.endpoint(repo, token="", max_requests=4) as endpoint,
+        grpc.insecure_channel(endpoint.grpc_url) as channel,
+    ):
+        streams = []
+        for _ in range(3):
+            streams.append(channel.stream_stream(f"{SERVICE}ModelStreamInfer")(idle(request), timeout=LIMIT))
+            assert next(streams[-1])
+        with pytest.raises(grpc.RpcError, match="others needed its place"):
+            next(streams[0])
+        assert streams[1].is_active()
+        assert streams[2].is_active()
+
+
+def test_messages_of_too_many_parts_are_refused_unparsed() -> None:
+    def field(number: int, data: bytes) -> bytes:
+        return bytes([number << 3 | 2]) + _varint(len(data)) + data
+
+    texts = field(5, field(5, b"\x42\x00" * (limits.VALUES + 1)))
+    with (
+        bls.ModelRepository() as repo,
+        bls.endpoint(repo, token="") as endpoint,
+        grpc.insecure_channel(endpoint.grpc_url) as channel,
+    ):
+        for method, data in (
+            ("ModelInfer", b"\x2a\x00" * 20_000), ("ServerMetadata", b"\x0a\x00" * 20_000), ("ModelInfer", texts),
+            ("ModelInfer", field(5, field(3, b"\x01" * 100_000))),
+        ):  # fmt: skip
+            with pytest.raises(grpc.RpcError, match="too many") as refused:
+                channel.unary_unary(SERVICE + method)(data, timeout=LIMIT)
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
