@@ -37,6 +37,7 @@ from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
+from bls_notebook.records.regular_file import open_file
 
 from .file_models import (
     INVALID,
@@ -217,7 +218,7 @@ def arguments_of(module: Any) -> list[Argument]:
 
 def _other_format(file: Path) -> str:
     """Describe the content of a file that is not TorchScript, with a remedy; "" if it is unknown."""
-    with file.open("rb") as opened:
+    with open_file(file) as opened:
         start = opened.read(64)
     if not start:
         return "the file is empty"

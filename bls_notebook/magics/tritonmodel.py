@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
+from bls_notebook.records.regular_file import MAX_CONFIG, read_file
 
 from .arguments import Parser, Variables, add_options, help_text
 from .cell_body import place_of
@@ -49,7 +50,7 @@ def config_of(parser: Parser, arguments: argparse.Namespace, variables: Variable
     path = Path(name).expanduser()
     if not path.is_file():
         parser.error(f"--config: got {name!r}, expected a variable of the notebook or the path of a file")
-    return path.read_text(encoding="utf-8")
+    return read_file(path, MAX_CONFIG).decode()
 
 
 def config_from_options(parser: Parser, arguments: argparse.Namespace) -> dict[str, Any] | None:

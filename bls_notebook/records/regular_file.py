@@ -15,6 +15,7 @@ from pathlib import Path
 MAX_CONFIG = 1 << 22  # bytes of a config.pbtxt
 MAX_SOURCE = 1 << 20  # bytes of a Python source that is analyzed
 MAX_CODE = 1 << 24  # bytes of a Python source that is run
+MAX_TENSOR = 1 << 31  # bytes of a tensor that a configuration describes, or of its file
 
 
 def open_file(path: str | Path) -> BufferedReader:

@@ -18,6 +18,7 @@ from bls_notebook.extending import Host
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.models import ModelRecord
+from bls_notebook.records.regular_file import MAX_CONFIG, read_file, source_text
 from bls_notebook.repository.config import parse_config, to_json, to_pbtxt
 from bls_notebook.repository.loading.ensembles import members_of_source
 from bls_notebook.repository.repository import ModelRepository
@@ -158,7 +159,7 @@ class RepositoryUnderTest(Assertions, _Repository):
         text = "" if config is None else to_pbtxt(parse_config(config, model=name))
         for config_file in (folder / "config.pbtxt", file.parent / "config.pbtxt"):
             if not text and config_file.is_file():
-                text = config_file.read_text(encoding="utf-8")
+                text = read_file(config_file, MAX_CONFIG).decode()
         if text:
             (place / "config.pbtxt").write_text(text, encoding="utf-8")
         return self.repository.load(name)
@@ -178,7 +179,7 @@ class RepositoryUnderTest(Assertions, _Repository):
         called = set(members_of_source(source))
         if self._servers is not None:  # a server needs all callees at its start; here the first request loads one
             files = [*source.folder.rglob("*.py"), *source.folder.glob("config.pbtxt")]
-            called |= self._named("".join(f.read_text(encoding="utf-8", errors="replace") for f in files))
+            called |= self._named("".join(map(source_text, files)))
         for callee in sorted(called):
             self._need(callee, needed | {name})
         self.repository.load(name)

@@ -16,6 +16,7 @@ from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, DataType, deserializ
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.records.regular_file import MAX_TENSOR, read_file
 
 START = 1  # TRITONSERVER_REQUEST_FLAG_SEQUENCE_START
 END = 2  # TRITONSERVER_REQUEST_FLAG_SEQUENCE_END
@@ -99,7 +100,7 @@ def initial_states(spec: ModelSpec, folder: Path) -> list[Tensor]:
         name = DataType(state.data_type).name
         dtype = DTYPE_OF_DATATYPE.get(name, np.dtype(np.uint16))  # BF16's bits
         if initial is not None and initial.WhichOneof("state_data") == "data_file":
-            data = (folder / "initial_state" / initial.data_file).read_bytes()
+            data = read_file(folder / "initial_state" / initial.data_file, MAX_TENSOR)
             if name == "BYTES":
                 array = deserialize_bytes_tensor(data).reshape(shape)
             else:

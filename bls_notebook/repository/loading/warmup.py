@@ -13,6 +13,7 @@ import random
 import threading
 from collections.abc import Iterable
 from contextvars import copy_context
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.progress import progress
+from bls_notebook.records.regular_file import MAX_TENSOR, read_file
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.config.spec_conversion import datatypes
 
@@ -71,6 +73,9 @@ def _tensor(model: LoadedModel, sample: str, name: str, sample_input: Any, folde
     datatype = datatypes()[sample_input.data_type]
     shape = (1,) * (model.spec.max_batch_size > 0) + tuple(sample_input.dims)  # also for control inputs of sequences
     choice = sample_input.WhichOneof("input_data_type")
+    if prod(shape) > MAX_TENSOR >> 3:
+        problem = f"warm-up sample {sample!r}, input {name!r}: dims {list(sample_input.dims)} have too many elements"
+        raise _problem(model, problem, problem)
     if datatype == "BYTES":
         array = np.full(shape, b"", np.object_)
         if choice == "input_data_file":
@@ -115,7 +120,7 @@ def _tensor(model: LoadedModel, sample: str, name: str, sample_input: Any, folde
 def _read(model: LoadedModel, sample: str, name: str, sample_input: Any, folder: Path) -> bytes:
     file: Path = folder / "warmup" / sample_input.input_data_file
     try:
-        return file.read_bytes()
+        return read_file(file, MAX_TENSOR)
     except OSError as error:
         raise _problem(
             model,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.records.models import Change
+from bls_notebook.records.regular_file import MAX_CODE, source_text
 from bls_notebook.repository.config import to_pbtxt
 
 _NEIGHBOURS = 1  # unchanged lines around each change
@@ -18,10 +19,7 @@ def texts_of(model: LoadedModel | None) -> dict[str, str]:
     """Return the texts of a cell's model: model.py and config.pbtxt, by name; empty for None."""
     if model is None:
         return {}
-    try:
-        code = Path(model.directory, "model.py").read_text(encoding="utf-8")
-    except (OSError, ValueError):  # an ensemble has no model.py
-        code = ""
+    code = source_text(Path(model.directory, "model.py"), MAX_CODE)  # an ensemble has none
     return {"model.py": code, "config.pbtxt": to_pbtxt(model.spec.config)}
 
 

@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.interrupts import may_be_interrupted
+from bls_notebook.records.regular_file import open_file
 from bls_notebook.records.visible_text import encodable
 
 Content = bytes | Path
@@ -111,7 +112,7 @@ def _opened(content: Content) -> Iterator[Iterator[bytes]]:
     if isinstance(content, bytes):
         yield iter((content,))
         return
-    with content.open("rb") as file:
+    with open_file(content) as file:
         yield iter(lambda: _read(file), b"")
 
 

@@ -18,6 +18,7 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
+from bls_notebook.records.regular_file import MAX_CODE, read_file, source_text
 from bls_notebook.repository.source.model_folders import files_below, shown_path
 from bls_notebook.repository.source.pip_packages import distribution_of
 from bls_notebook.repository.source.syntax import imported_modules, syntax_tree
@@ -55,9 +56,8 @@ def is_secret(path: PurePosixPath, file: Path) -> bool:
     if _SECRET_FOLDERS.intersection(path.parts) or _SECRET_FILES.fullmatch(path.name):
         return True
     try:
-        is_small = path.suffix not in (".py", ".pbtxt") and file.stat().st_size <= _MOST_KEY
-        return is_small and _KEY.search(file.read_bytes()) is not None
-    except OSError:  # writing the file reports the error
+        return path.suffix not in (".py", ".pbtxt") and _KEY.search(read_file(file, _MOST_KEY)) is not None
+    except OSError:  # it is larger, or writing the file reports the error
         return False
 
 
@@ -79,8 +79,8 @@ def folder_files(folder: Path, secrets: bool) -> tuple[dict[str, Content], list[
 def python_files(files: Mapping[str, Content]) -> Iterator[tuple[str, str]]:
     for path, content in files.items():
         if path.endswith(".py"):
-            data = content if isinstance(content, bytes) else content.read_bytes()
-            yield path, data.decode("utf-8", "replace")
+            text = content.decode("utf-8", "replace") if isinstance(content, bytes) else source_text(content, MAX_CODE)
+            yield path, text
 
 
 def read_code(found: ModelFiles, folder: Path, secrets: bool) -> None:
