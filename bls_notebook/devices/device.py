@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+
+from bls_notebook.records.units import bytes_in
 
 if TYPE_CHECKING:
     from bls_notebook.records.devices import DeviceRecord
@@ -74,15 +75,9 @@ def parse_device(text: str) -> tuple[str, int]:
 
 def parse_size(size: int | str) -> int:
     """Return the bytes of an int, or of text such as ``512 MiB`` or ``4GB``; raise ValueError unless positive."""
-    number = -1
-    if isinstance(size, int) and not isinstance(size, bool):
-        number = size
-    elif isinstance(size, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", size, re.IGNORECASE)
-        if match and not (match[3] and not match[2]):
-            unit = (1024 if match[3] else 1000) ** " kmgt".index(match[2].lower() or " ")
-            number = int(float(match[1]) * unit)
-    if number <= 0:
+    text = size.strip() if isinstance(size, str) else size
+    number = bytes_in(f"{text}b" if isinstance(text, str) and text[-1:].isalpha() and text[-1] not in "bB" else text)
+    if number is None or number <= 0:
         raise ValueError(f"size of memory: got {size!r}, expected bytes, or text such as '512 MiB' or '4 GB'")
     return number
 

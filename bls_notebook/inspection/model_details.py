@@ -3,17 +3,17 @@ that it keeps.
 
 A setting comes from the author's config.pbtxt, from the model's `auto_complete_config`, from Triton, or is a
 default. The memory consists of arrays and large texts reachable from the model's attributes and its modules'
-variables. The search for it is bounded in time and objects, and never calls code of the model.
+variables. The search for it (`lifetimes.owners`) is bounded, and never calls code of the model.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from time import perf_counter, perf_counter_ns
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,8 @@ from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.exception_text import ModelHome
 from bls_notebook.extending import Host
-from bls_notebook.lifetimes.owners import ATOMS, SearchRoot, dict_of, roots_of
+from bls_notebook.lifetimes.owners import SearchRoot, reachable, roots_of
 from bls_notebook.records.regular_file import source_text
 from bls_notebook.repository.config.protobuf_message import ModelConfigMessage, to_dict
 from bls_notebook.repository.loading.ensembles import members_of
@@ -165,71 +164,33 @@ def _fields(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
         yield path, json.dumps(value, ensure_ascii=False)
 
 
-SECONDS, OBJECTS, ITEMS = 0.25, 50_000, 1_000
 LEAST = 1 << 16  # bytes; smaller texts are ignored
 _nbytes = np.ndarray.__dict__["nbytes"].__get__
 _base = np.ndarray.__dict__["base"].__get__
 
 
 def kept_memory(roots: Iterable[SearchRoot]) -> list[KeptMemory]:
-    """Return the memory that each name refers to, largest first; shared memory counts once."""
-    deadline, left = perf_counter() + SECONDS, OBJECTS
-    queue = deque((root.name, root.value) for root in roots)
-    seen: dict[int, Any] = {}
-    memories: list[KeptMemory] = []
-    while queue and left and perf_counter() < deadline:
-        name, value = queue.popleft()
-        left -= 1
-        owner = _owner(value)
-        if id(owner) in seen:
-            continue
-        seen[id(owner)] = owner  # a reference, so that no `id` is reused
-        memory = _memory(name, value, owner)
-        if memory is not None:
-            memories.append(memory)
-        else:
-            queue.extend(_inside(name, value))
-    return sorted(memories, key=lambda memory: -memory.bytes)
+    """Return the memory that named objects lead to, largest first; the largest have names."""
+    found = [(memory, name) for value, name in reachable(roots) if (memory := _memory(value)) is not None]
+    found.sort(key=lambda pair: -pair[0].bytes)
+    return [replace(memory, name=name()) if i < NAMED else memory for i, (memory, name) in enumerate(found)]
 
 
-def _owner(value: Any) -> Any:
-    while issubclass(type(value), np.ndarray) and issubclass(type(_base(value)), np.ndarray):
-        value = _base(value)
-    return value
-
-
-def _memory(name: str, value: Any, owner: Any) -> KeptMemory | None:
-    """Return a value's memory if it is an array or a large text."""
+def _memory(value: Any) -> KeptMemory | None:
+    """Return a value's memory if it is an array, not a view of another one, or a large text."""
     kind = type(value)
     if issubclass(kind, np.ndarray):
+        if issubclass(type(_base(value)), np.ndarray):
+            return None
         plain = np.ndarray.view(value, np.ndarray)
-        return KeptMemory(name, int(_nbytes(owner)), f"{plain.dtype.name} {list(plain.shape)}")
+        return KeptMemory("", int(_nbytes(value)), f"{plain.dtype.name} {list(plain.shape)}")
     if backend_of(value) is not None:
-        return KeptMemory(name, int(value.nbytes), f"{value.dtype.name} {list(value.shape)}", device_of(value).label)
+        return KeptMemory("", int(value.nbytes), f"{value.dtype.name} {list(value.shape)}", device_of(value).label)
     torch = sys.modules.get("torch")
     tensor = getattr(torch, "Tensor", None)
     if isinstance(tensor, type) and issubclass(kind, tensor):
         size = int(value.element_size() * value.nelement())
-        return KeptMemory(
-            name, size, f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}", str(value.device)
-        )
+        return KeptMemory("", size, f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}", str(value.device))
     if kind in (bytes, bytearray, str) and len(value) >= LEAST:
-        return KeptMemory(name, len(value), kind.__name__)
+        return KeptMemory("", len(value), kind.__name__)
     return None
-
-
-def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    kind = type(value)
-    if issubclass(kind, (*ATOMS, ModelHome)) or str(kind.__module__).startswith("bls_notebook."):
-        return
-    if issubclass(kind, dict):
-        for key, item in list(dict.items(value))[:ITEMS]:
-            label = repr(key)[:60] if type(key) in (str, int, bytes) else f"<{type(key).__name__}>"
-            yield f"{name}[{label}]", item
-    elif issubclass(kind, (list, tuple, set, frozenset, deque)):
-        few = list(kind.__iter__(value))[:ITEMS] if kind in (list, tuple, set, frozenset, deque) else []
-        for i, item in enumerate(few):
-            yield f"{name}[{i}]", item
-    if type(attributes := dict_of(value)) is dict:
-        for key, item in list(attributes.items())[:ITEMS]:
-            yield f"{name}.{key}", item

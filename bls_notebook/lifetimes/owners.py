@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from inspect import CO_OPTIMIZED
 from itertools import chain
 from time import perf_counter
@@ -95,6 +96,14 @@ def find_holders(
     return holders
 
 
+def reachable(roots: Iterable[SearchRoot]) -> Iterator[tuple[Any, Callable[[], str]]]:
+    """Yield the objects that named objects lead to, texts included, with a function that returns the shortest name."""
+    search = _Search(set(), tuple(kind for kind in ATOMS if kind not in (str, bytes)))
+    search.walk(list(roots))
+    for value in list(search.seen.values()):
+        yield value, partial(search.name_of, value)
+
+
 def _holders_from(
     roots: list[SearchRoot], owners: Mapping[int, Any], gpu: Mapping[int, tuple[str, int]]
 ) -> dict[int, tuple[Holder, ...]]:
@@ -106,12 +115,12 @@ def _holders_from(
 
 
 class _Search:
-    def __init__(self, wanted: set[int]) -> None:
+    def __init__(self, wanted: set[int], atoms: tuple[type, ...] = ATOMS) -> None:
         self.memories: dict[tuple[str, int], Any] = {}  # blocks of GPUs by key
-        self._wanted = wanted
+        self._wanted, self._atoms = wanted, atoms
         self._deadline = perf_counter() + SECONDS
         self._left = OBJECTS
-        self._seen: dict[int, Any] = {}
+        self.seen: dict[int, Any] = {}
         self._parents: dict[int, list[Any]] = {}
         self._roots: dict[int, list[SearchRoot]] = {}
         self._closed: dict[type, bool] = {}  # whether objects of a type are not entered
@@ -123,8 +132,8 @@ class _Search:
             if issubclass(type(root.value), ATOMS):
                 continue
             self._roots.setdefault(id(root.value), []).append(root)
-            if id(root.value) not in self._seen:
-                self._seen[id(root.value)] = root.value
+            if id(root.value) not in self.seen:
+                self.seen[id(root.value)] = root.value
                 queue = deque((root.value,))
                 self._visit(queue, AT_FIRST)
                 rest += queue
@@ -132,7 +141,7 @@ class _Search:
 
     def _visit(self, queue: deque[Any], most: int) -> None:
         """Visit at most `most` objects, nearest first; the rest stays in the queue."""
-        seen, parents = self._seen, self._parents
+        seen, parents = self.seen, self._parents
         while queue and most > 0 and self._left > 0:
             value = queue.popleft()
             most -= 1
@@ -169,6 +178,10 @@ class _Search:
                     queue.append((parent, *way))
         return tuple(out.values())[:MOST]
 
+    def name_of(self, value: Any) -> str:
+        """Return the shortest path to an object, "" if none is known."""
+        return next((holder.name for holder in self.holders(value)), "")
+
     def _inside(self, value: Any) -> Iterable[Any]:
         """Return the objects that an object refers to, except objects that lead into all of Python."""
         if issubclass(type(value), np.ndarray):
@@ -191,7 +204,7 @@ class _Search:
         return (
             []
             if self._closed[kind]
-            else [child for child in gc.get_referents(value) if not issubclass(type(child), ATOMS)]
+            else [child for child in gc.get_referents(value) if not issubclass(type(child), self._atoms)]
         )
 
 

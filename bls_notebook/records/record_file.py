@@ -32,11 +32,6 @@ _GZIP = b"\x1f\x8b"
 _Record = TypeVar("_Record", bound=Record)
 
 
-def read_json(path: str | Path) -> Any:
-    """Read a JSON file, gzipped or not; raise OSError or ValueError with the reason."""
-    return json_of(read_bytes(path))
-
-
 def json_of(data: bytes) -> Any:
     """Parse JSON text; raise OSError or ValueError with the reason."""
     try:
@@ -138,7 +133,7 @@ class RecordFile(Generic[_Record]):
         name = told(Path(path).name)
         foreign = f"{name}: not {self.a_file}"
         try:
-            content = read_json(path)
+            content: Any = json_of(read_bytes(path))
         except OSError as error:
             raise FileError(f"{name}: {self.a_file} cannot be read from it: {told(error)}") from None
         except ValueError as error:

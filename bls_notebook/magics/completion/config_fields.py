@@ -53,7 +53,7 @@ def in_config(text: str, models: list[str]) -> tuple[str, list[str]]:
                 return begun, []
         elif kind == "open":
             name = part[1:] + begun
-            return name, [m for m in models if m.startswith(name)] if _is(of, "model_name") else []
+            return name, [m for m in models if m.startswith(name)] if of is not None and of.name == "model_name" else []
         elif part in "{<" and expected != "next":
             messages.append(_Message(of.message_type if of is not None else None, of, listed))
             of, expected, listed = None, "field", False
@@ -97,7 +97,3 @@ def _values(of: Any) -> list[str]:
     if of.enum_type is not None:
         return [value.name for value in of.enum_type.values if value.name != "TYPE_INVALID"]
     return ["true", "false"] if of.cpp_type == of.CPPTYPE_BOOL else []
-
-
-def _is(of: Any, name: str) -> bool:
-    return of is not None and of.name == name
