@@ -114,7 +114,7 @@ def _run_prove(arguments: argparse.Namespace) -> int:
                 all_equal = all_equal and certificate.equal
                 with redirect_stdout(sys.__stdout__ or messages):
                     if arguments.json:
-                        print(json.dumps({**certificate.to_dict(), "equal": certificate.equal}))
+                        print(json.dumps(certificate.to_dict()))
                     else:
                         print_record(certificate, False)
     return int(not all_equal)

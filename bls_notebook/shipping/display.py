@@ -44,10 +44,9 @@ _HASH = 16  # characters that are shown
 def certificate_document(record: Certificate) -> Iterator[doc.Block]:
     yield doc.Words(_verdict(record), "session-verdict", hang="  ")
     if record.varies:
-        lines = [f"two fresh instances of this process, one request: {line}" for line in record.varies]
-        yield doc.Warnings(
-            (*lines, "the model may use random numbers, the time, or state outside of itself"), "differs"
-        )
+        lines = [f"two fresh instances, the same requests, {line}" for line in record.varies]
+        cause = "the model may use random numbers, the time, the order of sets, or state outside of itself"
+        yield doc.Warnings((*lines, cause), "differs")
     for each in record.unequal:
         yield from _unequal_blocks(each)
     different_counts = [each for each in record.counted if not each.equal]
@@ -73,14 +72,14 @@ def verified_document(record: Verified) -> doc.Document:
 
 def _verdict(record: Certificate) -> doc.Piece:
     if record.varies:
-        text = "cannot be compared with a server: its answers vary here, too"
+        text = "cannot be compared with a server: its answers vary between fresh instances"
         mark = tag("span", "?", cls="findings-tally-error")
         return doc.Piece(f"? {record.model} {text}", join(mark, tag("code", record.model), text, by=" "))
     if not record.requests:
         return doc.Piece("nothing was compared", tag("span", "nothing was compared"))
     if record.equal:
         return _marked("✓", "answers as the server does", record)
-    if record.unequal and all(line.startswith("no answer") for each in record.unequal for line in each.what):
+    if record.unequal and all(each.lost for each in record.unequal):
         is_here = any(line.startswith("no answer here") for each in record.unequal for line in each.what)
         return _marked("?", f"got no answer {'here' if is_here else 'from the server'}", record)
     if record.unequal:
@@ -97,13 +96,8 @@ def _marked(sign: str, text: str, record: Certificate) -> doc.Piece:
     text += f", against {record.server.partition(', ')[0]}"
     if record.seconds:
         text += f", in {ns(int(record.seconds * 1e9))}"
-    colors = {
-        "✓": "findings-good",
-        "?": "findings-tally-warning",
-        "≈": "findings-tally-warning",
-        "✗": "findings-tally-error",
-    }
-    mark = tag("span", sign, cls=colors[sign])
+    color = {"✓": "findings-good", "✗": "findings-tally-error"}.get(sign, "findings-tally-warning")
+    mark = tag("span", sign, cls=color)
     html = join(mark, tag("code", record.model), text, by=" ")
     return doc.Piece(f"{sign} {record.model} {text}", html)
 
@@ -135,7 +129,7 @@ def _request_facts(record: Certificate) -> Iterator[str]:
         yield f"in parallel with {', '.join(map(str, record.instances))} instances"
     if record.requests:
         of_stream = ", codes of errors, and versions and parameters of responses in streams" * record.decoupled
-        yield f"not compared: times, logs, custom metrics{of_stream}"
+        yield f"not compared: configurations, times, logs, custom metrics{of_stream}"
     if record.counted and all(each.equal for each in record.counted):
         twice = any(each.here[:2] != each.there[:2] for each in record.counted)
         exception = ", but the server counts failed requests of ensembles twice" if twice else ""
@@ -154,8 +148,7 @@ def _both(record: Certificate) -> Iterator[doc.Row]:
 
 
 def _unequal_blocks(unequal: Unequal) -> Iterator[doc.Block]:
-    is_lost = unequal.what[0].startswith("no answer")
-    yield doc.Warnings(lines_beside_table(unequal.what, unequal.tensors), "warning" if is_lost else "differs")
+    yield doc.Warnings(lines_beside_table(unequal.what, unequal.tensors), "warning" if unequal.lost else "differs")
     if unequal.tensors:
         yield differences_table(unequal.tensors, ("here", "on the server"))
     title = "the smallest request that shows the difference" if unequal.shrunk else "the request"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any
 
+from bls_notebook.engine.schedulers.response_cache import DEFAULT_CACHE_BYTES
 from bls_notebook.records.base import Record
 from bls_notebook.records.responses import TensorRecord, TensorsCompared
 
@@ -18,8 +21,8 @@ class ExportedModel(Record):
     the export lacks the models in ``absent``. ``controls``: it loads or unloads models; ``late``: already
     when it is loaded, which fails while a server starts. ``at_start``: the server loads it when it starts.
     ``asked``: the user named it; otherwise another model calls it. ``sequences``: it batches sequences, so the
-    requests of a sequence must reach the same server. ``decoupled``: it answers with streams. ``shapes`` are example
-    shapes of its inputs with free dimensions, for measuring: ``IN:1,3``.
+    requests of a sequence must reach the same server. ``decoupled``: it answers with streams. ``cached``: the server
+    keeps its responses. ``shapes`` are example shapes of its inputs with free dimensions, for measuring: ``IN:1,3``.
     """
 
     name: str
@@ -38,6 +41,7 @@ class ExportedModel(Record):
     on_gpu: bool = False
     sequences: bool = False
     decoupled: bool = False
+    cached: bool = False
     shapes: tuple[str, ...] = ()
 
     @property
@@ -51,18 +55,18 @@ class Exported(Record):
     """An export: the folder or archive, its models, and their requirements on a server.
 
     ``requirements`` are pip requirements, ``remarks`` say how they differ from the versions installed here. ``needs``
-    are sentences about needs of the models that the export lacks, ``unknown`` about imported modules that are not
-    installed here. ``secrets`` are files that were left out; ``copied`` are modules of the user that were found
-    elsewhere: model, module, place. ``failed`` pairs each model that was left out with the reason. ``shm_bytes`` is
-    the least ``/dev/shm`` that the models' processes need. ``python`` is the Python version of this process.
-    ``elsewhere`` pairs each remote callee with its server's address. ``files`` are the files for the deployment
-    ``target`` and for proofs; ``replicas`` is the number of servers.
+    are sentences about needs of the models that the export lacks. ``unknown`` are imported modules that are not
+    installed here: model, file and line, module, its package if known. ``secrets`` are files that were left out.
+    ``copied`` are modules of the user that were found elsewhere: model, module, place. ``failed`` pairs each model that
+    was left out with the reason. ``shm_bytes`` is the least ``/dev/shm`` that the models' processes need. ``python`` is
+    the Python version of this process. ``elsewhere`` pairs each remote callee with its server's address. ``files`` are
+    the files for the deployment ``target`` and for proofs; ``replicas`` is the number of servers.
     """
 
     place: str
     models: tuple[ExportedModel, ...] = ()
     requirements: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
+    unknown: tuple[tuple[str, str, str, str], ...] = ()
     shm_bytes: int = 0
     python: str = ""
     target: str = ""
@@ -77,10 +81,10 @@ class Exported(Record):
 
     @property
     def server_options(self) -> tuple[str, ...]:
-        """The options of tritonserver that the models need: the explicit mode if they load or unload models."""
-        if not any(model.controls for model in self.models):
-            return ()
-        return ("--model-control-mode=explicit", *(f"--load-model={m.name}" for m in self.models if m.at_start))
+        """The options of tritonserver that the models need: a response cache; the explicit mode if they load models."""
+        cache = [f"--cache-config=local,size={DEFAULT_CACHE_BYTES}"] * any(model.cached for model in self.models)
+        loaded = (f"--load-model={model.name}" for model in self.models if model.at_start)
+        return (*cache, *(("--model-control-mode=explicit", *loaded) if self.controlling else ()))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -94,12 +98,20 @@ class Exported(Record):
                 facts = {"model": model.name, "verb": verb, "name": name, "address": remote.get(name, "")}
                 said.append(("remote" if name in remote else "absent", facts))
             said += [("late", {"name": model.name})] * model.late
-        if self.server_options:
-            said.append(("explicit", {"names": ", ".join(model.name for model in self.models if model.controls)}))
-        said += (("need", {"text": text}) for text in (*self.needs, *self.unknown))
+        for kind, names in (("explicit", self.controlling), ("cache", [m.name for m in self.models if m.cached])):
+            said += [(kind, {"names": ", ".join(names)})] * bool(names)
+        said += (("need", {"text": text}) for text in self.needs)
+        for model_name, line, module, package in self.unknown:
+            facts = {"model": model_name, "line": line, "name": module, "package": package}
+            said.append(("package" if package else "module", facts))
         said += (("copied", {"model": m, "name": name, "place": place}) for m, name, place in self.copied)
         said += [("secrets", {"files": ", ".join(self.secrets)})] * bool(self.secrets)
         return tuple(texts[kind].format(**facts) for kind, facts in said)
+
+    @property
+    def controlling(self) -> tuple[str, ...]:
+        """The names of the models that load or unload models."""
+        return tuple(model.name for model in self.models if model.controls)
 
     @property
     def entries(self) -> tuple[str, ...]:
@@ -131,6 +143,11 @@ class Unequal(Record):
     tensors: tuple[TensorsCompared, ...] = ()
     shrunk: bool = False
     steady: bool = True
+
+    @property
+    def lost(self) -> bool:
+        """Whether a side gave no answer, which is no difference."""
+        return self.what[0].startswith("no answer")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -178,8 +195,8 @@ class Certificate(Record):
     counts with which requests were sent again in parallel. ``counted`` compares the statistics of the model and
     its callees. ``notes`` are remarks about equal answers. ``seconds`` is the duration of the comparison.
 
-    ``varies`` has the differences between two fresh instances here, for example of a model that uses random numbers
-    or the time: its answers cannot be compared with a server's. ``stateful``: answers depend on earlier requests.
+    ``varies`` has the differences between two fresh instances on one side, for example of a model that uses random
+    numbers or the time: its answers cannot be compared. ``stateful``: answers depend on earlier requests.
     ``decoupled``: it answers with streams.
     """
 
@@ -216,6 +233,18 @@ class Certificate(Record):
     def requests(self) -> int:
         """The number of compared requests or sequences."""
         return self.given + self.generated
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the certificate, with ``equal``, for ``json.dumps``."""
+        return {**Record.to_dict(self), "equal": self.equal}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Certificate:
+        """Build a certificate from the result of `to_dict`; ValueError, also if ``equal`` contradicts the rest."""
+        certificate = super(Certificate, cls).from_dict({key: data[key] for key in data if key != "equal"})
+        if data.get("equal", certificate.equal) != certificate.equal:
+            raise ValueError(f"Certificate.equal: got {data['equal']}, but its other fields say {certificate.equal}")
+        return certificate
 
 
 @dataclass(frozen=True, slots=True, repr=False)

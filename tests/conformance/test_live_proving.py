@@ -65,6 +65,7 @@ ANSWERS = {
     "        values = values + self.more if 'company' in told else values",
     "counting": "self.count += 1\n        values = np.array([self.count, self.generator.rand()], np.float32)",
     "dice": "self.count += 1\n        values = np.array([self.count, np.random.rand()], np.float32)",
+    "hashed": "values = np.array([hash('a') % 9973], np.float32)",  # another one in each process
     "failing": "Error = pb_utils.TritonError\n"
     "        error = Error('no', Error.INVALID_ARG if 'bls_notebook' in sys.modules else Error.UNKNOWN)\n"
     "        return pb_utils.InferenceResponse(error=error)",
@@ -117,9 +118,11 @@ def test_state_and_chance_are_no_differences_of_the_server(prover: Prover) -> No
         assert "both sides began with fresh instances" in " ".join(render(found).text.split())
     before = prover.repository.infer("counting", {"IN": [1.0]})["OUT"].as_numpy()[0]
     assert before == 1  # the model in service got none of these requests
-    found = prover.prove("dice", generate=5)
-    assert (found.equal, found.unequal) == (False, ())
-    assert render(found).text.startswith("? dice cannot be compared with a server: its answers vary here, too")
+    for model, side in (("dice", "here"), ("hashed", "on the server")):
+        found = prover.prove(model, generate=5)
+        assert (found.equal, found.unequal) == (False, ())
+        assert render(found).text.startswith(f"? {model} cannot be compared with a server: its answers vary between")
+        assert f"two fresh instances, the same requests, {side}: output" in render(found).text
 
 
 def test_codes_of_errors_callees_and_slow_models(prover: Prover) -> None:

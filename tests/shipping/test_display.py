@@ -14,7 +14,8 @@ requirements.txt: numpy<2 · needs at least 2 MiB of /dev/shm on a server · REA
 test and measure the models
   warning: pages calls gone, which is not loaded here and was left out: load it and export again, or
            make sure that the server has it
-  warning: foo is missing"""
+  warning: model 'pages', 1/model.py, line 2: `foo` is not installed here: copy it into the model's
+           folder, or, if it is a package, add that to requirements.txt"""
 
 
 def test_the_text() -> None:
@@ -22,6 +23,6 @@ def test_the_text() -> None:
         ExportedModel("detect", backend="python", source="models", files=2, bytes=2048, asked=False),
         ExportedModel("pages", source="cell", files=1, bytes=1024, calls=("detect",), absent=("gone",)),
     )
-    record = Exported("../ship", models, ("numpy<2",), ("foo is missing",), 2 << 20)
+    record = Exported("../ship", models, ("numpy<2",), (("pages", "1/model.py, line 2", "foo", ""),), 2 << 20)
     assert render(record).text == TEXT
     assert record.entries == ("pages",)

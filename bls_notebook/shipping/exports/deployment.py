@@ -44,7 +44,7 @@ def guide(record: Exported) -> str:
     measured = [name for name in record.names if f"perf_{name}.json" in record.files]
     commands = [_measure(record, name, f"perf_{name}.json") for name in measured]
     first = record.entries[0]
-    install = "pip install -r /models/requirements.txt && " if record.requirements else ""
+    install = "pip install -r /models/requirements.txt && " if _needs_packages(record) else ""
     values = {
         "image": f"{IMAGE}:{RELEASE}",
         "python": PYTHON,
@@ -63,14 +63,14 @@ def guide(record: Exported) -> str:
     }
     parts = ["guide.md"]
     parts += [f"guide_{record.target}.md"] if record.target else []
-    parts += ["guide_image.md"] if record.target == "kserve" and _needs_image(record) else []
+    parts += ["guide_image.md"] if record.target == "kserve" and _needs_packages(record) else []
     parts += ["guide_proof.md"] if "prove.py" in record.files else []
-    parts += ["guide_packages.md"] if record.requirements else []
+    parts += ["guide_packages.md"] if _needs_packages(record) else []
     folder = resources.files(__package__) / "files"
     return "".join(Template((folder / part).read_text("utf-8")).substitute(values) for part in parts)
 
 
-def _needs_image(record: Exported) -> bool:
+def _needs_packages(record: Exported) -> bool:
     """Return True if the models need packages that the server's image lacks."""
     return any(not name.startswith("numpy<") for name in record.requirements)
 
@@ -104,18 +104,17 @@ _COMPOSE_GPUS = """\
             - {driver: nvidia, count: all, capabilities: [gpu]}
 """
 _IMAGE_PUSHED = "image: registry.example.com/triton-models:1 # <- the image that you pushed;"
-_REPLICAS = 4  # limit of autoscaling, if any replica may serve any request
+_REPLICAS = 4  # limit of autoscaling, if any replica may serve any request: without sequences and model control
 MOST_REPLICAS = 64
 _REPLICATED = {"Dockerfile": "Dockerfile", "compose.yaml": "replicas.yaml", "haproxy.cfg": "haproxy.cfg"}
 
 
 def refuse_target(target: str, replicas: int, record: Exported) -> None:
     """Raise BLSError if these models cannot run on the target or on several servers, or the number is invalid."""
-    if target == "dynamo" and record.server_options:
-        names = ", ".join(model.name for model in record.models if model.controls)
+    if target == "dynamo" and record.controlling:
         raise BLSError(
-            f"export: target dynamo: {names} uses pb_utils.load_model or unload_model, which needs the explicit model "
-            "control mode, but Dynamo's Triton worker has no option for it; choose another target"
+            f"export: target dynamo: {', '.join(record.controlling)} uses pb_utils.load_model or unload_model, which "
+            "needs the explicit model control mode, but Dynamo's worker has no option for it; choose another target"
         )
     if isinstance(replicas, bool) or not isinstance(replicas, int) or not 1 <= replicas <= MOST_REPLICAS:
         raise BLSError(f"export: replicas: got {replicas!r}, expected a number from 1 to {MOST_REPLICAS}")
@@ -137,18 +136,18 @@ def files_for(target: str, record: Exported, replicas: int = 1) -> dict[str, str
     mib, gpu = shm_mib(record), record.on_gpu
     values = {
         "image": f"{IMAGE}:{RELEASE}-py3",
-        "install": _INSTALL if record.requirements else "",
+        "install": _INSTALL if _needs_packages(record) else "",
         "copies": ""
         if target == "kserve"
         else "\n".join(f"COPY {json.dumps([name, f'/models/{name}'])}" for name in record.names),
         "command": json.dumps(["tritonserver", "--model-repository=/models", *record.server_options]),
         "args": f"\n      args: {json.dumps(record.server_options)}" if record.server_options else "",
         "runtime": f"{_IMAGE_PUSHED} it replaces the runtime's image, which lacks the models' packages"
-        if _needs_image(record)
+        if _needs_packages(record)
         else f"runtimeVersion: {RELEASE}-py3",
         "shm": str(mib),
         "memory": f"{4 + -(-mib // 1024)}Gi",
-        "replicas": str(1 if any(model.sequences for model in record.models) else _REPLICAS),
+        "replicas": str(1 if any(model.sequences or model.controls for model in record.models) else _REPLICAS),
         "docker_gpus": "--gpus all " if gpu else "",
         "kubernetes_gpus": ", nvidia.com/gpu: 1" if gpu else "",
         "compose_gpus": _COMPOSE_GPUS if gpu else "",
@@ -159,7 +158,7 @@ def files_for(target: str, record: Exported, replicas: int = 1) -> dict[str, str
     }
     folder = resources.files(__package__) / "files"
     templates = _REPLICATED if replicas > 1 else {name: name for name in TARGETS[target]}
-    if target == "kserve" and _needs_image(record):
+    if target == "kserve" and _needs_packages(record):
         templates = {"Dockerfile": "Dockerfile", **templates}
     texts = {name: (folder / file).read_text(encoding="utf-8") for name, file in templates.items()}
     return {name: Template(text).substitute(values).rstrip() + "\n" for name, text in texts.items()}

@@ -107,7 +107,8 @@ def export(
         )
     selected = [name for name in names or host.names() if name not in failed and name not in remote]
     if not selected:
-        raise BLSError(f"export: {_listed(failed) or 'no model is loaded; load or define one first'}")
+        problems = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+        raise BLSError(f"export: {problems or 'no model is loaded; load or define one first'}")
     if not isinstance(place, (str, Path)) or not str(place).strip():
         raise BLSError(f"export: got {place!r}, expected the path of a folder or of a .zip file")
     folder = Path(place).expanduser()
@@ -133,10 +134,6 @@ def export(
         files |= {name: text.encode() for name, text in texts.items()}
         (write_archive if folder.suffix == ".zip" else write_folder)(folder, files)
     return record
-
-
-def _listed(failed: Mapping[str, str]) -> str:
-    return "; ".join(f"{name}: {reason}" for name, reason in failed.items())
 
 
 def _not_loaded(host: Host, names: Sequence[str]) -> dict[str, str]:
@@ -230,7 +227,7 @@ def _describe(
         requirements=tuple(sorted(packages, key=str.lower)),
         remarks=tuple(sorted(filter(None, packages.values()))),
         needs=tuple(f"model '{name}', {line}" for name, model in models.items() for line in model.content.needs.lines),
-        unknown=tuple(f"model '{name}', {line}" for name, model in models.items() for line in model.content.missing),
+        unknown=tuple((name, *module) for name, model in models.items() for module in model.content.missing),
         secrets=tuple(f"{name}/{path}" for name, model in models.items() for path in model.content.secrets),
         copied=tuple((name, *pair) for name, model in models.items() for pair in model.content.copied.items()),
         failed=tuple(failed.items()),
@@ -255,7 +252,7 @@ def _record(model: Model, models: Mapping[str, Model], asked: bool, late: bool) 
         absent=tuple(sorted({*model.calls, *content.needs.loads} - models.keys())), controls=content.needs.controls,
         late=late, at_start=model.loaded is not None and not late, sequences=spec.scheduler == "sequence",
         on_gpu=any(group.kind == group.KIND_GPU for group in spec.config.instance_group),
-        decoupled=spec.decoupled, shapes=tuple(shapes),
+        decoupled=spec.decoupled, cached=spec.response_cache, shapes=tuple(shapes),
     )  # fmt: skip
 
 

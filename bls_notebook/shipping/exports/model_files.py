@@ -47,7 +47,7 @@ class ModelFiles:
     secrets: list[str] = field(default_factory=list)  # files that were left out
     copied: dict[str, str] = field(default_factory=dict)  # modules of the user by name, with their places
     packages: dict[str, str] = field(default_factory=dict)  # pip requirements, with a remark or ""
-    missing: list[str] = field(default_factory=list)  # imported modules that are not installed here, as sentences
+    missing: list[tuple[str, str, str]] = field(default_factory=list)  # file and line, module, its package or ""
     needs: CodeNeeds = field(default_factory=CodeNeeds)
 
 
@@ -119,10 +119,7 @@ def _add_module(found: ModelFiles, name: str, where: str, secrets: bool) -> list
         return []
     if place is None:
         if where:
-            package = distribution_of(name)
-            hint = f"add its package `{package}` to" if package else "or, if it is a package, add that to"
-            copy = "" if package else "copy it into the model's folder, "
-            found.missing.append(f"{where}: `{name}` is not installed here: {copy}{hint} requirements.txt")
+            found.missing.append((where, name, distribution_of(name) or ""))
         return []
     if place.is_file():
         files: dict[str, Content] = {place.name: place}

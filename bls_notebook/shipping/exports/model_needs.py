@@ -107,10 +107,8 @@ class _Reader:
             case ast.Attribute(attr=name, value=ast.Name(id="self" | "cls" | "TritonPythonModel")):
                 assigned = self.code.attributes.get(name, [])
                 return self.value(*assigned[0], depth) if len(assigned) == 1 else None
-            case ast.Subscript(slice=ast.Constant(value="model_repository")):
-                return str(self.folder)
-            case ast.Subscript(slice=ast.Constant(value="model_name")):
-                return self.folder.name
+            case ast.Subscript(slice=ast.Constant(value="model_repository" | "model_name" as name)):
+                return str(self.folder) if name == "model_repository" else self.folder.name
             case ast.Subscript(slice=ast.Constant(value="model_version")):
                 return self.path.partition("/")[0] if self.path[:1].isdigit() else None
             case ast.Subscript(value=ast.Attribute(attr="parents", value=inner), slice=ast.Constant(value=int(number))):

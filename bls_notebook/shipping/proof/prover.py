@@ -14,7 +14,7 @@ from importlib.metadata import distributions
 from math import isfinite
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ from .targets import reached as reached_models
 
 _CORRELATIONS = itertools.count(1)
 _KEPT = 64  # equal cases that are kept, to be sent again as single rows and with other instance counts
+_OLDEST = 5.0  # seconds that an instance waits at most, to become as old as the one that answered differently
 _SELF_COMPARED = 4  # given and generated cases that the model here answers three times
 _EXPLICIT = "pb_utils.load_model or unload_model, which a server allows only with --model-control-mode=explicit"
 _BATCHES = 16  # batches whose rows are sent again one by one
@@ -58,11 +59,9 @@ def prove(
     """Send the same requests to a model in this process and on a real tritonserver, and compare the answers.
 
     The server runs an exported copy of the model and its callees. Both sides answer the same requests in the same
-    order, with fresh instances. First, the model here answers some requests three times, which shows whether its
-    answers vary (random numbers, time) or depend on earlier requests. `prove` compares outputs (names, data types,
-    shapes, values), errors (text, code), parameters, the version, and the whole stream of a decoupled model. It
-    sends the rows of batches again one by one. Then it compares the numbers of requests and executions of the
-    model and its callees.
+    order, with fresh instances; rows of batches are sent again one by one. `prove` compares outputs, errors (text,
+    code), parameters, the version, whole streams, and the numbers of requests and executions. The model also answers
+    some requests several times, which shows whether its answers vary or depend on earlier requests.
 
     Parameters
     ----------
@@ -135,13 +134,13 @@ def prove(
 def _control_notes(repository: ModelRepository, model: str) -> Iterator[str]:
     """Yield what a proof on a user's own server does not know about its model control mode."""
     host = Host(repository)
-    names = sorted({model, *reached_models(host, [model])})
+    names = sorted(reached_models(host, [model]))
     yield (
         "prove loaded nothing on this server, and clients cannot ask for its model control mode: in the explicit mode, "
         f"{listed(names, 8)} must be loaded by `--load-model` or by a client"
     )
-    texts = {name: "\n".join(sources_in(host.source(name).folder)) for name in names}
-    if controls := [name for name in names if re.search(r"\bpb_utils\.(un)?load_model\b", texts[name])]:
+    control = re.compile(r"\bpb_utils\.(un)?load_model\b")
+    if controls := [name for name in names if any(map(control.search, sources_in(host.source(name).folder)))]:
         yield f"{listed(controls, 8)} uses {_EXPLICIT}"
 
 
@@ -172,27 +171,27 @@ def verify(certificate: Certificate, folder: str | Path) -> Verified:
     Parameters
     ----------
     certificate : Certificate
-        What `prove` returned, or ``Certificate.from_dict`` of its JSON.
+        What `prove` returned, or ``Certificate.from_dict`` of its JSON, also of the command's.
     folder : str or Path
         The folder of the models, or a folder directly above it, as `export` writes.
 
     Returns
     -------
     Verified
-        ``equal`` is true if the folder has the same files of the compared models, and no others.
+        ``equal`` is true if the folder has the same files of the compared models, and no others except Python's caches.
 
     Raises
     ------
     BLSError
         The folder does not exist, or the certificate has no hashes: with ``server=`` no files were compared.
     """
-    if not certificate.files:
+    proven = dict(certificate.files)
+    names = {path.partition("/")[0] for path in proven}
+    if certificate.model not in names:
         raise BLSError(f"verify: the certificate of {certificate.model!r} has no hashes of files")
     root = folder_path(folder, "verify", "give the folder of an export")
     root = next((model.parent for model in (root / certificate.model, *root.glob(f"*/{certificate.model}"))
                  if model.is_dir()), root)  # fmt: skip
-    proven = dict(certificate.files)
-    names = {path.partition("/")[0] for path in proven}
     found = {f"{name}/{path}": digest for name in names for path, digest in _hashes(root / name).items()}
     changed = tuple(sorted(path for path in proven.keys() & found.keys() if proven[path] != found[path]))
     missing, added = sorted(proven.keys() - found.keys()), sorted(found.keys() - proven.keys())
@@ -212,10 +211,11 @@ class Prover:
         """Compare one of the models with its copy; see `prove`."""
         exported = self.server.exported
         reached = {model} | callees_of(model, {each.name: each.calls for each in exported.models})
-        site = self.server.site_packages
-        here, there = _packages(), _packages([str(site)]) if site is not None else {}
+        environment = self.server.environment
+        known = environment if isinstance(environment, ServerEnvironment) else None
+        here, there = _packages(), _packages([str(known.site_packages)]) if known else {}
         names = sorted({*map(distribution_name, exported.requirements), "numpy"})
-        python = f", Python {self.server.python}" if self.server.python else ""
+        python = f", Python {known.version}" if known else ""
         version = self.server.metadata()["version"]
         draft = Certificate(
             model,
@@ -247,7 +247,7 @@ def _certified(
     parameters: Mapping[str, Any] | None = None, timeout: float = 30.0,
 ) -> Certificate:  # fmt: skip
     """Compare the model of a draft certificate with the one `there`, and complete the certificate; see `prove`."""
-    model, spec = draft.model, there.spec
+    model, spec, started = draft.model, there.spec, perf_counter()
     if not requests and generate < 1:
         raise BLSError(f"prove: no requests for model {model!r}: pass inputs, or generate=N")
     if not (isfinite(tolerance) and tolerance >= 0 and ulps >= 0):
@@ -276,8 +276,12 @@ def _certified(
         with fresh(repository, [model, *there.names]):
             comparison = _Comparison(here, there, Allowed(tolerance, ulps), bar)
             certificate = comparison.run(draft, cases, generate, instances)
-        if certificate.unequal and comparison.differing:
-            varies, _ = _compared_with_itself(here, comparison.differing[-1:])
+        if certificate.unequal and not certificate.unequal[0].lost:
+            # A model that seldom varies, or varies by process or by age, is equal to itself in a few requests.
+            age = min(perf_counter() - started, _OLDEST)
+            for target, pause in [(here, age), (there, 0.0)][: 1 + isinstance(there, ServerTarget)]:
+                with suppress(_NoAnswerError):
+                    varies = varies or _compared_with_itself(target, comparison.until_difference, pause)[0]
         return replace(
             certificate, seconds=perf_counter() - began, varies=varies, unequal=() if varies else certificate.unequal
         )
@@ -286,8 +290,7 @@ def _certified(
 def _answers(target: LocalTarget, cases: Iterable[Case]) -> list[list[ProofAnswer]]:
     """Return the answers of a target to each request of these cases, in order."""
     answers = []
-    for case in cases:
-        correlation = next(_CORRELATIONS)
+    for correlation, case in enumerate(cases, 1):  # the same each time: a model may answer with it
         for step, request in enumerate(case):
             answers.append(target.ask(request, sequence_options(target.spec, correlation, step, len(case)))[0])
             if lost := [answer.error for answer in answers[-1] if answer.lost]:
@@ -295,27 +298,33 @@ def _answers(target: LocalTarget, cases: Iterable[Case]) -> list[list[ProofAnswe
     return answers
 
 
-class _NoAnswerError(Exception):
-    """The model here did not answer a request in time."""
+class _NoAnswerError(BaseException):
+    """A request got no answer. Not an `Exception`, because hypothesis would try to reproduce those."""
 
     def __init__(self, request: ProofRequest, text: str) -> None:
         super().__init__(text)
         self.request = request
 
 
-def _compared_with_itself(here: LocalTarget, cases: Sequence[Case]) -> tuple[tuple[str, ...], bool]:
-    """Return how the answers of two fresh instances differ, and whether answers depend on earlier requests."""
-    names = [here.spec.name, *here.names]
+def _compared_with_itself(
+    target: LocalTarget, cases: Sequence[Case], pause: float = 0.0
+) -> tuple[tuple[str, ...], bool]:
+    """Return how the answers of two fresh instances differ, and whether answers depend on earlier requests.
+
+    The second instance waits `pause` seconds before its first request.
+    """
     while True:
-        with fresh(here.repository, names) as revealed:
-            first, again = _answers(here, cases), _answers(here, cases)
+        with target.fresh() as revealed:
+            first, again = _answers(target, cases), _answers(target, cases)
         if not revealed:
             break
-    with fresh(here.repository, names):
-        second = _answers(here, cases)
+    with target.fresh():
+        sleep(pause)
+        second = _answers(target, cases)
+    place = "on the server" if isinstance(target, RemoteTarget) else "here"
     for answers, others in zip(first, second, strict=True):
         if lines := differences(answers, others, sides=("the first time", "the second time"))[0]:
-            return lines, False
+            return tuple(f"{place}: {line}" for line in lines), False
     return (), any(differences(*pair)[0] for pair in zip(first, again, strict=True))
 
 
@@ -330,7 +339,8 @@ class _Comparison:
         self.compared = self.failed = self.alone = 0
         self.times: tuple[list[int], list[int]] = ([], [])  # ns of each request, here and there
         self.equal: list[Case] = []  # up to `_KEPT` of them
-        self.differing: list[Case] = []
+        self.until_difference: list[Case] = []
+        self.has_differed = False
 
     def run(self, draft: Certificate, cases: Sequence[Case], number: int, instances: Sequence[int]) -> Certificate:
         """Compare given cases, then `number` generated ones, single rows of batches, and other instance counts."""
@@ -349,6 +359,8 @@ class _Comparison:
             unequal += self._rows_alone(notes)
         batches = self.spec.scheduler == "default"
         counted = () if self.there.lost or unequal else compare_counts(self.here, self.there, before, batches)
+        if draft.stateful and unequal and len(self.spec.instances) > 1:
+            notes.append(f"the model keeps state in {len(self.spec.instances)} instances, which either side may choose")
         if draft.stateful and instances:
             notes.append("not sent in parallel: the model has state, and parallel requests have no order")
             instances = ()
@@ -367,7 +379,7 @@ class _Comparison:
         def check(case: Case) -> None:
             if found := self.differ(case):
                 last[:] = [_unequal(case, found)]
-                raise _LostError if any(line.startswith("no answer") for line in found[0]) else DifferentError
+                raise _NoAnswerError(case[0], "") if last[0].lost else DifferentError
 
         try:
             if _generate(self.spec, number, seed, check, examples, self.there.words):
@@ -375,16 +387,18 @@ class _Comparison:
             return [replace(last[0], shrunk=True)]
         except NotSteadyError:
             return [replace(last[0], steady=False)]
-        except _LostError:  # no shrinking: each attempt would restart the server
+        except _NoAnswerError:  # no shrinking: each attempt would restart the server
             return last
 
     def differ(self, case: Case) -> Differences | None:
         """Send a case to both sides; return the differences of the answers, None if they are equal."""
         self.compared += 1
+        if not self.has_differed:
+            self.until_difference.append(case)
         here, there = self._ask(case)
         found = self._differences(here, there)
         if found is not None:
-            self.differing.append(case)
+            self.has_differed = True
         else:
             self.failed += any(answer.error is not None for answers in here for answer in answers)
             if len(self.equal) < _KEPT:
@@ -451,10 +465,6 @@ class _Comparison:
             if found := self._differences(here, there):
                 return [_unequal(case, found, prefix)]
         return []
-
-
-class _LostError(BaseException):
-    """The server died or did not answer. Not an `Exception`, because hypothesis would try to reproduce those."""
 
 
 def _unequal(case: Case, found: Differences, prefix: str = "") -> Unequal:

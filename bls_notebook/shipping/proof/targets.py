@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from operator import sub
 from typing import Any
@@ -20,6 +20,7 @@ from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.substitution.variant import VariantChange, variant, with_instances
 from bls_notebook.shipping.exports.proof_script import PREFIX
 from bls_notebook.shipping.records import ModelCounts
+from bls_notebook.shipping.servers.server_programs import TritonServerError
 from bls_notebook.shipping.servers.serving import LocalServer
 
 from .comparison import ProofAnswer
@@ -27,6 +28,7 @@ from .requests import ProofRequest, send
 
 _COUNT_SECONDS = 2.0  # a server counts a request after it has sent the response
 _PAUSE = 0.02
+_UNLOAD_SECONDS = 20.0
 
 Counts = Mapping[str, tuple[int, ...]]
 """Per model: numbers of successful requests, failed requests, inferences (rows) and executions."""
@@ -97,6 +99,12 @@ class LocalTarget:
             return answer
         return replace(answer, status=GRPC_STATUS[response.error.code()])
 
+    @contextmanager
+    def fresh(self) -> Iterator[set[str]]:
+        """Answer with fresh instances during the ``with``; see `fresh`."""
+        with fresh(self.repository, [self.spec.name, *self.names]) as revealed:
+            yield revealed
+
     def counts(self) -> Counts:
         names = [name for name in self.names if self.repository.ready(name)]
         return {name: _counts(self.repository.statistics(name)["model_stats"]) for name in names}
@@ -152,6 +160,12 @@ class ServerTarget(RemoteTarget):
             else:
                 self._load_fresh(dict.fromkeys(self.names))
 
+    @contextmanager
+    def fresh(self) -> Iterator[set[str]]:
+        """Give the server fresh instances."""
+        self.renew()
+        yield set()
+
     def _restart(self) -> None:
         self._connection.disconnect()
         self.server.restart()
@@ -159,12 +173,23 @@ class ServerTarget(RemoteTarget):
 
     def _load_fresh(self, configs: Mapping[str, Mapping[str, Any] | None]) -> None:
         """Unload these models on the server, and load them again with these configurations."""
-        for name in configs:
-            self.server.unload(name)
-        while any(row["name"] in configs and row.get("state") in ("READY", "UNLOADING") for row in self.server.index()):
-            time.sleep(_PAUSE)
+        if not self._unloaded(configs):
+            self._restart()
         for name, config in configs.items():
             self.server.load(name, config)
+
+    def _unloaded(self, names: Iterable[str]) -> bool:
+        """Unload models; return False if the server cannot, for example because a model's process died."""
+        with suppress(TritonServerError):
+            for name in names:
+                self.server.unload(name, wait=_UNLOAD_SECONDS)
+            deadline = time.monotonic() + _UNLOAD_SECONDS
+            while time.monotonic() < deadline:
+                states = {row.get("state") for row in self.server.index() if row["name"] in names}
+                if not states & {"READY", "UNLOADING"}:
+                    return True
+                time.sleep(_PAUSE)
+        return False
 
     def __enter__(self) -> ServerTarget:
         """Connect to the server."""

@@ -56,6 +56,8 @@ class LocalServer(TritonServer, Printable):
         start_timeout: float, notes: Sequence[str],
     ) -> None:  # fmt: skip
         at_start = [model.name for model in exported.models if model.at_start]
+        if not any(option.startswith("--cache-config") for option in options):
+            options = (*options, *(each for each in exported.server_options if each.startswith("--cache-config")))
         super().__init__(
             copy.path / "models", environment=environment, load=at_start, options=options, start_timeout=start_timeout
         )
@@ -101,16 +103,6 @@ class LocalServer(TritonServer, Printable):
         for model in self.exported.models:
             if model.late:  # it loads other models, which a starting server refuses
                 self.load(model.name)
-
-    @property
-    def site_packages(self) -> Path | None:
-        """The folder with the packages of the server's models; None if unknown."""
-        return self.environment.site_packages if isinstance(self.environment, ServerEnvironment) else None
-
-    @property
-    def python(self) -> str:
-        """The version of the Python that runs the server's models; empty if unknown."""
-        return self.environment.version if isinstance(self.environment, ServerEnvironment) else ""
 
     def wait(self) -> None:
         """Wait until the server ends.
@@ -246,8 +238,9 @@ def serve(
         elif needs := [each for each in exported.requirements if not each.startswith("numpy")]:
             notes = [f"the server's Python must have the packages of the models: {', '.join(needs)}"]
         _refuse_backends(exported, program)
-        if requirements is None:
-            notes += exported.unknown
+        if requirements is None and exported.unknown:
+            modules = ", ".join(sorted({module for _, _, module, _ in exported.unknown}))
+            notes.append(f"the server may lack modules that the models import and are not installed here: {modules}")
         server = LocalServer(copy, exported, program, options, start_timeout, notes)
         starting.undo(partial(server.stop, graceful=False))
         server.start()

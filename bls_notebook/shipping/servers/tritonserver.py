@@ -368,10 +368,9 @@ class TritonServer(UndividedContext, Listening):
             parameters[f"file:{path.removeprefix('file:')}"] = base64.b64encode(content).decode()
         self._json("POST", f"{self._repository_path(name)}/load", {"parameters": parameters}, wait)
 
-    def unload(self, name: str, unload_dependents: bool = False, wait: float = 120.0) -> None:
+    def unload(self, name: str, wait: float = 120.0) -> None:
         """Unload a model. The server may answer before the model is unloaded: see `index`."""
-        body = {"parameters": {"unload_dependents": unload_dependents}}
-        self._json("POST", f"{self._repository_path(name)}/unload", body, wait)
+        self._json("POST", f"{self._repository_path(name)}/unload", {}, wait)
 
     def ready(self, name: str | None = None, version: int | None = None) -> bool:
         """Whether the server is ready, or one of its models."""

@@ -145,12 +145,16 @@ def test_models_that_are_loaded_are_dependencies_of_every_target(models: Path) -
         assert '"--model-control-mode=explicit", "--load-model=loader"]' in text
     assert "--model-repository=/models --model-control-mode=explicit --load-model=loader'" in guide(record)
     assert "loader uses pb_utils.load_model or unload_model, so the server must run with" in record.warnings[0]
-    with pytest.raises(BLSError, match="Dynamo's Triton worker has no option for it"):
+    with pytest.raises(BLSError, match="Dynamo's worker has no option for it"):
         refuse_target("dynamo", 1, record)
     record = exported(models, "base", "early")
     assert record.server_options == ("--model-control-mode=explicit", "--load-model=base")
     assert "load it afterwards, with POST /v2/repository/models/early/load" in record.warnings[0]
     assert exported(models, "base").server_options == ()
+    write(models, "kept", config=CONFIG + "response_cache { enable: true }")
+    record = exported(models, "kept")
+    assert record.server_options == ("--cache-config=local,size=16777216",)
+    assert "kept has response_cache: a server keeps responses only with --cache-config" in record.warnings[0]
 
 
 def test_modules_of_the_user_are_copied(models: Path, search_path: None) -> None:
@@ -182,8 +186,9 @@ def test_modules_of_the_user_are_copied(models: Path, search_path: None) -> None
         bls.export(models.parent / "of_cell", "cell", repo=cells)
     assert {p.name for p in (models.parent / "of_cell/cell").iterdir()} >= {"useful", "lesser.py"}
     write(models, "lacks", code("import no_such_module"))
-    (line,) = exported(models, "lacks").unknown
-    assert "1/model.py, line 12: `no_such_module` is not installed here: copy it into the model's folder, or" in line
+    record = exported(models, "lacks")
+    assert record.unknown == (("lacks", "1/model.py, line 12", "no_such_module", ""),)
+    assert "line 12: `no_such_module` is not installed here: copy it into the model's folder" in record.warnings[0]
 
 
 def test_secrets_are_left_out_and_named(models: Path) -> None:

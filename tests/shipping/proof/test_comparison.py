@@ -100,7 +100,9 @@ def test_a_certificate_knows_the_files_of_its_export(samples: bls.ModelRepositor
     folder = config.parents[1]
     files = [path for path in sorted(config.parent.rglob("*")) if path.is_file()]
     hashes = tuple((path.relative_to(folder).as_posix(), sha256(path.read_bytes()).hexdigest()) for path in files)
-    certificate = Certificate("add_sub", files=hashes)
+    certificate = Certificate.from_dict(Certificate("add_sub", given=1, files=hashes).to_dict())
+    with pytest.raises(ValueError, match=r"Certificate\.equal: got False, but its other fields say True"):
+        Certificate.from_dict({**certificate.to_dict(), "equal": False})
     assert bls.verify(certificate, tmp_path / "e").equal
     assert bls.verify(certificate, folder).equal
     files[0].write_text("changed")

@@ -215,7 +215,6 @@ def test_a_container_serves_and_is_removed(samples: bls.ModelRepository, docker:
         pid = int(Path(f"{docker}{name}").read_text())
         models = server.repositories[0]
         ports = server.http_port, server.grpc_port, server.metrics_port
-        assert server.python == ""
     wait_gone(pid, child)
     assert not list(private.iterdir())
     version, image, pull, run, rm = calls(docker)
