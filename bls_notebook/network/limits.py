@@ -1,6 +1,7 @@
 """Limits of everything that another program sends: to an endpoint, or as the answer of a remote server.
 
-HTTP, gRPC, shared memory and the remote clients check them before they read, unpack, parse or allocate.
+HTTP, gRPC, shared memory and the remote clients check them before they read, unpack, parse or allocate. Limits of files
+are in `records.regular_file`, whose functions read nothing without one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ ANSWER_BYTES = 64 << 20  # of a remote server's metadata, configurations and sta
 INFER_BYTES = (1 << 31) - 1  # of an inference response, as over gRPC
 REMOTE_MODELS = 1000  # models that one `connect` adds without their names
 CONNECT_SECONDS = 60.0  # of a whole `connect`; it adds a second for each model
+OPEN_SECONDS = 5.0  # until a connection to a remote server is open
+QUERY_SECONDS = 10.0  # of a query of a remote server
+PROBE_SECONDS = 5.0  # between probes of a remote server with requests in flight, and timeout of a probe
+IDLE_SECONDS = 3600  # that an idle connection of an endpoint stays open; clients pool connections
+METADATA_BYTES = 64 << 10  # of a gRPC call
 UNREAD_ANSWERS = 64  # of a gRPC stream whose client does not read
 INLINE_BYTES = 1 << 14  # of JSON, texts or compressed data that an event loop decodes itself: well below 1 ms
 DECODERS = 4  # larger bodies that are decoded or encoded at a time

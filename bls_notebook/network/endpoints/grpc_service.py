@@ -29,14 +29,13 @@ from bls_notebook.network.kserve.grpc_codec import (
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.network.kserve.tensors import AnswerError
-from bls_notebook.network.limits import Limits
+from bls_notebook.network.limits import METADATA_BYTES, Limits
 
 from .admission import UNAUTHORIZED, Admission, Body
 from .grpc_stream import AnswerStream
 from .header_options import category_of
 from .served_models import ServedModels, in_thread, send, version_of, without_error
 
-_METADATA = 64 << 10  # bytes
 _STREAM = "ModelStreamInfer"
 _SERVICE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 
@@ -289,7 +288,7 @@ def grpc_server(front: GrpcService, limits: Limits) -> Any:
             ("grpc.so_reuseport", 0),  # a port in use is an error
             ("grpc.max_receive_message_length", min(limits.body, (1 << 31) - 1)),
             ("grpc.max_send_message_length", -1),
-            ("grpc.max_metadata_size", min(limits.headers, _METADATA)),
+            ("grpc.max_metadata_size", min(limits.headers, METADATA_BYTES)),
             ("grpc.max_concurrent_streams", limits.requests),
             ("grpc.max_allowed_incoming_connections", limits.connections),
             ("grpc.max_connection_idle_ms", int(limits.patience * 1000)),  # clients connect again by themselves

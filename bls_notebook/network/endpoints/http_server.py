@@ -15,11 +15,10 @@ from starlette.types import Receive
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bls_notebook.network.kserve.errors import UNSUPPORTED, ProtocolError, refuse
-from bls_notebook.network.limits import HEADERS, Limits
+from bls_notebook.network.limits import HEADERS, IDLE_SECONDS, Limits
 
 from .admission import Admission
 
-_IDLE = 3600  # seconds that an idle connection stays open; clients pool connections
 _ACCEPTED = 16  # connections that the loop accepts in one turn, between which it closes others
 _LINES, _SLOW_BYTES = 64, 512  # data with more lines than these allow is parsed a few bytes at a time
 _quiet = logging.getLogger(__name__)
@@ -129,7 +128,7 @@ class HttpServer:
         config = uvicorn.Config(
             application, http=Protocol, ws="none", loop="none", lifespan="off", log_config=None,
             access_log=False, proxy_headers=False, server_header=False, date_header=False,
-            timeout_keep_alive=_IDLE, backlog=_ACCEPTED,
+            timeout_keep_alive=IDLE_SECONDS, backlog=_ACCEPTED,
             h11_max_incomplete_event_size=limits.headers,
         )  # fmt: skip
         self._config = config

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bls_notebook.backends.protocol import REPORT_SECONDS, Exchange
+from bls_notebook.network.limits import PROBE_SECONDS, QUERY_SECONDS
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .address import Address
 
-QUERY_SECONDS = 10.0
-PROBE_SECONDS = 5.0  # between probes of a server with requests in flight, and timeout of a probe
 SEEK_SECONDS = 0.5  # between probes of a lost server
 PATIENCE = 3 * PROBE_SECONDS
 RETRIES = (0.05, 0.2)  # seconds before each retry of a request that could not be sent

@@ -22,14 +22,14 @@ from bls_notebook.backends.protocol import Deliver, InThread
 from bls_notebook.engine.errors import ForkedError
 from bls_notebook.engine.waiting.interrupts import CtrlC
 from bls_notebook.engine.waiting.worker_threads import Parker, start_in_thread
-from bls_notebook.network.limits import ANSWER_BYTES, INFER_BYTES
+from bls_notebook.network.limits import ANSWER_BYTES, INFER_BYTES, QUERY_SECONDS
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records.regular_file import MAX_CONFIG, read_file
 
 from .address import Address
-from .client import QUERY_SECONDS, RETRIES, Client, ServerError
+from .client import RETRIES, Client, ServerError
 from .errors import GRPC_STATUS
 from .grpc_codec import decode_response, decode_streamed, encode_request
 from .request import headers_of

@@ -27,18 +27,17 @@ from urllib.parse import quote
 
 from bls_notebook.backends.protocol import Deliver, InThread
 from bls_notebook.engine.waiting.interrupts import may_be_interrupted, would_be_lost_in
-from bls_notebook.network.limits import ANSWER_BYTES, INFER_BYTES, check_json
+from bls_notebook.network.limits import ANSWER_BYTES, INFER_BYTES, OPEN_SECONDS, QUERY_SECONDS, check_json
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .address import PLAIN, Address
-from .client import QUERY_SECONDS, RETRIES, Client, ServerError, no_kserve
+from .client import RETRIES, Client, ServerError, no_kserve
 from .json_codec import JSON_LENGTH, decode_response, encode_request
 from .request import headers_of
 from .tensors import AnswerError
 
-CONNECT_SECONDS = 5.0
 _IDLE_CONNECTIONS = 64
 
 
@@ -71,7 +70,7 @@ class Connections:
     def open(self, seconds: float | None) -> http.client.HTTPConnection:
         """Return a new connection; OSError if the server cannot be reached."""
         address = self._address
-        limit = min(CONNECT_SECONDS, seconds or CONNECT_SECONDS)
+        limit = min(OPEN_SECONDS, seconds or OPEN_SECONDS)
         connection: http.client.HTTPConnection
         if self._context is None:
             connection = http.client.HTTPConnection(address.host, address.port, timeout=limit)
@@ -258,7 +257,7 @@ class HttpExchange:
             return link.cancelled(self._lost)
         if self._late or isinstance(error, TimeoutError):
             if (not sent or seconds is None) and not self._late:
-                return link.unanswered(f"no connection within {CONNECT_SECONDS:g} s", sent)
+                return link.unanswered(f"no connection within {OPEN_SECONDS:g} s", sent)
             if seconds == link.address.timeout:
                 return link.timed_out()
             return link.unanswered(f"no answer within {seconds:g} s", True)
