@@ -14,13 +14,13 @@ from .capabilities import Capability, Drawing, load
 
 if TYPE_CHECKING:
     from .engine.recording.request_log import Observation, TapeProtocol
-    from .engine.waiting.critical_section import Critical
+    from .engine.waiting.interrupt_safe import Critical
     from .repository.host import Host, Registration, SentRequest, Undo
     from .repository.repository import ModelRepository
 
 # Imported when first used: every capability's package imports this module.
 _RUNTIME = {
-    "Critical": "bls_notebook.engine.waiting.critical_section:Critical",
+    "Critical": "bls_notebook.engine.waiting.interrupt_safe:Critical",
     "Host": "bls_notebook.repository.host:Host",
     "Observation": "bls_notebook.engine.recording.request_log:Observation",
     "Registration": "bls_notebook.repository.host:Registration",
@@ -76,7 +76,7 @@ def critical() -> Critical:
     Inside the block, Ctrl-C still interrupts waits of the engine and code of models. Functions passed to its ``undo``
     are called if the block raises or is interrupted, so that what it starts is started completely or not at all.
     """
-    from .engine.waiting.critical_section import Critical
+    from .engine.waiting.interrupt_safe import Critical
 
     return Critical()
 

@@ -19,7 +19,7 @@ import numpy as np
 from bls_notebook.backends.python import CLASS_NAME
 from bls_notebook.pb_utils.dtypes import DataType, numpy_to_triton_type
 from bls_notebook.records.regular_file import source_text
-from bls_notebook.repository.source.syntax import syntax_tree
+from bls_notebook.repository.source.code_analysis import syntax_tree
 
 _MOST_FILES = 1000  # siblings of a model.py to read
 

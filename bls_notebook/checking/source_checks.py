@@ -20,9 +20,9 @@ from bls_notebook import pb_utils
 from bls_notebook.backends.python import CLASS_NAME
 from bls_notebook.records.advice import nearest
 from bls_notebook.records.regular_file import source_text
+from bls_notebook.repository.source.code_analysis import imported_files, model_class_warnings, undefined_names
 from bls_notebook.repository.source.model_folders import working_folder
 from bls_notebook.repository.source.pip_packages import install_advice, installed_as
-from bls_notebook.repository.source.syntax import imported_files, model_class_warnings, undefined_names
 
 from .checked_model import CheckedModel
 from .python_source import PythonSource, Scope, argument, last_name, spreads

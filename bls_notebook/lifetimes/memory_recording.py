@@ -19,8 +19,8 @@ from bls_notebook.devices import allocation_log, cupy_memory_hook
 from bls_notebook.devices.registry import devices, gpus
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording.code_lines import place_finder
-from bls_notebook.engine.waiting.critical_section import UndividedContext
 from bls_notebook.engine.waiting.event_loops import in_every_loop
+from bls_notebook.engine.waiting.interrupt_safe import UndividedContext
 from bls_notebook.engine.waiting.interrupts import may_be_interrupted, would_be_lost_in
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.memory_blocks import NOWHERE, CodeLine, Holder, Maker

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from bls_notebook.backends.protocol import BackendError
 from bls_notebook.engine.errors import BLSError, ModelLoadError
-from bls_notebook.engine.waiting.critical_section import UndividedContext
+from bls_notebook.engine.waiting.interrupt_safe import UndividedContext
 from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.extending import Host, Registration, critical
 from bls_notebook.progress import progress

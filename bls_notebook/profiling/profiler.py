@@ -21,7 +21,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording import request_log as recording
 from bls_notebook.engine.recording.request_log import Placed
 from bls_notebook.engine.recording.spans import record_begun
-from bls_notebook.engine.waiting.critical_section import UndividedContext
+from bls_notebook.engine.waiting.interrupt_safe import UndividedContext
 from bls_notebook.extending import observe
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched

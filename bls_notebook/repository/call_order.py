@@ -14,7 +14,7 @@ from bls_notebook.records.regular_file import source_text
 
 from .config import ModelConfigMessage
 from .loading.ensembles import members_of
-from .source.syntax import called_models, syntax_tree
+from .source.code_analysis import called_models, syntax_tree
 
 if TYPE_CHECKING:
     from .repository import ModelRepository

@@ -41,12 +41,12 @@ from .loading.loader import POLL_FAILED
 from .locks import undivided
 from .metric_families import server_families
 from .polling import FolderPolling, Poller
+from .source.code_analysis import model_class_warnings, stray_import_warnings, undefined_name_warnings
 from .source.definition_changes import changes, texts_of
 from .source.fingerprints import signature
 from .source.model_folders import config_text, find_model, shown_path
 from .source.model_source import ModelSource, SourcePlace
 from .source.names import check_model_name, check_version
-from .source.syntax import model_class_warnings, stray_import_warnings, undefined_name_warnings
 from .versions_in_service import Service, wait_until_closed
 
 if TYPE_CHECKING:

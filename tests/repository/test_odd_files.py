@@ -14,9 +14,9 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.repository.config.completion import MOST_INSTANCES
-from bls_notebook.repository.source import model_folders, syntax
+from bls_notebook.repository.source import code_analysis, model_folders
+from bls_notebook.repository.source.code_analysis import undefined_names
 from bls_notebook.repository.source.model_source import SourceFolder
-from bls_notebook.repository.source.syntax import undefined_names
 from tests.engine.harness import Caller
 from tests.repository.models import TEXT, said, saying, write
 
@@ -200,10 +200,10 @@ def test_good_source_is_never_refused_for_its_tree(repo: bls.ModelRepository, mo
     def never(*_: Any, **__: Any) -> Any:
         raise SystemError("AST constructor recursion depth mismatch")
 
-    monkeypatch.setattr(syntax.ast, "parse", sometimes)
+    monkeypatch.setattr(code_analysis.ast, "parse", sometimes)
     assert undefined_names("print(what)") == {"what": 1}
     assert not failures
-    monkeypatch.setattr(syntax.ast, "parse", never)
+    monkeypatch.setattr(code_analysis.ast, "parse", never)
     assert undefined_names("print(what)") == {}
     repo.define("m", GOOD, TEXT)
     assert said(repo, "m") == "good"

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.critical_section import UndividedContext
+from bls_notebook.engine.waiting.interrupt_safe import UndividedContext
 from bls_notebook.engine.waiting.interrupts import may_be_interrupted
 from bls_notebook.extending import Host, critical
 from bls_notebook.network.kserve.address import HOST, Listening

@@ -43,7 +43,7 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.errors import BLSError, ModelNotFoundError
 from bls_notebook.engine.schedulers.selection import scheduler_for
-from bls_notebook.engine.waiting.critical_section import UndividedContext
+from bls_notebook.engine.waiting.interrupt_safe import UndividedContext
 from bls_notebook.repository.catalog import Catalog, Config
 from bls_notebook.repository.config import parse_config
 from bls_notebook.repository.model_index import STUBBED

@@ -24,7 +24,7 @@ from typing import Any
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.critical_section import UndividedContext
+from bls_notebook.engine.waiting.interrupt_safe import UndividedContext
 from bls_notebook.engine.waiting.interrupts import CtrlC
 from bls_notebook.repository.catalog import Catalog
 from bls_notebook.repository.loading.loader import load_versions

@@ -25,9 +25,9 @@ from bls_notebook.repository.call_order import callees
 from bls_notebook.repository.config import to_pbtxt
 from bls_notebook.repository.config.spec_conversion import model_spec
 from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.source.code_analysis import imported_modules, syntax_tree
 from bls_notebook.repository.source.model_folders import shown_path, version_folders
 from bls_notebook.repository.source.model_source import ModelSource
-from bls_notebook.repository.source.syntax import imported_modules, syntax_tree
 from bls_notebook.shipping.records import Exported, ExportedModel
 
 from .deployment import TARGETS, files_for, guide, refuse_target

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bls_notebook.engine.waiting.critical_section import UndividedContext
+from bls_notebook.engine.waiting.interrupt_safe import UndividedContext
 from bls_notebook.engine.waiting.interrupts import may_be_interrupted
 from bls_notebook.extending import critical
 from bls_notebook.network.kserve.address import HOST, Address, Listening

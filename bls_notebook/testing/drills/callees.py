@@ -18,7 +18,7 @@ from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
-from bls_notebook.repository.source.syntax import called_models
+from bls_notebook.repository.source.code_analysis import called_models
 from bls_notebook.repository.substitution.call import Answer, Call, Last, Waiter
 from bls_notebook.testing.claim_checks import code_of
 from bls_notebook.testing.recording.recording import RecordedAnswers, Recording

@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.critical_section import UndividedContext
+from bls_notebook.engine.waiting.interrupt_safe import UndividedContext
 from bls_notebook.profiling.profiler import DEFAULT_LIMIT, Profile
 from bls_notebook.records.base import Printable
 from bls_notebook.records.units import bytes_in, count, size

@@ -11,8 +11,13 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.repository.source import pip_packages
+from bls_notebook.repository.source.code_analysis import (
+    called_models,
+    stray_imports,
+    undefined_name_warnings,
+    undefined_names,
+)
 from bls_notebook.repository.source.pip_packages import distribution_of, install_advice
-from bls_notebook.repository.source.syntax import called_models, stray_imports, undefined_name_warnings, undefined_names
 from tests.repository.models import ECHO, ECHOES
 
 ROOT = Path(__file__).resolve().parents[3]
