@@ -107,24 +107,26 @@ class MemoryTrack(UndividedContext, LifetimesAnalysis):
                 )
             me = ref(self)  # weak, so that an abandoned recording ends
             place = place_finder() if self._lines else None
-            self._begin(allocation_log.AllocationRecorder(MOST_LOG, lambda: _shorten(me), place))
+            self._begin(allocation_log.AllocationRecorder(MOST_LOG, lambda: _shorten(me()), place))
 
     def _begin(self, recording: allocation_log.AllocationRecorder) -> None:
         global _on
         self._recording = recording
         self._table = AllocationTable(self._limit, recording.base)
         self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        self._used = _in_use()
+        backend = gpus()
+        if backend is not None:
+            self._used = {d.name: backend.usage(d.index).ours for d in devices() if d.kind == "gpu"}
         self._start = perf_counter_ns()
         _on = ref(self, _abandoned)
         allocation_log.recording = recording
         allocation_log.place = recording.place
-        backend = gpus()
         if backend is not None and not backend.simulated:
             cupy_memory_hook.begin(backend.array_module(), recording)
             in_every_loop(cupy_memory_hook.follow)
 
     def _leave(self) -> None:
+        global _on
         recording = self._recording
         if recording is None:
             return
@@ -134,14 +136,10 @@ class MemoryTrack(UndividedContext, LifetimesAnalysis):
             _quiet(recording)
             self._record = self._now()
         finally:  # also on Ctrl-C
-            self._off(recording)
-
-    def _off(self, recording: allocation_log.AllocationRecorder) -> None:
-        global _on
-        _quiet(recording)
-        self._recording = _on = None
-        recording.stop()
-        self._table = AllocationTable(1)
+            _quiet(recording)
+            self._recording = _on = None
+            recording.stop()
+            self._table = AllocationTable(1)
 
     @property
     def record(self) -> Lifetimes:
@@ -180,14 +178,6 @@ class MemoryTrack(UndividedContext, LifetimesAnalysis):
             del log[: len(new)]
             self._table.read(new, ended)
         return self._table
-
-    def _shorten(self) -> None:
-        """Read a long log into the table, unless another thread does."""
-        if self._lock.acquire(False):
-            try:
-                self._fold()
-            finally:
-                self._lock.release()
 
     def _now(self) -> Lifetimes:
         with self._lock:
@@ -250,10 +240,13 @@ def _abandoned(_: object) -> None:
 _on: ref[MemoryTrack] | None = None  # the recording that began last
 
 
-def _shorten(track: ref[MemoryTrack]) -> None:
-    living = track()
-    if living is not None:
-        living._shorten()
+def _shorten(track: MemoryTrack | None) -> None:
+    """Read a long log into the table, unless another thread does."""
+    if track is not None and track._lock.acquire(False):
+        try:
+            track._fold()
+        finally:
+            track._lock.release()
 
 
 def _maker(request: TrackedRequest | None, cell: str) -> Maker:
@@ -269,11 +262,6 @@ def _roots() -> Iterator[SearchRoot]:
         if not name.startswith("_") and "get_ipython" not in variables:  # a notebook provides its own
             yield SearchRoot("variable", name, value)
     yield from frame_roots(__name__)
-
-
-def _in_use() -> dict[str, int]:
-    backend = gpus()
-    return {} if backend is None else {d.name: backend.usage(d.index).ours for d in devices() if d.kind == "gpu"}
 
 
 def _devices(used: dict[str, int], older: dict[str, int]) -> Iterator[DeviceSeen]:

@@ -295,7 +295,7 @@ def test_errors_and_interrupts_leave_nothing_on(repo: bls.ModelRepository, monke
             pass
     assert allocation_log.recording is None
     with monkeypatch.context() as patched:  # while one begins
-        patched.setattr(memory_track, "_in_use", dict)
+        patched.setattr(memory_track, "devices", list)
         patched.setattr(memory_track, "gpus", Broken)
         with pytest.raises(RuntimeError, match="no driver"), bls.track_memory():
             pass
