@@ -154,7 +154,7 @@ def proving(
     if on_gpu := [n for n, spec in specs.items() if any(each.kind == "GPU" for each in spec.instances)]:
         raise BLSError(f"prove: {', '.join(on_gpu)}: runs on a GPU, but prove compares models on the CPU only")
     with serve(*names, repo=repository, environment=environment, start_timeout=240) as server:
-        folder = server.repositories[0]
+        folder = server.repository
         loaded = filter(None, map(host.find, server.exported.names))
         yield Prover(repository, server, {model.name: model.spec for model in loaded}, _hashes(folder))
 

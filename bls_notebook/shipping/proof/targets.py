@@ -154,7 +154,7 @@ class ServerTarget(RemoteTarget):
         Values of custom metrics outlive a model, so a server whose models use metrics starts again.
         """
         if any(any(counts) for counts in self.counts().values()):
-            folders = [self.server.repositories[0] / name for name in self.names]
+            folders = [self.server.repository / name for name in self.names]
             if any("MetricFamily" in text for folder in folders for text in sources_in(folder)):
                 self._restart()
             else:

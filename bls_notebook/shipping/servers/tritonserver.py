@@ -206,18 +206,14 @@ class InferResult:
         """Return the output of this name."""
         return self.outputs[name]
 
-    def as_numpy(self) -> dict[str, Array]:
-        """Return the outputs by name."""
-        return dict(self.outputs)
-
 
 class TritonServer(UndividedContext, Listening):
     """A tritonserver that this process starts with `start` or ``with``.
 
     Parameters
     ----------
-    *repositories : path
-        Model repositories. The server writes ``__pycache__`` folders into them.
+    repository : path
+        The model repository. The server writes ``__pycache__`` folders into it.
     environment : Program, optional
         A ServerEnvironment, InstalledServer or Container. Default: ``make_environment()``.
     load : sequence of str
@@ -239,15 +235,12 @@ class TritonServer(UndividedContext, Listening):
     """
 
     def __init__(
-        self, *repositories: str | os.PathLike[str], environment: Program | None = None, load: Sequence[str] = (),
+        self, repository: str | os.PathLike[str], *, environment: Program | None = None, load: Sequence[str] = (),
         options: Sequence[str] = (), start_timeout: float = 120.0,
     ) -> None:  # fmt: skip
-        if not repositories:
-            raise TritonServerError("no model repository; tritonserver needs at least one")
-        self.repositories = tuple(Path(item).absolute() for item in repositories)
-        for folder in self.repositories:
-            if not folder.is_dir():
-                raise TritonServerError(f"model repository {folder} is not a folder")
+        self.repository = Path(repository).absolute()
+        if not self.repository.is_dir():
+            raise TritonServerError(f"model repository {self.repository} is not a folder")
         self.environment = environment
         self.load_at_start = tuple(load)
         self.options = tuple(options)
@@ -426,7 +419,7 @@ class TritonServer(UndividedContext, Listening):
         return self._run
 
     def _arguments(self) -> list[str]:
-        arguments = [f"--model-repository={folder}" for folder in self.repositories]
+        arguments = [f"--model-repository={self.repository}"]
         for service in ("http", "grpc", "metrics"):
             port = getattr(self, f"{service}_port")
             arguments += [f"--{service}-address={HOST}", f"--{service}-port={port}"]

@@ -29,7 +29,7 @@ def test_it_serves_and_leaves_nothing(samples: bls.ModelRepository, tmp_path: Pa
         record, pid, child = server.record, server.pid, server.metadata()["child"]
         paths = [*leftovers(server), *private.iterdir()]
         assert len(paths) == 4  # the run's folder twice, its shared memory, and the copy of the models
-        assert (server.repositories[0] / "add_sub" / "config.pbtxt").exists()
+        assert (server.repository / "add_sub" / "config.pbtxt").exists()
         assert record.state == "READY"
         assert record.http == f"http://127.0.0.1:{server.http_port}"
         assert Path(record.log_file).exists()
@@ -213,7 +213,7 @@ def test_a_container_serves_and_is_removed(samples: bls.ModelRepository, docker:
         assert server.record.state == "READY"
         assert server.record.program == f"registry/triton:1, in the container {name}"
         pid = int(Path(f"{docker}{name}").read_text())
-        models = server.repositories[0]
+        models = server.repository
         ports = server.http_port, server.grpc_port, server.metrics_port
     wait_gone(pid, child)
     assert not list(private.iterdir())
