@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
+from itertools import count
 from time import perf_counter_ns
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from bls_notebook.simulation.gpu_memory import SimulatedGPU
 
 from .torch_devices import cuda_device, required_index
 
-_numbers = itertools.count(1)
+_numbers = count(1)
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
@@ -89,12 +89,6 @@ class TorchStream:
 
     def __repr__(self) -> str:
         return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x} (simulated)>"
-
-
-class ExternalStream(TorchStream):
-    def __init__(self, stream_ptr: int, device: Any = None, **_: Any) -> None:
-        super().__init__(device)
-        self.cuda_stream = self.stream_id = stream_ptr
 
 
 class _Streams(threading.local):

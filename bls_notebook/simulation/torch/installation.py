@@ -230,11 +230,7 @@ def install() -> None:
         except AttributeError:
             continue  # not in this version of PyTorch
         setattr(parent, name, _either(own, functools.partial(ours, own)))
-    for name, replacement in (
-        ("Stream", cuda_functions.TorchStream),
-        ("Event", cuda_functions.TorchEvent),
-        ("ExternalStream", cuda_functions.ExternalStream),
-    ):
+    for name, replacement in (("Stream", cuda_functions.TorchStream), ("Event", cuda_functions.TorchEvent)):
         own = getattr(torch.cuda, name)
         for module in (torch.cuda, torch.cuda.streams):
             setattr(module, name, _either_class(own, replacement, replacement))
