@@ -13,6 +13,7 @@ import linecache
 import os
 import weakref
 from collections import deque
+from traceback import walk_tb
 from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any, NamedTuple
 
@@ -29,7 +30,6 @@ MAX_NAME = 1000  # of a class, a function, a file or a line of source
 HOME = "__bls_home__"  # global variable of a model's modules: their `ModelHome`
 THREAD_HOME = "_bls_home"  # attribute of a model's thread: a weak reference to its `ModelHome`
 _UNAVAILABLE = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"  # Triton's words
-
 _EMPTY = "<EMPTY MESSAGE>"
 _NO_ROOM = "maximum recursion depth exceeded, with no room left for a longer message"
 
@@ -39,7 +39,6 @@ internal_paths: tuple[str, ...] = (__file__.rsplit("engine", 1)[0],)
 # Names of cells in displays, by the names of their files.
 labels: dict[str, str] = {}
 
-_Line = tuple[FrameType, int]
 # The attributes in C, which an exception's class cannot override.
 _name_of = type.__dict__["__name__"].__get__
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
@@ -84,8 +83,7 @@ def is_a(error: BaseException, *kinds: type[BaseException]) -> bool:
 
 def traceback_of(error: BaseException) -> TracebackType | None:
     """Return an exception's traceback, even if its class overrides `__traceback__`."""
-    traceback: TracebackType | None = _traceback_of(error)
-    return traceback
+    return _traceback_of(error)  # type: ignore[no-any-return]
 
 
 def home_of(variables: dict[str, Any]) -> ModelHome | None:
@@ -122,18 +120,17 @@ def _from_here(file: str) -> str:
 def _describe(error: BaseException, model: str, version: int) -> Description:
     kind = _kind(error)
     text, problem = _text(error)
-    lines = _code_lines(error)
-    brief, frames = text, _frames(lines)
-    if is_a(error, SyntaxError):  # its text also contains the file and line
+    places = _places(error)
+    brief, frames = text, _frames(places)
+    if is_a(error, SyntaxError):
         brief, file, line = _of_syntax_error(error, text)
         if file:
             frames += (FrameRecord(model, version, _plain(label_of(file)), line, "", _around(source_of(file), line)),)
-    message = f"{kind}: {text or _EMPTY}{_at(lines)}"
-    if is_a(error, ReturnError):  # Triton's own error, not an exception of the model
-        message = text
+    # A ReturnError is Triton's own error, not an exception of the model.
+    message = text if is_a(error, ReturnError) else f"{kind}: {text or _EMPTY}{_at(places)}"
     if problem is not None:
-        reason = f"{_kind(problem)}: {_text(problem)[0] or _EMPTY}{_at(_code_lines(problem))}"
-        message += f"{'' if lines else chr(10)}\nMESSAGE UNAVAILABLE DUE TO EXCEPTION: {reason}"
+        reason = f"{_kind(problem)}: {_text(problem)[0] or _EMPTY}{_at(_places(problem))}"
+        message += f"{'' if places else chr(10)}\nMESSAGE UNAVAILABLE DUE TO EXCEPTION: {reason}"
     return Description(kind, text, first_line(brief, MAX_NAME), message, frames)
 
 
@@ -159,63 +156,55 @@ def _kind(error: BaseException) -> str:
 
 
 def _of_syntax_error(error: Any, text: str) -> tuple[str, str, int]:
-    """Return the message, file (or "") and line of a SyntaxError."""
+    """Return the message (`text` also contains file and line), file (or "") and line of a SyntaxError."""
     try:
         message, file, line = error.msg, error.filename, error.lineno
+        line = line if type(line) is int and 0 < line < 1 << 31 else 1
+        return _plain(message, MAX_TEXT), str.__str__(file) if isinstance(file, str) else "", line
     except BaseException as problem:
         comes_back(problem)
         return text, "", 1
-    message = _plain(message, MAX_TEXT) if isinstance(message, str) else text
-    file = str.__str__(file) if isinstance(file, str) else ""
-    return message, file, line if type(line) is int and 0 < line < 1 << 31 else 1
 
 
-def _code_lines(error: BaseException) -> list[_Line]:
-    lines: deque[_Line] = deque(maxlen=MAX_FRAMES)
-    entry = traceback_of(error)
-    while entry is not None:
-        file = str.__str__(entry.tb_frame.f_code.co_filename)
-        if not file.startswith((*internal_paths, "<frozen importlib")):
-            lines.append((entry.tb_frame, entry.tb_lineno or 0))
-        entry = entry.tb_next
-    return list(lines)
+def _places(error: BaseException) -> list[tuple[FrameType, int]]:
+    """Return the frames and lines of an exception, outermost first, without those of this package."""
+    entries = ((frame, line or 0) for frame, line in walk_tb(traceback_of(error)))
+    hidden = (*internal_paths, "<frozen importlib")
+    own = (each for each in entries if not str.startswith(each[0].f_code.co_filename, hidden))
+    return list(deque(own, maxlen=MAX_FRAMES))
 
 
-def _at(lines: list[_Line]) -> str:
+def _at(places: list[tuple[FrameType, int]]) -> str:
     at = "".join(
         f"  {_plain(label_of(frame.f_code.co_filename))}({line}): {_plain(frame.f_code.co_name)}\n"
-        for frame, line in reversed(lines)  # innermost first, as Triton lists them
+        for frame, line in reversed(places)  # innermost first, as Triton lists them
     )
     return f"\n\nAt:\n{at}" if at else ""
 
 
-def _frames(lines: list[_Line]) -> tuple[FrameRecord, ...]:
+def _frames(places: list[tuple[FrameType, int]]) -> tuple[FrameRecord, ...]:
     """Return the frames with source lines; frames of code outside models have no model name."""
     out: list[FrameRecord] = []
-    for frame, line in lines:
-        code, home = frame.f_code, home_of(frame.f_globals)
-        record = frame_at(code, line, home) if home is not None else None
-        if record is None:
-            file = str.__str__(code.co_filename)
-            name, number, shown = (
-                ("", 0, label_of(file)) if home is None else (home.model, home.version, _from_here(file))
-            )
-            record = FrameRecord(
-                name, number, _plain(shown), line, _plain(code.co_name), _around(source_of(file), line)
-            )
+    for frame, line in places:
+        home = home_of(frame.f_globals)
+        record = frame_at(frame.f_code, line, home) or _frame(frame.f_code, line, home)
         # Before Python 3.12, a comprehension has its own frame.
         if not out or (out[-1].file, out[-1].line) != (record.file, line):
             out.append(record)
     return tuple(out)
 
 
-def frame_at(code: CodeType, line: int, home: ModelHome) -> FrameRecord | None:
+def frame_at(code: CodeType, line: int, home: ModelHome | None) -> FrameRecord | None:
     """Return a line of a model's code as a frame; None if the code belongs to no module of that model."""
-    lines = home.sources.get(str.__str__(code.co_filename))
-    if lines is None:
-        return None
-    file, function = _plain(_from_here(code.co_filename)), _plain(code.co_name)
-    return FrameRecord(home.model, home.version, file, line, function, _around(lines, line))
+    lines = None if home is None else home.sources.get(str.__str__(code.co_filename))
+    return None if lines is None else _frame(code, line, home, lines)
+
+
+def _frame(code: CodeType, line: int, home: ModelHome | None, lines: list[str] | None = None) -> FrameRecord:
+    file = str.__str__(code.co_filename)
+    name, version, shown = ("", 0, label_of(file)) if home is None else (home.model, home.version, _from_here(file))
+    source = _around(source_of(file) if lines is None else lines, line)
+    return FrameRecord(name, version, _plain(shown), line, _plain(code.co_name), source)
 
 
 def source_of(file: str) -> list[str]:

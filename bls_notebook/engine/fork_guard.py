@@ -23,7 +23,6 @@ from .errors import ForkedError
 from .recording import request_log as recording
 from .schedulers.clock import system_clock
 from .waiting import event_loops, worker_threads
-from .waiting import event_loops as loops
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 
@@ -81,6 +80,6 @@ def in_child() -> None:
     system_clock.__init__()  # type: ignore[misc]
     event_loops.blocked.clear()
     instance._open.clear()
-    loops._loops.clear()
+    event_loops._loops.clear()
     allocation_log.recording = allocation_log.place = None
     recording.active = None

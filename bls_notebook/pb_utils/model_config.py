@@ -141,8 +141,4 @@ def using_decoupled_model_transaction_policy(model_config: Mapping[str, Any]) ->
 
 
 def _by_name(model_config: Mapping[str, Any], direction: str, name: str) -> dict[str, Any] | None:
-    tensor: dict[str, Any]
-    for tensor in model_config.get(direction, ()):
-        if tensor["name"] == name:
-            return tensor
-    return None
+    return next((tensor for tensor in model_config.get(direction, ()) if tensor["name"] == name), None)

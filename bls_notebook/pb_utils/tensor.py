@@ -158,17 +158,13 @@ class Tensor:
             The tensor is on a GPU, or its data type is BF16, which NumPy lacks; use `to_dlpack`.
         """
         array = self._array
-        if array.__class__ is not _ndarray or self._datatype == "BF16":
-            self._check_numpy()
-        return array
-
-    def _check_numpy(self) -> None:
-        if not isinstance(self._array, _ndarray):
+        if array.__class__ is not _ndarray and not isinstance(array, _ndarray):
             raise TritonModelException(_ON_GPU)
         if self._datatype == "BF16":
             raise TritonModelException(
                 "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
             )
+        return array
 
     def triton_dtype(self) -> DataType:
         """Return Triton's data type (the real server raises a TypeError here)."""

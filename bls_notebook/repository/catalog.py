@@ -56,26 +56,6 @@ if TYPE_CHECKING:
 Config = str | Mapping[str, Any]
 
 
-class ForModels:
-    """Loads and unloads on behalf of models (`pb_utils.load_model`); an `engine.core.server.Loader`."""
-
-    def __init__(
-        self,
-        load: Callable[[str, Config | None, Mapping[str, bytes] | None], object],
-        unload: Callable[[str, bool], object],
-        family: Callable[[str, str, str], Any],
-    ) -> None:
-        self._load, self._unload, self.metric_family = load, unload, family
-
-    def load_by_model(self, name: str, config: str, files: dict[str, bytes] | None) -> None:
-        with _tritons_reasons(name):
-            self._load(name, config or None, files)
-
-    def unload_by_model(self, name: str, unload_dependents: bool) -> None:
-        with _tritons_reasons(name):
-            self._unload(name, unload_dependents)
-
-
 @contextmanager
 def _tritons_reasons(name: str) -> Iterator[None]:
     try:
@@ -107,7 +87,10 @@ def _lost_tensors(old: ModelRecord, new: ModelRecord) -> tuple[str, ...]:
 
 
 class Catalog:
-    """The models of a repository; `ModelRepository` documents the methods that both have."""
+    """The models of a repository; `ModelRepository` documents the methods that both have.
+
+    Also an `engine.core.server.Loader`, which loads and unloads on behalf of models (`pb_utils.load_model`).
+    """
 
     def __init__(
         self,
@@ -126,13 +109,13 @@ class Catalog:
         self.paths = paths
         self.fill = fill
         self.control_mode = control_mode
-        for_models = ForModels(self.load, self.unload, lambda *of: self.metrics.family(*of))
-        self.service = Service(for_models, ResponseCache(cache_bytes), strict)
+        self.service = Service(self, ResponseCache(cache_bytes), strict)
         self.server = self.service.server
         self.server.backend_folders = backend_folders
         index = self.service.index
         self.known = Known(index.newest, partial(index.rows, paths), pb_utils.__all__, self.server.elsewhere)
         self.metrics = Metrics(partial(server_families, weakref.ref(self.server)))
+        self.metric_family = self.metrics.family
         self._definitions: dict[str, ModelSource] = {}
         self._configs: dict[str, object] = {}
         self.before_load: list[Callable[[ModelSource], ModelSource]] = []  # hooks that change the source of a folder
@@ -218,6 +201,14 @@ class Catalog:
         check_model_name(name)
         self._may_control(name, "load")
         return self._load_on_request(name, config, files)
+
+    def load_by_model(self, name: str, config: str, files: dict[str, bytes] | None) -> None:
+        with _tritons_reasons(name):
+            self.load(name, config or None, files)
+
+    def unload_by_model(self, name: str, unload_dependents: bool) -> None:
+        with _tritons_reasons(name):
+            self.unload(name, unload_dependents)
 
     @undivided
     def reload(self, name: str) -> ModelRecord:

@@ -56,12 +56,7 @@ def _main_thread_has_ended() -> None:
     model_code.forget_pool_workers()
     begun = perf_counter_ns()
     start_in_thread(lambda: _answer_stuck_requests(begun))
-    _start_workers(len(models))
-
-
-def _start_workers(count: int) -> None:
-    """Start worker threads for the jobs of `close_all`, up to `count`."""
-    while len(_workers) < count:
+    while len(_workers) < len(models):
         worker = threading.Thread(target=_work, name="bls-end", daemon=True)
         worker.start()
         _workers.append(worker)

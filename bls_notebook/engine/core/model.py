@@ -75,7 +75,6 @@ class LoadedModel:
         self.leaving: tuple[Instance, ...] = ()  # not finalized yet
         self.decoupled = spec.decoupled
         self.is_async = any(i.is_async for i in instances)
-        self.declared = frozenset(spec.outputs)
         self.output_names = tuple(spec.outputs)
         self.check = RequestCheck(spec)
         self.reshapes = input_reshapes(spec.inputs)

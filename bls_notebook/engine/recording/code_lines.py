@@ -13,7 +13,7 @@ from sys import _getframe
 from types import CodeType, FrameType
 
 from bls_notebook.devices.allocation_log import Place
-from bls_notebook.engine.exception_text import HOME, ModelHome, label_of, source_of
+from bls_notebook.engine.exception_text import home_of, label_of, source_of
 from bls_notebook.records.memory_blocks import CodeLine
 from bls_notebook.records.visible_text import encodable
 
@@ -40,11 +40,10 @@ def place_finder() -> Callable[[], Place | None]:
         for _ in _FRAMES:
             if frame is None:
                 break
-            variables = frame.f_globals
-            home = dict.get(variables, HOME)
-            if home is not None and issubclass(type(home), ModelHome):
+            home = home_of(frame.f_globals)
+            if home is not None:
                 return frame.f_code, frame.f_lasti, home.model
-            if variables is notebook:
+            if frame.f_globals is notebook:
                 return frame.f_code, frame.f_lasti, ""
             frame = frame.f_back
         return None

@@ -34,7 +34,7 @@ from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.deadlock import first_response, look_at
 from bls_notebook.engine.waiting.interrupts import need_room
 from bls_notebook.pb_utils.errors import TritonError
-from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
+from bls_notebook.pb_utils.options import Options
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
@@ -46,7 +46,6 @@ from .lifecycle import Lifecycle
 
 Members = dict[tuple[str, int], LoadedModel]  # by name and version, as configured in the steps
 
-_NO_SEQUENCE = Membership(0, 0)
 _PLAIN = '{"sequence_id": 0, "sequence_start": false, "sequence_end": false}'
 _new = InferenceRequest.__new__
 _get_ident = threading.get_ident
@@ -85,10 +84,8 @@ class EnsembleRun:
     ) -> None:
         self._model, self._plan, self._ended = model, plan, partial(ended, held)
         self._members = [held[step.model, step.version] for step in plan.steps]
-        options = request._options
-        self._options = options
-        plain = options is DEFAULT_OPTIONS
-        self._sequence = _NO_SEQUENCE if plain else Membership(options.correlation_id, options.flags)
+        self._options = options = request._options
+        self._sequence = Membership(options.correlation_id, options.flags)
         specs = [member.spec for member in self._members]
         self._flow = EnsembleFlow(plan, specs, request._requested, self._sequence)
         self._request = request

@@ -44,14 +44,10 @@ class Controls:
                     self._flags[control.kind] = (declared.name, false, true)
 
     def _values(self, control: Any) -> tuple[_Array, _Array]:
-        for values, dtype in (
-            (control.int32_false_true, np.int32),
-            (control.fp32_false_true, np.float32),
-            (control.bool_false_true, np.bool_),
-        ):
-            if len(values):
-                return np.full(self._shape, values[0], dtype), np.full(self._shape, values[1], dtype)
-        raise ValueError("a control input without values")  # unreachable: such a configuration is refused
+        kinds = {"int32": np.int32, "fp32": np.float32, "bool": np.bool_}
+        given = ((getattr(control, f"{kind}_false_true"), dtype) for kind, dtype in kinds.items())
+        values, dtype = next(pair for pair in given if len(pair[0]))  # other configurations are refused
+        return np.full(self._shape, values[0], dtype), np.full(self._shape, values[1], dtype)
 
     def of(self, flags: int, sequence: int | str, ready: bool = True) -> list[Tensor]:
         """Return the control inputs of a request, or of a slot without one (not `ready`)."""

@@ -190,9 +190,9 @@ def _ready_value(value: Any, field: Any, path: str) -> Any:
 
 
 def parse_config(
-    config: str | Mapping[str, Any] | ModelConfigMessage | ConfigError | None, *, model: str, source: str = "config"
+    config: str | Mapping[str, Any] | ModelConfigMessage | ConfigError | None, *, model: str
 ) -> ModelConfigMessage:
-    """Parse a configuration in any form; `source` is its name in errors.
+    """Parse a configuration in any form.
 
     The form is the text of a config.pbtxt, JSON text (starting with ``{``), a dict of the same form, a message (which
     is copied), or None for an empty configuration. A ConfigError, the result of an unreadable file, is raised.
@@ -201,17 +201,15 @@ def parse_config(
         return new_config()
     if isinstance(config, ConfigError):
         raise ConfigError(*config.args)
+    # No config.pbtxt starts with a bracket or brace.
+    if isinstance(config, Mapping) or (isinstance(config, str) and config.lstrip().startswith(("{", "["))):
+        return parse_json(config, model=model)
     if isinstance(config, str):
-        # No config.pbtxt starts with a bracket or brace.
-        if config.lstrip().startswith(("{", "[")):
-            return parse_json(config, model=model, source=source)
-        return parse_pbtxt(config, model=model, source="config.pbtxt" if source == "config" else source)
-    if isinstance(config, Mapping):
-        return parse_json(config, model=model, source=source)
+        return parse_pbtxt(config, model=model)
     if isinstance(config, model_config_class()):
         return deepcopy(config)
     raise ConfigError(
-        f"model '{model}': {source}: got {type(config).__name__}, expected config.pbtxt text, JSON text, a dict or a "
+        f"model '{model}': config: got {type(config).__name__}, expected config.pbtxt text, JSON text, a dict or a "
         "ModelConfig"
     )
 

@@ -54,7 +54,7 @@ class ModuleName(str):
             return False
         if self.asleep:
             return False
-        home = _asking_home()
+        home: Any = running_home()
         if self.home is None:
             return home is None or not home.owns(top_of(self))
         return home is not None and self.home is home.reference
@@ -74,11 +74,6 @@ class _Plain(str):
 
     def __eq__(self, other: object) -> bool:
         return other.__class__ is str and str.__eq__(self, other)
-
-
-def _asking_home() -> Any:
-    """Return the `ModuleHome` of the code that looks up a name; None if no instance owns it."""
-    return running_home()
 
 
 def top_of(name: str) -> str:
@@ -169,7 +164,7 @@ class ModelFinder:
         if isinstance(fullname, ModuleName):
             home: Any = None if fullname.home is None else fullname.home()
         else:
-            home = _asking_home()
+            home = running_home()
             if home is not None and not home.owns(top):
                 home = None
         if home is not None:

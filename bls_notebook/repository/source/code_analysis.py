@@ -252,15 +252,12 @@ def stray_imports(source: str) -> dict[str, int]:
         return {}  # loading it reports the syntax error
     lines = imported_modules(tree)
     here = working_folder()
-    elsewhere = [entry for entry in sys.path if not _is_same_folder(entry, here)]
+    real_path = os.path.realpath(here)
+    elsewhere = [entry for entry in sys.path if os.path.realpath(entry) != real_path]  # "" is the current folder
     if len(elsewhere) == len(sys.path):
         return {}  # the notebook's folder is not on the path
     strays = {n: line for n, line in lines.items() if n not in SHARED and _is_only_in(n, here, elsewhere)}
     return dict(sorted(strays.items(), key=lambda item: (item[1], item[0])))
-
-
-def _is_same_folder(entry: str, folder: Path) -> bool:
-    return os.path.realpath(entry) == os.path.realpath(folder)  # "" is the current folder
 
 
 def _is_only_in(name: str, here: Path, elsewhere: list[str]) -> bool:

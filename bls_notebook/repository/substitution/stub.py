@@ -189,18 +189,10 @@ class GivenAnswers:
             self._clock.wait(self._delay, wait.ended)
 
     async def _asked(self, request: InferenceRequest) -> Any:
-        answer = self._ask(request)
-        return await answer if inspect.isawaitable(answer) else answer
-
-    def _ask(self, request: InferenceRequest) -> Any:
         answer = self._answer if self._turns is None else self._next(self._turns)
         if callable(answer) and not _is_error_class(answer):
             answer = self._call(answer, request)
-        if _is_error_class(answer):
-            answer = answer()
-        if isinstance(answer, BaseException):
-            raise answer.with_traceback(None)
-        return answer
+        return await answer if inspect.isawaitable(answer) else answer
 
     def _many(self, answer: Any) -> Any:
         if answer is None:
@@ -234,7 +226,7 @@ class GivenAnswers:
             )
         spec = wait.spec
         specs = None if spec is None else spec.outputs
-        if spec is not None and self._is_given(answer):
+        if spec is not None and any(answer is each for each in self._turns or [self._answer]):  # not from a function
             answer = {name: _fitted(name, value, wait.request, spec) for name, value in answer.items()}
         return InferenceResponse(made_tensors(self.model, answer, specs, "output"))
 
@@ -268,9 +260,6 @@ class GivenAnswers:
             if isinstance(error, AssertionError) or not isinstance(error, _NO_VERDICT):
                 self.failed.append(error)
             raise
-
-    def _is_given(self, answer: Mapping[str, Any]) -> bool:
-        return answer is self._answer or any(answer is each for each in self._turns or ())
 
 
 _NO_VERDICT = (Exception, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, Interrupted)
