@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,6 +32,13 @@ async def execute(self, requests):
 OF_ASYNC = model("""
 def execute(self, requests):
     return [answer(value_of(ask("async", number(requests[0])).exec()))]
+""")
+LOGS = model("""
+def execute(self, requests):
+    import logging
+
+    logging.getLogger("bls_test").warning("a line")
+    return [answer(2 * number(requests[0]))]
 """)
 GATHER = model("""
 async def execute(self, requests):
@@ -60,6 +69,7 @@ def lay_out(repo: bls.ModelRepository) -> None:
     """Define the models that the kinds ask."""
     for name, source in {
         "double": DOUBLE, "nested": NESTED, "async": ASYNC, "of_async": OF_ASYNC, "gather": GATHER,
+        "logs": LOGS,
     }.items():  # fmt: skip
         repo.define(name, source, pbtxt())
     repo.define("stream", STREAM, pbtxt(decoupled=True))
@@ -71,7 +81,10 @@ def lay_out(repo: bls.ModelRepository) -> None:
 
 
 def at_rest(repo: bls.ModelRepository) -> None:
-    """Assert that nothing is lost: every request is answered, every instance is idle, no slot is taken."""
+    """Assert that nothing is lost: every request is answered, every instance is idle, no slot or lock is taken."""
+    thread = threading.Thread(target=logging.getLogger("bls_test").warning, args=("of another thread",), daemon=True)
+    thread.start()
+    until(lambda: not thread.is_alive(), "another thread cannot log")
     for name in repo._server.names():
         found: Any = repo._server.find(name)
         scheduler = getattr(found.scheduler, "_inner", found.scheduler)
@@ -137,6 +150,7 @@ REQUESTS: dict[str, tuple[Any, Once]] = {
     "async": (8, lambda repo, loop: value(repo.infer("async", ints(4)))),
     "of async": (8, lambda repo, loop: value(repo.infer("of_async", ints(4)))),
     "gather": (8, lambda repo, loop: value(repo.infer("gather", ints(4)))),
+    "logs": (8, lambda repo, loop: value(repo.infer("logs", ints(4)))),
     "stream": ([4, 5, 6], lambda repo, loop: [value(r) for r in repo.stream("stream", ints(4))]),
     "half-read stream": (4, lambda repo, loop: _half_read(repo)),
     "infer_async": (

@@ -17,6 +17,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import _thread
 import ctypes
+import logging
 import signal
 import sys
 import threading
@@ -79,8 +80,9 @@ critical_files: list[str] = []
 _later: list[threading.Timer] = []
 
 
-# An `ExitStack` that is interrupted between two of its contexts would not leave the others.
-_CONTEXTLIB = ExitStack.__exit__.__code__.co_filename
+# An `ExitStack` that is interrupted between two of its contexts would not leave the others; before Python 3.13,
+# `logging` would keep its lock, and every other thread that logs would wait for it.
+_UNDIVIDED = (ExitStack.__exit__.__code__.co_filename, logging.Handler.handle.__code__.co_filename)
 
 
 def may_be_interrupted(code: CodeType, waits: bool = False) -> None:
@@ -98,7 +100,7 @@ def inside_engine(stack: Iterable[FrameType]) -> bool:
     called_out = False
     for frame in stack:
         code = frame.f_code
-        if code in _unheard or (code.co_filename == _CONTEXTLIB and not called_out):
+        if code in _unheard or (code.co_filename in _UNDIVIDED and not called_out):
             return True
         if code in _waiters:
             return False
