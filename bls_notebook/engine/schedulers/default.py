@@ -54,6 +54,7 @@ class DefaultScheduler(Lifecycle):
         return first_response(ticket)
 
     def submit(self, ticket: Ticket) -> None:
+        need_room()
         with self._lock:
             closed = self._closed
             if not closed:
