@@ -7,6 +7,11 @@
 # Everything is installed into .venv in this folder; no kernel is registered outside it.
 
 PYTHON ?= python3
+# The folder of the virtual environment
+VENV ?= .venv
+# Further versions of Python, for `make test-pythons`
+PYTHONS ?= 3.10 3.12 3.13
+PYENV_ROOT ?= $(HOME)/.pyenv
 # More options for JupyterLab, e.g. LAB_ARGS="--no-browser --port 9000"
 LAB_ARGS ?=
 # More options for pytest, e.g. PYTEST_ARGS="-x -k tensor"
@@ -16,9 +21,9 @@ PYTEST_ARGS ?=
 PYTEST_WORKERS ?= 4
 
 ifeq ($(OS),Windows_NT)
-BIN := .venv/Scripts
+BIN := $(VENV)/Scripts
 else
-BIN := .venv/bin
+BIN := $(VENV)/bin
 # If no browser can be opened, the address in the terminal leads to the quickstart.
 LAB_URL := --LabApp.default_url=/lab/tree/notebooks/00_quickstart.ipynb
 endif
@@ -36,13 +41,14 @@ endif
 # Tests start a hundred processes that import the package. Without its compiled files, each would compile it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help notebook quick test test-extra lint check-notebooks coverage format bench clean
+.PHONY: help notebook quick test test-extra test-pythons install-pythons lint check-notebooks coverage format bench clean
 
 help:
 	@echo "make notebook   open JupyterLab on the quickstart"
 	@echo "make quick      run the checks and tests that belong before every commit"
 	@echo "make test       run every check that passes without a GPU"
 	@echo "make test-extra run the tests that repeat what others cover: benchmarks, removed capabilities"
+	@echo "make test-pythons run the quick tests with the other installed versions of Python"
 	@echo "make lint       check style, types, import rules and structure"
 	@echo "make coverage   run the tests with a coverage report"
 	@echo "make format     let ruff format the code"
@@ -51,49 +57,82 @@ help:
 
 # The stamp files make a second run instant. A changed pyproject.toml installs again.
 
-.venv/pyvenv.cfg:
+$(VENV)/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
 	    echo "bls_notebook needs Python 3.10 or newer, and '$(PYTHON)' is older or missing. Use another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	    echo "'$(PYTHON)' cannot create virtual environments. On Debian or Ubuntu: sudo apt-get install python3-venv"; exit 1; }
-	@echo "Creating the virtual environment .venv"
-	@$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
+	@echo "Creating the virtual environment $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-.venv/installed-notebook: .venv/pyvenv.cfg pyproject.toml
-	@echo "Installing the packages of the notebooks into .venv (once, a minute or two)"
+$(VENV)/installed-notebook: $(VENV)/pyvenv.cfg pyproject.toml
+	@echo "Installing the packages of the notebooks into $(VENV) (once, a minute or two)"
 	@$(PIP_INSTALL) --editable ".[notebook]"
 	@touch $@
 
-.venv/installed-test: .venv/pyvenv.cfg pyproject.toml
-	@echo "Installing the packages of the checks into .venv (once, a minute or two)"
+# Without compiling: few of the modules are imported.
+$(VENV)/installed-quick: $(VENV)/pyvenv.cfg pyproject.toml
+	@echo "Installing the packages of the quick tests into $(VENV)"
+	@$(PIP_INSTALL) --no-compile --editable ".[quick]"
+	@touch $@
+
+$(VENV)/installed-test: $(VENV)/pyvenv.cfg pyproject.toml
+	@echo "Installing the packages of the checks into $(VENV) (once, a minute or two)"
 	@$(PIP_INSTALL) --editable ".[test]"
 	@touch $@
 
 # Jupyter keeps its data (trusted notebooks, running servers) in .venv as well. JupyterLab shows the committed outputs
 # at once because the notebooks are trusted.
-JUPYTER := JUPYTER_DATA_DIR="$(CURDIR)/.venv/share/jupyter-data" $(BIN)/jupyter
+JUPYTER := JUPYTER_DATA_DIR="$(CURDIR)/$(VENV)/share/jupyter-data" $(BIN)/jupyter
 
-notebook: .venv/installed-notebook
+notebook: $(VENV)/installed-notebook
 	@$(JUPYTER) trust $(NOTEBOOKS) >/dev/null
 	@$(JUPYTER) lab --ServerApp.root_dir="$(CURDIR)" $(LAB_URL) $(LAB_ROOT) $(LAB_ARGS) $(QUICKSTART)
 
 # Lint and tests run at the same time. The tests are chosen by `--quick` in tests/conftest.py.
-quick: .venv/installed-test
+quick: $(VENV)/installed-test
 	@$(MAKE) --no-print-directory -j2 lint quick-tests
 
 .PHONY: quick-tests
-quick-tests: .venv/installed-test
+quick-tests: $(VENV)/installed-test
 	$(BIN)/python -m pytest -n 2 --quick $(PYTEST_ARGS)
 
 # Lint and notebooks run at the same time. pytest comes last, so that its summary ends the output.
-test: .venv/installed-test
+test: $(VENV)/installed-test
 	@$(MAKE) --no-print-directory -j2 lint check-notebooks
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m "not extra" $(PYTEST_ARGS)
 
-test-extra: .venv/installed-test
+test-extra: $(VENV)/installed-test
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m extra $(PYTEST_ARGS)
 
-lint: .venv/installed-test
+# The other versions run the quick tests and the recorded conformance kit, each in its own environment in .venv.
+test-pythons: install-pythons
+	@for version in $(PYTHONS); do \
+	    if [ -e .venv/$$version/installed-quick ]; then \
+	        echo "== Python $$version"; \
+	        .venv/$$version/bin/python -m pytest -n $(PYTEST_WORKERS) --quick $(PYTEST_ARGS) && \
+	        .venv/$$version/bin/python -m pytest tests/conformance/test_kit.py || exit 1; \
+	    fi; \
+	done
+
+# pyenv's shims are commands that may name no version, so each candidate has to run. A version that is the one of .venv
+# has run all tests already.
+install-pythons:
+	@for version in $(PYTHONS); do \
+	    found=""; \
+	    for python in python$$version $(PYENV_ROOT)/versions/$$version.*/bin/python; do \
+	        if $$python -c 'import ensurepip, venv' 2>/dev/null; then found=$$python; break; fi; \
+	    done; \
+	    if [ -z "$$found" ]; then \
+	        echo "Python $$version is not installed: its tests are skipped"; \
+	    elif $(PYTHON) -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$$version')"; then \
+	        echo "Python $$version is the one of all other tests"; \
+	    else \
+	        $(MAKE) --no-print-directory VENV=.venv/$$version PYTHON=$$found .venv/$$version/installed-quick || exit 1; \
+	    fi; \
+	done
+
+lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -102,21 +141,21 @@ lint: .venv/installed-test
 
 # Run the notebooks in this environment and compare their outputs with the committed ones. `-W default`: a warning in
 # pytest's own process is no error here, because the notebooks' code runs in kernels.
-check-notebooks: .venv/installed-test
+check-notebooks: $(VENV)/installed-test
 ifneq ($(NOTEBOOKS),)
 	$(BIN)/python -m pytest -p nbval.plugin -W default -n $(PYTEST_WORKERS) --dist loadfile \
 	    --nbval --nbval-current-env --nbval-cell-timeout=300 \
 	    $(addprefix --nbval-sanitize-with ,$(SANITIZE)) $(NOTEBOOKS)
 endif
 
-coverage: .venv/installed-test
+coverage: $(VENV)/installed-test
 	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
 
-format: .venv/installed-test
+format: $(VENV)/installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/installed-test
+bench: $(VENV)/installed-test
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
 
 clean:

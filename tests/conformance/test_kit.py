@@ -43,7 +43,6 @@ def environment() -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="the kit needs Python 3.11")
 def test_every_recorded_outcome_is_the_same_here() -> None:
     command = [sys.executable, str(kit() / "check.py"), "--show", "--wording", str(WORDING)]
     done = subprocess.run(
@@ -67,7 +66,6 @@ def test_divergences_are_few_and_each_has_a_reason(file: Path) -> None:
     assert all(isinstance(reason, str) and len(reason.split()) >= 5 for reason in table.values())
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="the kit needs Python 3.11")
 def test_divergences_name_recorded_scenarios() -> None:
     import json
 
