@@ -273,16 +273,18 @@ class Painter {
 
   /** Where calls could have been. */
   ghosts() {
-    const { c, pen } = this;
+    const { c, pen, theme } = this;
     pen.setLineDash([4, 3]);
     pen.lineWidth = 1.5;
+    pen.strokeStyle = theme.fg;
     c.ghost_span.forEach((/** @type {number} */ i, /** @type {number} */ k) => {
       const [left, right] = [this.x(c.ghost_from[k]), this.x(c.ghost_to[k])];
       if (right < 0 || left > this.timeline.width) return;
-      const [top, height] = this.run(i);
-      this.fill(0.15, this.ink(i), [left, top + 1, right - left, height - 2]);
-      pen.strokeStyle = this.ink(i);
-      pen.strokeRect(left + 0.75, top + 1.75, Math.max(1, right - left - 1.5), height - 3.5);
+      const [block, whole] = this.run(i);
+      const height = (whole - 2) / c.ghost_parts[k]; // those of a lane may overlap
+      const top = block + 1 + c.ghost_part[k] * height;
+      this.fill(0.15, this.ink(i), [left, top, right - left, height]);
+      pen.strokeRect(left + 0.75, top + 0.75, Math.max(1, right - left - 1.5), height - 1.5);
     });
     pen.setLineDash([]);
   }

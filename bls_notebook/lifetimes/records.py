@@ -75,7 +75,7 @@ class LineBytes(Record):
 
 
 def _origin(life: Life) -> str:
-    origins = {"new": "line not known", "transfer": "inputs moved to it"}
+    origins = {"new": "line not known", "transfer": "tensors moved"}
     return "" if life.line.line else origins.get(life.how, "copies of inputs")
 
 

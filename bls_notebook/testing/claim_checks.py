@@ -90,11 +90,12 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
         value = {
             "took": min((span.ended - span.started for span in spans if span.ran), default=0),
             "requests": len(spans),
+            "cancelled": sum(span.state == "cancelled" for span in spans),
             "queued": sum(span.queue for span in spans),
             "moved": sum(span.crossings for span in spans),
             "wall": session.wall,
         }[name]
-        hint = HOW_TENSORS_MOVE if name == "moved" else ""
+        hint = {"moved": HOW_TENSORS_MOVE, "cancelled": "No request was cancelled." * (not value)}.get(name, "")
         if name == "requests":
             fewer = value > int(words["n"]) or words["op"] == "<"
             hint = f"There should be {'fewer' if fewer else 'more'} requests{f' to {model}' * bool(model)}."
@@ -120,7 +121,7 @@ def _of_responses(name: str) -> Callable[[tuple[Answer, ...], _Words], Judgement
 
 _PROFILE, _COMPARISON, _MEMORY, _ANSWERS = "%%blsprofile", "%blsprofile", "%%blsmemory", "%bls"
 _JUDGES: Mapping[str, Callable[[Any, _Words], Judgement]] = {
-    **{name: _of_spans(name) for name in ("requests", "queued", "moved", "wall", "took")},
+    **{name: _of_spans(name) for name in ("requests", "cancelled", "queued", "moved", "wall", "took")},
     **{name: _of_responses(name) for name in ("errors", "responses", "first")},
     "overlapped": lambda session, words: overlapped(session, int(words["n"]), words["model"], words["caller"]),
     "called": lambda session, words: called(

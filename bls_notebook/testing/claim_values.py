@@ -105,8 +105,13 @@ def output(answers: Sequence[Answer], name: str, datatype: str, compare: str, ex
     each = list(expected) if len(expected) > 1 else list(expected) * len(got)
     wanted = [as_array(value, array) for value, array in zip(each, got, strict=False)]
     holds = bool(got) and len(each) == len(got) and all(map(_compared(compare), got, wanted))
-    if holds or compare != "==":
-        return holds, seen, f"The model sent {count(len(got), 'response')}." * (len(each) != len(got)), ""
+    if holds or (len(each) != len(got) and compare != "=="):
+        return holds, seen, f"The model sent {count(len(got), 'response')}.", ""
+    if compare != "==":
+        number = next(i for i, pair in enumerate(zip(got, wanted, strict=True)) if not _compared(compare)(*pair))
+        which = f"Response {number + 1}: " * (len(got) > 1)
+        values = _few(got[number].ravel().tolist()), _few(wanted[number].ravel().tolist())
+        return False, seen, f"{which}got {values[0]}, expected {compare} {values[1]}.", ""
     return False, seen, _mistake(got, [*wanted, *(as_array(value, None) for value in each[len(wanted) :])]), ""
 
 
@@ -128,7 +133,7 @@ def _mistake(got: Sequence[_Array], wanted: Sequence[_Array]) -> str:
     have, need = [g.ravel().tolist() for g in got], [w.ravel().tolist() for w in wanted]
     flat, goal = list(itertools.chain(*have)), list(itertools.chain(*need))
     if not have:
-        return f"There was no response, expected {count(len(need), 'response')}."
+        return f"There was no response, expected {count(len(need) or 1, 'response')}."
     if len(have) < len(need) and flat == goal:
         return f"{count(len(have), 'response').capitalize()} with all the values, expected one response for each."
     if len(have) > 1 and all(values == have[0] for values in have) and need.count(need[0]) < len(need):
@@ -145,7 +150,9 @@ def _difference(have: list[list[Any]], need: list[list[Any]]) -> str:
             return f"{count(len(have), 'response')}, expected {len(need)}: they are right so far, but {missing}."
         if have[: len(need)] == need:
             return f"{count(len(have), 'response')}, expected {len(need)}: {_few(have[len(need)])} is too much."
-        return f"{count(len(have), 'response')}, expected {len(need)}."
+        number, pair = next((n, p) for n, p in enumerate(zip(have, need, strict=False), 1) if p[0] != p[1])
+        got = f"response {number} is {_few(pair[0])}, expected {_few(pair[1])}"
+        return f"{count(len(have), 'response')}, expected {len(need)}: {got}."
     if [len(values) for values in have] != [len(values) for values in need]:
         number = next(i for i, pair in enumerate(zip(have, need, strict=True), 1) if len(pair[0]) != len(pair[1]))
         which = f"Response {number}" if len(have) > 1 else "The response"

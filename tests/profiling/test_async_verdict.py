@@ -288,7 +288,7 @@ def test_one_request_and_failed_ones() -> None:
     one = replace(one, spans=(replace(one.spans[0], state="cancelled"), *one.spans[1:]))
     found = judged((one, all_), n=3)
     assert (found.cause, found.speedup) == ("failed", 0.0)
-    assert "1 of 3 requests to `a` failed: they were cancelled" in found.sentence
+    assert "1 of 3 requests to `a` was cancelled" in found.sentence
 
 
 def test_a_caller_of_many_is_known_by_the_call_before_each() -> None:

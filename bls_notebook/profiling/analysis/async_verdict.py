@@ -157,9 +157,10 @@ def failed(session: SessionData) -> Verdict:
     """Return the verdict on a run with failed requests: their first error; their times mean nothing."""
     roots = [s for s in session.spans if not s.parent]
     # Without the traceback that Triton puts below a message.
-    error = next((spoken(s.error).strip().partition("\n")[0] for s in roots if s.error), "they were cancelled")
-    model = roots[0].model
-    words = f"{failures(session)} of {len(roots)} requests to `{model}` failed: {error}"
+    error = next((spoken(s.error).strip().partition("\n")[0] for s in roots if s.error), "")
+    model, bad = roots[0].model, failures(session)
+    how = f"failed: {error}" if error else f"{'was' if bad == 1 else 'were'} cancelled"
+    words = f"{bad} of {len(roots)} requests to `{model}` {how}"
     return Verdict("failed", words, model=model)
 
 

@@ -111,7 +111,8 @@ class TimelineLayout:
     of its time in the queue, counted upwards from the blocks, -1 if it hardly waited. ``first`` is the index of
     the first span of its batch; the batch shares a row, of which the span has ``part`` number ``part`` of
     ``parts``. ``device`` is the lane of the GPU with its device time, -1 for none, and ``device_row`` the row
-    there. ``parent`` is the index of its caller; -1 for the notebook, or if the caller was not recorded.
+    there. ``parent`` is the index of its caller; -1 for the notebook, or if the caller was not recorded. ``ghosts``
+    have their span, begin and end, and which of how many slices of its block they fill: those of a lane overlap.
     """
 
     def __init__(self, session: Session) -> None:
@@ -145,6 +146,10 @@ class TimelineLayout:
         stubs = {(model.name, model.version) for model in session.models if model.stub}
         remote = {(model.name, model.version) for model in session.models if model.remote}
         self.lanes = [Lane(*key, rows[i], waits[i], key[2:] in stubs, key[2:] in remote) for i, key in enumerate(keys)]
+        known = sorted((g.begin, g.end, index[g.span]) for g in session.ghosts if g.span in index)
+        stacks = {self.lane[i]: Rows() for _, _, i in known}
+        placed = [(i, begin, end, stacks[self.lane[i]].take(begin, end)) for begin, end, i in known]
+        self.ghosts = [(*ghost, stacks[self.lane[ghost[0]]].count) for ghost in placed]
 
     def _place_blocks(self, members: Iterable[int]) -> int:
         """Assign each span of a lane its row, and return the number of rows."""

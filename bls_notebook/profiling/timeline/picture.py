@@ -39,6 +39,7 @@ from .lanes import PICTURE, Bins, Lane, Panel, TimelineLayout, notebook_time, re
 _CALLS = 150  # the most requests for which lines from callers to callees are drawn
 _ALONE = 1_200  # the most requests that are drawn as separate blocks
 _COLUMNS = 240  # columns of shades and curves
+_LANE_LABEL = 26  # the most characters of a label of a lane
 LOCK = "x"  # the hatch of a wait for the GIL
 
 
@@ -64,7 +65,9 @@ def draw_panel(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
 
 
 def lane_words(lane: Lane) -> str:
-    return clip(" · ".join(filter(None, (lane.title, lane.label))), 22)
+    """Return the label of a lane; a long one of idle instances leaves out the model, which the lane above names."""
+    words = " · ".join(filter(None, (lane.title, lane.label)))
+    return clip(lane.label if lane.kind == "idle" and cells(words) > _LANE_LABEL else words, _LANE_LABEL)
 
 
 def _labels(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
@@ -197,17 +200,15 @@ def _locks(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
 
 def _ghosts(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
     """Outline the times at which calls could have run."""
-    number = {span.id: i for i, span in enumerate(panel.session.spans)}
     outlines: Boxes = {}
-    for ghost in panel.session.ghosts[:_CALLS]:
-        i = number.get(ghost.span, -1)
-        if i >= 0 and panel.shows(i):
+    for i, begin, end, part, parts in panel.layout.ghosts[:_CALLS]:
+        if panel.shows(i):
             top, height = panel.block(i)
-            box = ghost.begin, top + 1, ghost.end - ghost.begin, height - 2
+            box = begin, top + 1 + part * (height - 2) / parts, end - begin, (height - 2) / parts
             outlines.setdefault(panel.session.spans[i].model, []).append(box)
     for model, boxes in outlines.items():
         pen.boxes(boxes, Look(inks[model].light, 0.15))
-        pen.boxes(boxes, Look(inks[model].light, edge=True))
+        pen.boxes(boxes, Look(INK, edge=True))
 
 
 def _own(tree: SpanTree, span: Span) -> list[Interval]:

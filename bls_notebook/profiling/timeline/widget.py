@@ -95,7 +95,7 @@ def session_columns(
         f"{duration(in_queue / 1e9)} queued in all" if in_queue > session.wall / 1000 else "",
         f"{count(session.dropped, 'request')} not recorded" if session.dropped else "",
     ]
-    needs_numbers = session.ghosts or session.lock or session.marks
+    needs_numbers = session.lock or session.marks
     numbers = {span.id: i for i, span in enumerate(spans)} if needs_numbers else {}
     columns: dict[str, tuple[str, Any]] = {
         "sent": ("n", np.diff(times["sent"], prepend=0)),
@@ -119,7 +119,7 @@ def session_columns(
         **_marks(spans),
         "named_ns": ("f8", [mark.ns for mark in session.marks]),
         "named_span": ("i4", [numbers.get(mark.span, -1) for mark in session.marks]),
-        **_ghosts(session, numbers),
+        **_ghosts(layout),
         **_locks(session, numbers),
         "wait_from": ("f8", [begin for begin, _ in waiting]),
         "wait_to": ("f8", [end for _, end in waiting]),
@@ -163,10 +163,10 @@ def session_columns(
     }
 
 
-def _ghosts(session: Session, numbers: Mapping[int, int]) -> dict[str, tuple[str, Any]]:
-    rows = [(numbers[g.span], g.begin, g.end) for g in session.ghosts if g.span in numbers]
-    of, begin, end = zip(*rows, strict=True) if rows else ((), (), ())
-    return {"ghost_span": ("u4", of), "ghost_from": ("f8", begin), "ghost_to": ("f8", end)}
+def _ghosts(layout: TimelineLayout) -> dict[str, tuple[str, Any]]:
+    of, begin, end, part, parts = zip(*layout.ghosts, strict=True) if layout.ghosts else [()] * 5
+    times = {"ghost_from": ("f8", begin), "ghost_to": ("f8", end)}
+    return {"ghost_span": ("u4", of), **times, "ghost_part": ("u4", part), "ghost_parts": ("u4", parts)}
 
 
 def _locks(session: Session, numbers: Mapping[int, int]) -> dict[str, tuple[str, Any]]:

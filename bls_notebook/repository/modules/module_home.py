@@ -171,7 +171,9 @@ class ModuleHome(ModelHome):
         # Tracebacks need these lines even after the file has changed; `inspect` searches the lines of classes by path.
         lines = source.splitlines(True)
         self.sources[name] = lines
-        linecache.cache[file] = linecache.cache[name] = (len(source), None, lines, name)
+        linecache.cache[name] = (len(source), None, lines, name)
+        if place is None or place.text is None:  # a variant's text is not the file's
+            linecache.cache[file] = linecache.cache[name]
         code: CodeType = compile(source, name, "exec", dont_inherit=True)
         return code
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,8 @@ def test_another_source_and_another_config(repo: Repository) -> None:
         assert len(changed.models("counts")[1].instances) == 2
         with changed.serving():
             assert count(repo) == 10
+            file = f"{changed.models('counts')[1].directory}/model.py"
+            assert "        self.count += 1\n" in linecache.getlines(file)  # for tracebacks of the model in service
     assert count(repo) == 1
 
 
