@@ -190,13 +190,14 @@ def _of_answer(case: Case, outcome: Outcome, healthy: Healthy) -> tuple[str, str
     if same:
         does = " and ".join(f"'{model}' {fault.says}" for model, fault in case.planted)
         return "unaffected", f"the same response, although {does}"
-    if case.has("error") or case.has("once"):
+    if case.has("error") or case.has("once") or case.has("stall"):
         pairs = list(zip(before, now, strict=False))
         blank = next(filter(None, (_blank(*pair, outcome.constant is None) for pair in pairs)), "")
         if not blank and outcome.constant and not any(_reports(*pair) for pair in pairs):
             blank = "the response is the same for other inputs: a constant"
         if blank:
-            return "silent", f"no error, although {case.called} failed; {blank}"
+            how = "did not respond" if case.has("stall") else "failed"
+            return "silent", f"no error, although {case.called} {how}; {blank}"
         return "fallback", f"a response without {case.called}"
     return "silent", "no error, but another response than without the fault"
 
