@@ -98,7 +98,7 @@ def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variable
             value = body()
         except Exception as error:
             if display_of(error) is None:
-                _show_first_error(notebook, answers, recorders)
+                _show_first_error(notebook, answers)
             raise
     for recorder in recorders:
         notebook.remember(recorder)
@@ -110,7 +110,7 @@ def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variable
         records["%bls"] = tuple(answers) or records["%bls"]
     mistakes = [] if any(claim.startswith("errors") for claim in claims) else _mistakes(records)
     if mistakes:
-        _show_first_error(notebook, answers, recorders)
+        _show_first_error(notebook, answers)
     _judge(notebook, records, claims, variables, mistakes)
     return None if cell.rstrip().endswith(";") else value
 
@@ -129,15 +129,11 @@ def _heard(notebook: Notebook, answers: list[Answer]) -> Iterator[None]:
         notebook.on_answer.remove(hear)
 
 
-def _show_first_error(notebook: Notebook, answers: list[Answer], recorders: list[Any]) -> None:
-    """Show the first error that a response or, else, a request had, with its remedy."""
+def _show_first_error(notebook: Notebook, answers: list[Answer]) -> None:
+    """Show the first error that a response had, with its remedy; those of other requests are shown as they fail."""
     error = next((answer.record.error for answer in answers if answer.record.error is not None), None)
-    spans = [span for recorder in recorders for span in getattr(recorder.record, "spans", ())]
-    failed = next((span for span in reversed(spans) if span.state == "error"), None)  # callees come after their callers
     if error is not None:
         notebook.show(error)
-    elif failed is not None:
-        notebook.say(f"{failed.model}: {failed.error}", "error")
 
 
 def _mistakes(records: dict[str, Any]) -> list[Judgement]:

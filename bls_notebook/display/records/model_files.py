@@ -40,14 +40,10 @@ def _coloured(pbtxt: str) -> Html:
     pieces: list[str] = []
     end = 0
     for match in _TOKEN.finditer(pbtxt):
-        pieces += [prose(pbtxt[end : match.start()]), _token(match)]
+        cls = f"config-{match.lastgroup}" if match.lastgroup else None
+        pieces += [prose(pbtxt[end : match.start()]), tag("span", prose(match[0]), cls=cls) if cls else prose(match[0])]
         end = match.end()
     return join(*pieces, prose(pbtxt[end:]))
-
-
-def _token(match: re.Match[str]) -> Html:
-    kind = match.lastgroup
-    return tag("span", prose(match[0]), cls=f"config-{kind}") if kind else prose(match[0])
 
 
 _IN_TEXT = 12  # lines of a change in text, which cannot fold

@@ -80,7 +80,8 @@ def models_table(caption: str, records: Sequence[ModelRecord]) -> doc.Table:
 
 def _rows(record: ModelRecord) -> Iterator[doc.Row]:
     """Yield the row of a model, and in text a second one for a long reason."""
-    signature, reason = _signature(record), record.reason
+    has_tensors, reason = record.inputs or record.outputs, record.reason
+    signature = f"{_names(record.inputs)} → {_names(record.outputs)}" if has_tensors else ""
     beside = not signature and len(reason) <= _SHORT
     is_notable = record.state == "READY"  # a model that serves although it has a reason
     below = tag("div", prose(reason), cls="loading" if is_notable else "dim") if reason else ""
@@ -99,12 +100,6 @@ def _state(record: ModelRecord) -> doc.Piece:
     state, marks = parts.state(record), parts.stub(record.stub) + parts.remote(record.remote)
     shown = [state, *marks]
     return doc.Piece(" ".join(p.text for p in shown), join(*(p.html for p in shown), by=" "))
-
-
-def _signature(record: ModelRecord) -> str:
-    if not record.inputs and not record.outputs:
-        return ""
-    return f"{_names(record.inputs)} → {_names(record.outputs)}"
 
 
 def _names(specs: tuple[TensorSpecRecord, ...]) -> str:

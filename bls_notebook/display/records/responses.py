@@ -121,7 +121,8 @@ def responses_document(
     title = count(len(records), "response")
     blocks += [*figures, doc.Fold(title, [table], error is not None)] if figures else [table]
     blocks.append(parts.stubs_warning(name for record in records for name in record.stubs))
-    blocks.append(doc.Warnings(_warnings(records, is_open and not running)))
+    warnings = counted_warnings(record.warnings for record in records)
+    blocks.append(doc.Warnings([*[_NOT_FINAL] * (is_open and not running), *warnings]))
     if error:
         blocks.append(error_box(error, gap=True))
     return doc.Document(blocks, styles=" ".join([*styles, *["error"] * bool(error)]))
@@ -218,10 +219,6 @@ def _summary(records: Records, stream: bool, running: bool) -> list[str]:
     both = f"{duration(min(times))} to {duration(max(times))}" if times else ""
     spread = [f"median {duration(quartiles(times).median)}", both] if times else []
     return [*first, count(len(records), "request"), *errors, *spread]
-
-
-def _warnings(records: Records, left: bool) -> list[str]:
-    return [*[_NOT_FINAL] * left, *counted_warnings(record.warnings for record in records)]
 
 
 def counted_warnings(warnings: Iterable[Iterable[str]]) -> list[str]:

@@ -98,7 +98,8 @@ def judge(case: Case, outcome: Outcome, healthy: Healthy, sources: Sources) -> _
 
 
 def _of_error(case: Case, error: ErrorRecord, sources: Sources, healthy: Healthy) -> _Verdict:
-    place = _place(error)
+    frame = next((frame for frame in reversed(error.frames) if frame.model), None)
+    place = None if frame is None else place_of(frame)
     message = error.message.partition(_AT)[0]
     text = first_line(message.rpartition("message: ")[2] or message)
     if _FOR_EVER in message:
@@ -120,11 +121,6 @@ def _passed_on(case: Case, message: str) -> bool:
 
 def _names(message: str, name: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", message) is not None
-
-
-def _place(error: ErrorRecord) -> CodePlace | None:
-    frame = next((frame for frame in reversed(error.frames) if frame.model), None)
-    return None if frame is None else place_of(frame)
 
 
 def _is_unintended(error: ErrorRecord, sources: Sources) -> bool:
