@@ -129,22 +129,20 @@ def _other_values(array: Array, change: int, salt: int, values: Sequence[Any]) -
         with np.errstate(all="ignore"):
             try:
                 new = _numbers(array, list(_NUMBERS.values())[change], salt, values)
-                new = (
-                    array + array.dtype.type(1 + change % 3) if content(new) == content(array) else new
-                )  # zeros of zeros
+                if content(new) == content(array):  # zeros of zeros
+                    new = array + array.dtype.type(1 + change % 3)
             except (TypeError, ValueError, OverflowError):  # a data type without arithmetic
                 new = array[..., ::-1]
     return np.ascontiguousarray(new.astype(array.dtype)).reshape(array.shape)
 
 
 def _numbers(array: Array, make: _Make, salt: int, values: Sequence[Any]) -> Array:
-    if array.dtype.kind in "iu":
-        info = np.iinfo(array.dtype)
-        seen = [int(value) for value in (*values, array.min(), array.max())]
-        limits = min(seen), max(seen)
-        return np.asarray(np.clip(make(array.astype(object), salt, limits), info.min, info.max), array.dtype)
-    wide = array.astype(np.float64)
-    return np.asarray(make(wide, salt, (np.nanmin(wide), np.nanmax(wide)))).astype(array.dtype)
+    if array.dtype.kind not in "iu":
+        wide = array.astype(np.float64)
+        return np.asarray(make(wide, salt, (np.nanmin(wide), np.nanmax(wide)))).astype(array.dtype)
+    info, known = np.iinfo(array.dtype), [int(value) for value in (*values, array.min(), array.max())]
+    new = make(array.astype(object), salt, (min(known), max(known)))
+    return np.asarray(np.clip(new, info.min, info.max), array.dtype)
 
 
 def _plain(item: Any) -> str:

@@ -61,7 +61,7 @@ def predicted(
             key, number = key_of(child), numbers[child.id]
             begin = max([now, *(ends[n] for n in blocked[number] if n in ends)])
             queue = busy.setdefault(key, [])
-            if len(queue) >= capacity[key]:
+            if len(queue) >= capacity.get(key, len(children)):
                 begin = max(begin, heappop(queue))
             is_early = child.sent - begin > _EARLIER * root.duration
             now, begin = now + _HANDOVER * is_early, begin + _HANDOVER * is_early
