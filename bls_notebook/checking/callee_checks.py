@@ -145,6 +145,11 @@ def _step_findings(model: CheckedModel, models: Models, remote: Mapping[str, str
 def cycle_findings(models: Models) -> Iterator[Finding]:
     """Yield models that call themselves, directly or through others, while they occupy an instance."""
     edges = {name: tuple(_called_models(model)) for name, model in models.items()}
+    ensembles = {name: edges[name] for name, model in models.items() if model.is_ensemble}
+    for name in ensembles:
+        if (chain := _cycle_from(name, ensembles, models)) is not None:
+            what, mend = f"it is a step of itself: {' -> '.join(chain)}", "Remove one of these steps."
+            yield models[name].in_config("ensemble-misfit", "ensemble_scheduling", what=what, mend=mend)
     for name, model in models.items():
         if model.is_ensemble or model.decoupled or not model.is_python:
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,6 +32,7 @@ from .records import Finding, finding
 
 CONFIG = "config.pbtxt"
 _ONNX_FILE = "model.onnx"
+_CODING = re.compile(rb"\A([^\n]*\n)?[^\n]*#.*?coding[:=]|\xef\xbf\xbd")  # or it contains U+FFFD itself
 _GPUS = 8  # GPUs of an assumed server, so that a configuration may name GPUs that this machine lacks
 
 
@@ -186,9 +188,14 @@ def _codes(folders: Mapping[int, Path], versions: list[int], filename: str) -> I
     for version in versions:
         path = folders[version] / filename
         try:
-            yield version, PythonSource(path, read_file(path, MAX_SOURCE).decode("utf-8", "replace"))
+            data = read_file(path, MAX_SOURCE)
         except OSError:
             continue  # `file_findings` reports missing files
+        source = PythonSource(path, data.decode("utf-8", "replace"))
+        if "\ufffd" in source.text and not _CODING.search(data):
+            line = source.text.partition("\ufffd")[0].count("\n") + 1
+            source.mistake = line, "it is not UTF-8, and declares no encoding"
+        yield version, source
 
 
 def _with_graph(config: ModelConfigMessage, versions: Mapping[int, Path]) -> tuple[ModelConfigMessage, str, bool]:

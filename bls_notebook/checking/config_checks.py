@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bls_notebook.devices.registry import cuda_gpu_count
+from bls_notebook.engines.onnx_graph import is_damaged
+from bls_notebook.engines.pytorch import other_format
 from bls_notebook.records.advice import nearest
 from bls_notebook.records.regular_file import MAX_SOURCE, open_file
 from bls_notebook.records.statistics import StatisticsRecord, why_not_batched
@@ -20,7 +22,7 @@ from bls_notebook.repository.config.idle_fields import decisions, idle_fields
 from bls_notebook.repository.config.validation import KNOWN_BACKENDS
 from bls_notebook.repository.gpus import gpus_in
 from bls_notebook.repository.source import discovery
-from bls_notebook.repository.source.model_folders import pointers_in, shown_path, version_folders
+from bls_notebook.repository.source.model_folders import is_pointer, pointers_in, shown_path, version_folders
 
 from .checked_model import CONFIG, CheckedModel, data_type, full_shape
 from .python_source import Array, PythonSource, array_of, last_name
@@ -48,7 +50,7 @@ def file_findings(model: CheckedModel) -> Iterator[Finding]:
     served_elsewhere = unknown_backend or model.config.platform.startswith("tensorflow_")
     if unparsed or (model.problem and not served_elsewhere):
         yield _config_refused(model)
-    others = [entry.name for entry in _entries(model.folder) if CONFIG.partition(".")[0] in entry.name]
+    others = [entry.name for entry in _entries(model.folder) if CONFIG.partition(".")[0] in entry.name.lower()]
     if others and not model.text and not model.problem and model.place is None:
         yield finding("config-unread", model.name, shown_path(model.folder), name=others[0])
     backend = model.given.backend
@@ -114,7 +116,8 @@ def _entries(folder: Path) -> list[Path]:
 def _version_file_findings(model: CheckedModel, folder: Path) -> Iterator[Finding]:
     filename = model.config.default_model_filename
     known = model.config.backend in _LOAD_FILE
-    if filename and known and not model.problem and not (folder / filename).exists():
+    file = folder / filename
+    if filename and known and not model.problem and not (file.is_file() if model.is_python else file.exists()):
         entries = [entry.name for entry in _entries(folder)]
         yield finding(
             "file-missing", model.name, shown_path(folder), filename=filename,
@@ -122,11 +125,24 @@ def _version_file_findings(model: CheckedModel, folder: Path) -> Iterator[Findin
             backend=model.config.backend,
             mend=", or set default_model_filename to the existing file." if entries else ".",
         )  # fmt: skip
+    elif known and not model.problem and not is_pointer(file) and (why := _damage(model.config.backend, file)):
+        yield finding("file-damaged", model.name, shown_path(file), name=file.name, why=why)
     for entry in _entries(folder):
         if why := _unread(entry):
             yield finding("file-unread", model.name, shown_path(entry), name=visible(entry.name), why=why)
     for file in pointers_in(folder):
         yield finding("file-lfs-pointer", model.name, shown_path(file), name=file.name)
+
+
+def _damage(backend: str, file: Path) -> str:
+    """Return why a backend cannot load a model file; empty if it may."""
+    try:
+        if backend == "pytorch" and file.name != "model.py" and file.is_file():
+            with open_file(file):
+                return other_format(file)
+        return "it is no ONNX graph" if backend == "onnxruntime" and file.is_file() and is_damaged(file) else ""
+    except OSError:
+        return ""  # see `_unread`
 
 
 def _unread(entry: Path) -> str:

@@ -10,6 +10,7 @@ import mmap
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,15 @@ def signature_in(file: Path) -> Signature | None:
             return _signature(data)
     except (OSError, ValueError, LookupError, OverflowError, AttributeError, TypeError):
         return None
+
+
+def is_damaged(file: Path) -> bool:
+    """Return whether a file is certainly no ONNX graph: empty, or no message of protobuf."""
+    try:
+        with open_file(file) as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return not [*islice(_fields(data, slice(0, len(data))), 1000)]
+    except (ValueError, LookupError):
+        return True
 
 
 def _signature(data: mmap.mmap) -> Signature:

@@ -198,7 +198,7 @@ def load(file: Path, model: str, kind: str, number: int) -> Any:
         module = torch.jit.load(str(file), map_location=device)
     except Exception as error:  # PyTorch's exceptions have no common base class
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        why = _other_format(file) or f"{lines[0]} (PyTorch {torch.__version__})"
+        why = other_format(file) or f"{lines[0]} (PyTorch {torch.__version__})"
         raise BackendError(f"failed to load model '{model}': {file.name}: {why}") from error
     if simulated_gpus() and kind != "CPU":
         from bls_notebook.simulation.torch.installation import compute_on_host
@@ -216,7 +216,7 @@ def arguments_of(module: Any) -> list[Argument]:
     return arguments[1:] if arguments and arguments[0].kind == "ClassType" else arguments
 
 
-def _other_format(file: Path) -> str:
+def other_format(file: Path) -> str:
     """Describe the content of a file that is not TorchScript, with a remedy; "" if it is unknown."""
     with open_file(file) as opened:
         start = opened.read(64)

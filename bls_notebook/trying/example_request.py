@@ -34,6 +34,7 @@ _IMAGE = re.compile(r"image|img|picture|photo|frame|pixel|jpe?g|png", re.IGNOREC
 _AUDIO = re.compile(r"audio|wav(?!.*len)|pcm|sound|speech", re.IGNORECASE)
 _DATA = re.compile(r"raw|bytes|data|file|content|input_?\d*$", re.IGNORECASE)
 _SAMPLES = 8000
+_MOST_ELEMENTS = 1 << 24  # of a generated request
 _DECODES_TEXT = re.compile(r"b64decode|base64|data:image")
 _DECODES_FILE = re.compile(r"Image\.open|imdecode|decode_(?:image|jpeg|png|gif)|imageio|io\.read_image")
 
@@ -155,6 +156,9 @@ class ExampleRequests:
         if _in_sequences(self._repository, name):
             options = {"correlation_id": 1, "flags": START | END}
         record = self._repository.record(name)
+        elements = sum(prod(map(abs, spec.dims)) for spec in record.inputs)
+        if elements > _MOST_ELEMENTS:
+            return replace(report, warnings=(f"no request was generated: its inputs have {elements:,} elements",))
         try:
             inputs = {name: eval(text, {}) for name, text in self._inputs(name).items()}  # our own literals
             sent = self._host.send(self._host.request(name, inputs, **options), stream=record.decoupled)

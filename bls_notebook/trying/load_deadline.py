@@ -10,7 +10,13 @@ import signal
 import threading
 from typing import Any
 
-from bls_notebook.engine.waiting.interrupts import Interrupted, clear_interrupt, interrupt_thread, press
+from bls_notebook.engine.waiting.interrupts import (
+    Interrupted,
+    clear_interrupt,
+    interrupt_thread,
+    press,
+    withdraw_deferred,
+)
 from bls_notebook.extending import critical
 
 _AGAIN = 1.0  # seconds until the next interrupt of code that continues
@@ -20,8 +26,9 @@ _SOON = 0.01  # seconds until the next attempt while a thread is in the engine
 class Deadline:
     """Context manager; if the time limit has passed, `passed` is true and the block's interrupt is suppressed.
 
-    On the main thread it raises SIGINT, which also ends sleeps and network waits; on other threads it sets an
-    asynchronous exception. It enables SIGINT meanwhile if a shell started this program in the background.
+    On the main thread it raises SIGINT, which also ends sleeps and network waits; on other threads, and if the model's
+    code has disabled SIGINT, it sets an asynchronous exception. It enables SIGINT meanwhile if a shell started this
+    program in the background. Nothing interrupts native code that neither returns nor checks for signals.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -31,6 +38,7 @@ class Deadline:
         self._over = threading.Event()
         self._thread = threading.get_ident()
         self._main = threading.current_thread() is threading.main_thread()
+        self._is_async = False  # whether it set an asynchronous exception
         self._ctrl_c = critical()
         self._ignored = self._main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
@@ -45,7 +53,9 @@ class Deadline:
         try:
             with self._lock:
                 self._over.set()
-            if self.passed and not self._main:
+            if self.passed and self._main:
+                withdraw_deferred()  # the engine deferred it; after this block, it would be the user's Ctrl-C
+            if self._is_async:
                 clear_interrupt(self._thread)
             self._ctrl_c.__exit__(kind, error, traceback)
         except KeyboardInterrupt:
@@ -64,8 +74,9 @@ class Deadline:
                 if self._over.is_set():
                     return
                 self.passed = True
-                if self._main:
+                if self._main and callable(signal.getsignal(signal.SIGINT)):
                     press()
                     seconds = _AGAIN
-                else:
+                else:  # the model's code ignores SIGINT, or would end Python with it
+                    self._is_async = True
                     seconds = _AGAIN if interrupt_thread(self._thread) else _SOON

@@ -20,7 +20,7 @@ from bls_notebook.extending import Host
 from bls_notebook.progress import progress
 from bls_notebook.records.units import listed
 from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.call_order import calls_of, in_order, runs_python, sources_in
+from bls_notebook.repository.call_order import calls_of, in_order, reached, runs_python, sources_in
 from bls_notebook.repository.config import ModelConfigMessage
 from bls_notebook.repository.gpus import gpus_in, simulate_gpus
 from bls_notebook.repository.loading.ensembles import members_of
@@ -219,6 +219,11 @@ class ModelLoader:
         assert plan.config is not None
         name, backend = plan.name, plan.backend
         if backend == "ensemble":
+            steps_of = {
+                p.name: members_of(p.config) for p in self.plans.values() if p.backend == "ensemble" and p.config
+            }
+            if name in reached(name, steps_of):
+                return None  # the load explains the cycle
             missing = [step for step in members_of(plan.config) if not self._repository.ready(step)]
             steps = f"its step{'s' * (len(missing) > 1)} {', '.join(missing)} {'are' if len(missing) > 1 else 'is'}"
             return reasons.reason_of("steps", name, steps=steps, first=missing[0]) if missing else None

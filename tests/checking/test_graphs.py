@@ -30,8 +30,8 @@ output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 3 ] } ]
         (identity("FP32", ("n", 5)), "max_batch_size: 4\n" + TENSORS, "graph-misfit", "[-1,5]"),
         (identity("FP32", ("n", 3)), "max_batch_size: 4\n" + TENSORS.replace("IN", "IM"), "graph-misfit", "'IM'"),
         (add_sub(), "max_batch_size: 4\n" + TENSORS, "graph-misfit", "expects 1 inputs, model provides 2"),
-        (b"no graph", "max_batch_size: 4\n" + TENSORS, "", ""),
-        (b"", "max_batch_size: 4\n" + TENSORS, "", ""),
+        (b"no graph", "max_batch_size: 4\n" + TENSORS, "file-damaged", "no ONNX graph"),
+        (b"", "max_batch_size: 4\n" + TENSORS, "file-damaged", "no ONNX graph"),
     ],
 )
 def test_a_configuration_and_its_graph(tmp_path: Path, graph: bytes, config: str, code: str, words: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,3 +121,38 @@ def test_long_configurations_name_the_line_of_each_template(tmp_path: Path) -> N
     assert next(f.line for f in found.findings if f.model == "long") == CONFIG.count("\n") + 1
     assert any("5,000 dims" in f.what for f in found.findings if f.model == "dims")
     assert next(f.code for f in found.findings if f.model == "deep") == "config-refused"
+
+
+def test_hostile_models_do_not_stop_the_others(tmp_path: Path) -> None:
+    source = model("x")["x/1/model.py"]
+    ends = source.replace(
+        "    def execute", "    def initialize(self, args):\n        while True: pass\n\n    def execute"
+    )
+    deaf = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    write(tmp_path, {
+        **model("endless", source=ends), **model("good"), **model("deaf", source=deaf + ends),
+        **model("vast", CONFIG.replace("-1", "9223372036854775807, 8")), **model("latin"),
+        "pt/config.pbtxt": CONFIG.replace("python", "pytorch"), "pt/1/model.pt": "no archive",
+        "self/config.pbtxt": CONFIG.replace('backend: "python"', 'platform: "ensemble"')
+        + f"ensemble_scheduling {{ step [{STEP % ('self', 'IN', 'OUT')}] }}", "self/1/x": "",
+        "folder/config.pbtxt": CONFIG, "folder/1/model.py/x": "",
+    })  # fmt: skip
+    (tmp_path / "latin/1/model.py").write_bytes(b"# caf\xe9\n" + source.encode())
+    before = signal.getsignal(signal.SIGINT)
+    with bls.ModelRepository(tmp_path) as repository:
+        found = {finding.model: finding.code for finding in bls.check(repo=repository).findings}
+    expected = {"latin": "code-syntax", "pt": "file-damaged", "self": "ensemble-misfit", "folder": "file-missing"}
+    assert expected.items() <= found.items()
+    try:
+        repository, report = bls.try_repository(tmp_path, tell=lambda line: None, load_timeout=0.5)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    repository.close()
+    rows = {row.name: row for row in report.models}
+    assert not report.left
+    assert rows["good"].asked
+    assert not rows["vast"].asked
+    assert "did not load" in rows["endless"].why
+    assert "did not load" in rows["deaf"].why
+    assert "circular dependency" in rows["self"].why
+    assert all(rows[name].broken for name in ("self", "latin", "folder"))

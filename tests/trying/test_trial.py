@@ -504,6 +504,11 @@ def test_the_repository_is_found_below_the_folder(trying: Any, tmp_path: Path, c
             lambda root: [put(root / each, "m", PYTHON, {"1/model.py": DOUBLES}) for each in ("one", "two")],
             "", "contains 2 model repositories",
         ),
+        (  # folders like models beside repositories do not make the project a repository
+            lambda root: [put(root / each, "m", PYTHON, {"1/model.py": DOUBLES}) for each in ("one", "two")]
+            + [put(root, "config", PYTHON, {"1/x": ""})],
+            "", "contains 2 model repositories",
+        ),
         (lambda root: put(root, "m", PYTHON, {"1/x": ""}), "m", "is a model, expected a model repository"),
     ],
 )  # fmt: skip

@@ -175,7 +175,7 @@ def _swallow(number: int, frame: FrameType | None) -> None:
     pass
 
 
-def _still_to_come() -> bool:
+def withdraw_deferred() -> bool:
     """Return whether a Ctrl-C is still deferred; withdraw it if so."""
     if not _later:
         return False
@@ -244,7 +244,7 @@ class CtrlC:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self._before is not None:
             _set_handler(_SIGINT, self._before)
-            if _later and _still_to_come() and not isinstance(error, KeyboardInterrupt):
+            if _later and withdraw_deferred() and not isinstance(error, KeyboardInterrupt):
                 raise KeyboardInterrupt
         if isinstance(error, KeyboardInterrupt):
             # Cut the frame of the handler: the traceback ends at the interrupted statement.

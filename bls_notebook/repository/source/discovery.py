@@ -54,8 +54,18 @@ def repositories_in(folder: Path) -> list[Path]:
 
 
 def _is_repository(folder: Path, with_version: bool) -> bool:
+    """Return whether a folder contains models, and more of them than repositories.
+
+    A project may have a folder like a model, such as ``example/``, beside its repository.
+    """
+    models = _models_in(folder, with_version)
+    others = (folder / name for name in model_names([folder]) if folder / name not in models)
+    return len(models) > 0 and len(models) > sum(bool(_models_in(other, with_version)) for other in others)
+
+
+def _models_in(folder: Path, with_version: bool) -> list[Path]:
     models = (folder / name for name in model_names([folder]))
-    return any(is_model(model) and (not with_version or version_folders(model)) for model in models)
+    return [model for model in models if is_model(model) and (not with_version or version_folders(model))]
 
 
 def is_model(folder: Path) -> bool:
