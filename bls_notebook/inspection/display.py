@@ -28,7 +28,7 @@ from bls_notebook.records.responses import Figures, TextSeen
 from bls_notebook.records.units import count, duration, shape, size
 from bls_notebook.records.visible_text import first_line, visible
 
-from .charts import bars, line_html, sparks
+from .charts import bars, sparks
 from .records import ConfigSetting, InstanceNow, ModelNow, ModelView, ResponseView, TensorView, WatchRecord
 
 _KINDS = {"busy": "loading", "idle": "ready"}
@@ -213,7 +213,7 @@ def _tiles(figures: Figures, floats: bool) -> Iterator[tuple[str, str, str]]:
 
 
 def _shown(view: TensorView) -> Iterator[doc.Block]:
-    """Yield the pictures, the histogram, the line and the sound side by side in HTML; a line of text for each."""
+    """Yield the pictures, the histogram and the sound side by side in HTML; a line of text for each."""
     tensor, said = view.tensor, []
     boxes: list[Html] = []
     if tensor.pictures:
@@ -231,8 +231,6 @@ def _shown(view: TensorView) -> Iterator[doc.Block]:
         most = f"up to {count(max(counts), 'element')} a bin"
         boxes.append(_figure(join(bars(counts, _bins(figures)), axis), f"histogram, {most}"))
         said.append(f"{ends[0]} ▕{sparks(counts)}▏ {ends[1]}  histogram, {most}")
-    if view.line:
-        boxes.append(_figure(line_html(view.line), "as a line, from the first element to the last", "seen-wide"))
     if view.sound is not None:
         player = media_html(view.sound, 0, tensor.name or "array")
         if player:

@@ -104,7 +104,7 @@ class Inspection(Printable):
 def inspect(value: Any, other: Any = None, *, at: str = "", rate: int | None = None) -> Inspection:
     """Inspect a response, a tensor, or a model; or compare two responses or tensors side by side.
 
-    Image-shaped tensors are shown as pictures, rows of numbers as a line and a sound, BYTES as text, JSON or
+    Image-shaped tensors are shown as pictures, rows of samples as a sound, BYTES as text, JSON or
     files; with minimum, maximum, mean and a histogram. These are computed on the tensor's own device: only
     small parts of a tensor on a GPU are copied to the host.
 

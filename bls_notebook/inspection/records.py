@@ -16,15 +16,13 @@ from bls_notebook.records.statistics import StatisticsRecord
 class TensorView(Record):
     """A tensor, or the slice ``index`` of a tensor of shape ``whole``.
 
-    ``line`` has the minimum and the maximum of each segment of a row of numbers; ``texts`` are elements of
-    BYTES; ``values`` are the numbers of a corner.
+    ``texts`` are elements of BYTES; ``values`` are the numbers of a corner.
     """
 
     tensor: TensorRecord
     whole: tuple[int, ...] = ()
     index: str = ""
     sound: Media | None = None
-    line: tuple[tuple[float, float], ...] = ()
     texts: tuple[TextSeen, ...] = ()
     values: str = ""
     notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Contents of a tensor for display: statistics, pictures, a line, a sound, text, and the values of a corner.
+"""Contents of a tensor for display: statistics, pictures, a sound, text, and the values of a corner.
 
 Slices are parsed from text such as ``[0, :, :, 1]``; nothing is evaluated.
 """
@@ -22,7 +22,7 @@ from bls_notebook.pb_utils.dtypes import DATATYPE_OF_DTYPE
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 from bls_notebook.records.responses import Figures, Media, TextSeen
 from bls_notebook.records.tensor_preview import tensor_record
-from bls_notebook.repository.requests.array_sampling import numbers, sampled, to_host, working_on
+from bls_notebook.repository.requests.array_sampling import numbers, to_host, working_on
 from bls_notebook.repository.requests.tensor_images import LARGEST, layout_of, media_of, pictures
 from bls_notebook.repository.requests.tensor_summary import GLANCE, figures
 
@@ -74,7 +74,6 @@ def array_view(name: str, datatype: str, array: Any, at: str = "", rate: int | N
         whole,
         index,
         sound_of(part, seen, rate),
-        line_of(part),
         values=values,
         notes=(note,) if note else (),
     )
@@ -142,40 +141,17 @@ def _number(node: ast.expr) -> int:
 
 
 RATE = 16_000  # default samples per second
-POINTS = 300  # segments of a line
-LEAST = 16  # the fewest numbers that are drawn as a line
+LEAST = 16  # the fewest numbers that are played
 SOUND = 2_000  # the fewest samples of a detected sound
 LONGEST = 320_000  # the most samples that are played: 20 s at the default rate, 0.9 MB in a notebook
 
 
-def row_of(array: Any) -> Any:
-    """Return a flat array if all numbers are in one row, else None."""
-    if array.size < LEAST or array.dtype.kind not in "iuf" or max(array.shape) != array.size:
-        return None
-    return array.reshape(-1)
-
-
-def line_of(array: Any) -> tuple[tuple[float, float], ...]:
-    """Return the minimum and the maximum of each segment of a row."""
-    row = row_of(array)
-    if row is None:
-        return ()
-    row, _ = sampled(row, 1 << 22)
-    with working_on(row) as xp, np.errstate(all="ignore"):
-        pieces = min(POINTS, row.size)
-        length = row.size // pieces
-        parts = xp.ascontiguousarray(row[: pieces * length]).reshape(pieces, length)
-        if parts.dtype.kind == "f":
-            parts = xp.where(xp.isfinite(parts), parts, parts.dtype.type(0))
-        both = to_host(xp.stack([parts.min(axis=1), parts.max(axis=1)]).astype(np.float64))
-    return tuple((float(low), float(high)) for low, high in both.T)
-
-
 def sound_of(array: Any, figures: Figures | None, rate: int | None) -> Media | None:
     """Return a row of numbers as a sound if `rate` is given or its values look like a sound; else None."""
-    row = row_of(array)
-    if row is None or figures is None or figures.least is None or figures.greatest is None:
+    is_row = array.size >= LEAST and array.dtype.kind in "iuf" and max(array.shape) == array.size
+    if not is_row or figures is None or figures.least is None or figures.greatest is None:
         return None
+    row = array.reshape(-1)
     low, high = figures.least, figures.greatest
     waves = row.dtype == np.int16 or (row.dtype.kind == "f" and -1 <= low < 0 < high <= 1)
     if rate is None and not (waves and row.size >= SOUND and low < 0 < high):

@@ -77,7 +77,6 @@ def tensor_view(said: str = "at 16,000 samples a second", **changes: Any) -> Ten
     given: dict[str, Any] = {
         "tensor": replace(seen(), device="gpu:0 (simulated)", datatype="FP32", shape=(40,)), "whole": (2, 40),
         "index": "[0]", "sound": Media("audio/wav", "UklGRg==", 16000, 1, said),
-        "line": ((-1.0, 2.0), (0.0, 0.0)),
         "texts": (
             TextSeen((0,), "JSON", 9, '{\n  "a": 1\n}'),
             TextSeen((1,), "PNG", 9, "", Media("image/png", DOT)),
