@@ -56,10 +56,8 @@ class _Finder(importlib.abc.MetaPathFinder):
         others: list[Any] = [finder for finder in sys.meta_path if finder is not self]
         specs = (finder.find_spec(fullname, path, target) for finder in others if hasattr(finder, "find_spec"))
         spec: ModuleSpec | None = next((spec for spec in specs if spec is not None), None)
-        if (
-            spec is not None and spec.loader is not None and type(spec.name) is str
-        ):  # otherwise it is a model's own module named torch
-            loader: Any = spec.loader
+        loader: Any = None if spec is None else spec.loader
+        if spec is not None and loader is not None and type(spec.name) is str:  # not a model's own module named torch
             execute = loader.exec_module
 
             def execute_and_install(module: ModuleType) -> None:

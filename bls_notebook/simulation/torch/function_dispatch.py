@@ -123,9 +123,7 @@ _MIXING = {
     "_pad_packed_sequence", "backward", "copy_", "ctc_loss", "gru", "index_put", "index_put_", "lstm", "rnn_relu",
     "rnn_tanh", "set_", "tensor_split",
 }  # fmt: skip
-_HOST_SECOND = frozenset(
-    {"_pack_padded_sequence", "_pad_packed_sequence"}
-)  # functions with their second result on the CPU
+_HOST_SECOND = ("_pack_padded_sequence", "_pad_packed_sequence")  # functions with their second result on the CPU
 _SIZED = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randint, torch.eye}
 
 

@@ -204,11 +204,9 @@ def _repr(func: Any, args: Any, kwargs: Any) -> str:
             return str(func(*args, **kwargs))
         if func == Tensor.__format__ and not tensor.ndim:
             return format(tensor.item(), *args[1:])
-        plain = tensor.detach().as_subclass(Tensor)
-        text: str = torch._tensor_str._str(plain).removesuffix(")") + f", device='cuda:{index}'"
-        if plain.dtype not in (torch.float32, torch.int64, torch.bool) and (at := text.rfind(", dtype=")) >= 0:
-            end = text.index(", device=", at)  # PyTorch writes the device before the dtype
-            text = text[:at] + text[end:] + text[at:end]
+        text: str = torch._tensor_str._str(tensor.detach().as_subclass(Tensor)).removesuffix(")")
+        body, comma, dtype = text.rpartition(", dtype=")  # PyTorch writes the device before the dtype
+        text = f"{body or dtype}, device='cuda:{index}'{comma}{dtype if comma else ''}"
         if tensor.grad_fn is not None:
             return f"{text}, grad_fn=<{type(tensor.grad_fn).__name__}>)"
         return text + (", requires_grad=True)" if tensor.requires_grad else ")")
