@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from types import ModuleType
 
 from .protocol import OpenModel
 
-
-def _python() -> ModuleType:
-    from . import python
-
-    return python
-
-
-_modules: dict[str, Callable[[], ModuleType]] = {"python": _python}
+_modules: dict[str, Callable[[], ModuleType]] = {"python": partial(import_module, ".python", __package__)}
 
 
 def backend_names() -> tuple[str, ...]:

@@ -61,11 +61,6 @@ def devices() -> list[Device]:
     return [CPU, *(Device("gpu", i, found.simulated) for i in range(found.count))]
 
 
-def gpus_were_seen() -> bool:
-    """Return whether a tensor may be on a GPU: a GPU, real or simulated, was requested and exists."""
-    return bool(gpu_arrays)
-
-
 def need_gpu(index: int = 0) -> GPUs:
     """Return the GPUs if this index exists; else raise NoDeviceError, which says why and how to get one."""
     found = gpus()

@@ -186,34 +186,32 @@ class _Metric:
         self._counts = [0] * (len(self._bounds) + 1)
         self._total = 0.0
 
-    def _title(self) -> str:
-        return f"TRITONSERVER_METRIC_KIND_{self._kind.upper()}"
+    def _refuse(self, problem: str, *kinds: str) -> None:
+        """Raise ValueError if the metric has one of these kinds."""
+        if self._kind in kinds:
+            raise ValueError(f"TRITONSERVER_METRIC_KIND_{self._kind.upper()} {problem}")
 
     def increment(self, amount: float) -> None:
-        if self._kind == "histogram":
-            raise ValueError(f"{self._title()} does not support Increment")
-        if self._kind == "counter" and amount < 0:
-            raise ValueError(f"{self._title()} can only be incremented monotonically by non-negative values.")
+        self._refuse("does not support Increment", "histogram")
+        if amount < 0:
+            self._refuse("can only be incremented monotonically by non-negative values.", "counter")
         with self._lock:
             self._value += amount
 
     def set(self, value: float) -> None:
-        if self._kind != "gauge":
-            raise ValueError(f"{self._title()} does not support Set")
+        self._refuse("does not support Set", "counter", "histogram")
         with self._lock:
             self._value = value
 
     def observe(self, value: float) -> None:
-        if self._kind != "histogram":
-            raise ValueError(f"{self._title()} does not support Observe")
+        self._refuse("does not support Observe", "counter", "gauge")
         with self._lock:
             self._total += value
             index = sum(value > bound for bound in self._bounds)
             self._counts[index] += 1
 
     def value(self) -> float:
-        if self._kind == "histogram":
-            raise ValueError(f"{self._title()} does not support Value")
+        self._refuse("does not support Value", "histogram")
         return self._value
 
     def observed(self) -> tuple[list[tuple[str, float]], float]:

@@ -59,9 +59,7 @@ def array_view(name: str, datatype: str, array: Any, at: str = "", rate: int | N
     if part.dtype.kind not in "biuf" and part.dtype.name != "bfloat16":
         return TensorView(record, notes=(f"NumPy {part.dtype.name}: no statistics",), **of)  # type: ignore[arg-type]
     part, every = numbers(part, datatype, GLANCE)
-    seen = figures(part, LOOK if label == "cpu" else LOOK_ON_GPU, histogram=part.size > 1)
-    if seen is not None and every > 1:
-        seen = replace(seen, every=every)
+    seen = figures(part, LOOK if label == "cpu" else LOOK_ON_GPU, each=every, histogram=part.size > 1)
     way = layout_of(part.shape)
     count = min(part.shape[way.batch], _PICTURES) if way is not None and way.batch >= 0 else 1
     pixels = int(_PIXELS / max(1, count) ** 0.5)

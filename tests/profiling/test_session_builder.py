@@ -28,9 +28,9 @@ def bad(code: str) -> Any:
 
 @pytest.fixture
 def log() -> Iterator[Log]:
-    found = recording.start("p", 100)
-    yield found
-    recording.stop("p")
+    observation = recording.Observation(100)
+    yield observation.log
+    observation.stop()
 
 
 def frozen(log: Log, end: int = 100, limit: int = 100) -> Session:
@@ -119,7 +119,8 @@ def test_an_iterative_sequence_began_when_it_first_ran(log: Log) -> None:
 
 
 def test_many_threads_lose_nothing() -> None:
-    log = recording.start("p", 4 * BLOCK)
+    observation = recording.Observation(4 * BLOCK)
+    log = observation.log
     begin = threading.Barrier(4)
 
     def work() -> None:
@@ -132,7 +133,7 @@ def test_many_threads_lose_nothing() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    recording.stop("p")
+    observation.stop()
     session = frozen(log, limit=10 * BLOCK)
     assert len({s.id for s in session.spans}) == 4 * BLOCK
     assert ({s.state for s in session.spans}, session.dropped) == ({"ok"}, 0)
@@ -143,8 +144,7 @@ NS = st.integers(0, 120)
 
 @given(st.lists(st.tuples(NS, NS, NS, NS, NS, NS, st.booleans()), max_size=5), NS)
 def test_times_are_in_order_whatever_the_clock_said(raw: list[tuple[Any, ...]], end: int) -> None:
-    log = recording.start("p", 10)
-    recording.stop("p")
+    log = recording.Observation(10).log
     for sent, queued, started, inferred, released, ended, answered in raw:
         number = log.take()
         log.begun.extend((number, 0, SEEN, "sync", "", 0, sent, queued))

@@ -281,44 +281,8 @@ class Log:
 active: Log | None = None
 
 
-def start(
-    owner: object,
-    limit: int,
-    device_timer: Callable[[int], Any] | None = None,
-    lines: bool = False,
-    tape: TapeProtocol | None = None,
-) -> Log:
-    """Start recording for a profile, the `owner`, until `stop`; make room for `limit` more requests."""
-    global active, _base
-    with _lock:
-        log = active
-        if log is None:
-            _base = _numbered
-            log = Log(_base)
-        log.capacity = max(log.capacity, log.given - len(log.numbers) + limit)
-        log.device_timer = device_timer or log.device_timer
-        if lines and log.sites is None:
-            log.sites = []
-        log.owners[id(owner)] = tape
-        log.tape = _together(log.owners.values())
-        active = log
-        return log
-
-
-def stop(owner: object) -> None:
-    """Stop recording for a profile; do nothing if it is not recording."""
-    global active
-    with _lock:
-        log = active
-        if log is not None:
-            log.owners.pop(id(owner), None)
-            log.tape = _together(log.owners.values())
-            if not log.owners:
-                active = None
-
-
 class Observation:
-    """Keeps the `log` of requests on until `stop`, or until it is garbage-collected."""
+    """Keeps the `log` of requests on until `stop`, or until it is garbage-collected; with room for `limit` more."""
 
     def __init__(
         self,
@@ -327,13 +291,31 @@ class Observation:
         lines: bool = False,
         tape: TapeProtocol | None = None,
     ) -> None:
-        self.log = start(self, limit, device_timer, lines, tape)
+        global active, _base
+        with _lock:
+            if active is None:
+                _base = _numbered
+            self.log = log = active or Log(_base)
+            log.capacity = max(log.capacity, log.given - len(log.numbers) + limit)
+            log.device_timer = device_timer or log.device_timer
+            if lines and log.sites is None:
+                log.sites = []
+            log.owners[id(self)] = tape
+            log.tape = _together(log.owners.values())
+            active = log
 
     def stop(self) -> None:
-        stop(self)
+        global active
+        with _lock:
+            log = active
+            if log is not None:
+                log.owners.pop(id(self), None)
+                log.tape = _together(log.owners.values())
+                if not log.owners:
+                    active = None
 
     def __del__(self) -> None:
-        stop(self)
+        self.stop()
 
 
 would_be_lost_in(Observation.__del__.__code__)

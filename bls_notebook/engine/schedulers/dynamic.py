@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from bls_notebook.engine.batch_runner import Answers
 from bls_notebook.engine.core.instance import Instance
@@ -91,19 +91,10 @@ class Plan:
     ended: str = field(default="", compare=False)
 
 
-class Waits(Protocol):
-    """The attributes of a `Waiting` that `form` reads."""
-
-    @property
-    def rows(self) -> int: ...
-    @property
-    def key(self) -> Hashable: ...
-    @property
-    def since(self) -> int: ...
-
-
-def form(waiting: Iterable[Waits], now: int, rules: BatchRules) -> Plan:
+def form(waiting: Iterable[Any], now: int, rules: BatchRules) -> Plan:
     """Return how many requests, in order of service, an idle instance should run now.
+
+    `waiting` are `Waiting` objects, or others with `rows`, `key` and `since`.
 
     The first rule that applies: the longest prefix with a preferred size; the prefix before a request that exceeds the
     largest preferred size; the longest prefix that fits, if it cannot grow, need not wait, or has waited for the

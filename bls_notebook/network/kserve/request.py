@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bls_notebook.devices.registry import gpus_were_seen
+from bls_notebook.devices.registry import gpu_arrays
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.network.limits import TENSORS
@@ -96,7 +96,7 @@ class DecodedRequest:
             parameters = client_parameters(self.parameters)[0] if self.parameters else "{}"
         except (BLSError, TypeError, ValueError, RuntimeError, TritonModelException) as error:
             refuse(str(error))
-        memory = preferred_memory_of("cpu") if gpus_were_seen() else None
+        memory = preferred_memory_of("cpu") if gpu_arrays else None
         if parameters != "{}" or self.priority or memory is not None:
             request._options = replace(
                 request._options, parameters=parameters, priority=self.priority, preferred_memory=memory

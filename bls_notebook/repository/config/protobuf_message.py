@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import sys
 import threading
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +19,6 @@ from bls_notebook.engine.errors import BLSError
 # protobuf creates its classes at run time, so there is no static type.
 ModelConfigMessage: TypeAlias = Any
 
-_DOTTED = "tritonclient.grpc.model_config_pb2"
 _lock = threading.Lock()
 _module: ModuleType | None = None
 
@@ -30,7 +28,7 @@ def model_config_pb2() -> ModuleType:
     global _module
     if _module is None:
         with _lock:
-            _module = _module or _imported() or _load(_generated_file())
+            _module = _module or _load(_generated_file())
     return _module
 
 
@@ -40,12 +38,6 @@ def model_config_class() -> type[ModelConfigMessage]:
 
 def new_config(name: str = "") -> ModelConfigMessage:
     return model_config_pb2().ModelConfig(name=name)
-
-
-def _imported() -> ModuleType | None:
-    module = sys.modules.get(_DOTTED)
-    # Without the attribute, another thread is still importing it.
-    return module if hasattr(module, "ModelConfig") else None
 
 
 def _generated_file() -> Path:

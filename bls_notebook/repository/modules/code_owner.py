@@ -32,11 +32,6 @@ _OURS = "bls_notebook."
 # The engine called the model: frames further out are not the model's.
 _ENGINE = ("bls_notebook.engine.", "bls_notebook.backends.")
 _builtins = vars(builtins)
-_INTERPRETERS: tuple[type, ...] = ()
-if sys.version_info >= (3, 14):
-    from concurrent.futures import InterpreterPoolExecutor
-
-    _INTERPRETERS = (InterpreterPoolExecutor,)
 _installed = False
 _lock = threading.Lock()
 
@@ -110,7 +105,7 @@ def install() -> None:
 
     @functools.wraps(submit)
     def submit_for(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        if not isinstance(self, _INTERPRETERS):  # their functions are pickled
+        if "InterpreterPoolExecutor" not in [cls.__name__ for cls in type(self).__mro__]:  # its functions are pickled
             fn = _Work(instance_gpu.carried(fn), _owner())
         future: Future[Any] = submit(self, fn, *args, **kwargs)
         return future

@@ -7,7 +7,6 @@ host.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,15 @@ BINS = 40
 COUNTED = 1 << 22  # most elements in a histogram
 
 
-def figures(array: Any, most: int, *, histogram: bool = False) -> Figures | None:
-    """Return the statistics of at most `most` elements of a numeric array; None for other or empty arrays."""
+def figures(array: Any, most: int, *, each: int = 1, histogram: bool = False) -> Figures | None:
+    """Return the statistics of at most `most` elements of a numeric array; None for other or empty arrays.
+
+    An element of the array represents `each` elements of the tensor; see `numbers`.
+    """
     if array.dtype.kind not in "biuf" or not array.size:
         return None
     sample, every = sampled(array, most if array.size <= most else most // 4)
+    every *= each
     if sample.dtype.kind == "b":
         sample = sample.view(np.uint8)
     is_integer = sample.dtype.kind != "f"
@@ -35,7 +38,7 @@ def figures(array: Any, most: int, *, histogram: bool = False) -> Figures | None
     highs: list[Any] = []
     total, finite, nans = 0.0, 0, 0
     with working_on(sample) as xp, np.errstate(all="ignore"):
-        if every > 1 and sample.size <= CHUNK:
+        if every > each and sample.size <= CHUNK:
             sample = xp.ascontiguousarray(sample)  # so that the strided array is read only once
         for chunk in chunks(sample):
             if not is_integer:
@@ -91,7 +94,5 @@ def quick_summary(tensor: Tensor) -> dict[str, Any]:
     if array.size <= WHOLE:
         return {}
     array, every = numbers(array, tensor._datatype, GLANCE)
-    statistics = figures(array, GLANCE)
-    if statistics is not None and every > 1:
-        statistics = replace(statistics, every=every)
+    statistics = figures(array, GLANCE, each=every)
     return {"figures": statistics, "pictures": pictures(array, statistics, _FEW, _SMALL) if every == 1 else ()}

@@ -354,11 +354,10 @@ class TritonServer(UndividedContext, Listening):
         `config` replaces config.pbtxt: JSON text, or a mapping. `files` are the model's files by path
         (``"1/model.py"``) and replace the files on disk; they need `config`.
         """
-        parameters: dict[str, str] = {}
+        contents = {path.removeprefix("file:"): content for path, content in (files or {}).items()}
+        parameters = {f"file:{path}": base64.b64encode(content).decode() for path, content in contents.items()}
         if config is not None:
             parameters["config"] = config if isinstance(config, str) else json.dumps(config)
-        for path, content in (files or {}).items():
-            parameters[f"file:{path.removeprefix('file:')}"] = base64.b64encode(content).decode()
         self._json("POST", f"{self._repository_path(name)}/load", {"parameters": parameters}, wait)
 
     def unload(self, name: str, wait: float = 120.0) -> None:
