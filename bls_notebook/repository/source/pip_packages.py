@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.metadata import distribution, packages_distributions
+from importlib.metadata import distribution, distributions, packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,8 +26,13 @@ def _entry(table: str, module: str) -> str:
 
 
 @cache
-def _installed() -> Mapping[str, list[str]]:
-    return packages_distributions()  # reads the metadata of every distribution
+def installed_distributions() -> Mapping[str, list[str]]:
+    """Return the names of the installed distributions by top-level module; takes some 0.3 s."""
+    found = dict(packages_distributions())
+    for each in distributions() if sys.version_info < (3, 11) else ():  # there, only those with top_level.txt
+        for name in {path.parts[0].removesuffix(".py") for path in each.files or () if path.suffix == ".py"}:
+            found.setdefault(name, []).append(each.metadata["Name"])
+    return found
 
 
 def distribution_of(module: str) -> str:
@@ -35,7 +41,7 @@ def distribution_of(module: str) -> str:
     if known or _entry("words", module):
         return known
     top = module.partition(".")[0]
-    names = set(_installed().get(top, ()))
+    names = set(installed_distributions().get(top, ()))
     spec = find_spec(top) if len(names) == 1 else None
     # A module without a file is a namespace of several distributions; one with a direct URL is not from an index.
     certain = spec and spec.origin and not any(distribution(name).read_text("direct_url.json") for name in names)

@@ -12,7 +12,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from importlib import metadata
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
@@ -21,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from bls_notebook.records.regular_file import MAX_CODE, read_file, source_text
 from bls_notebook.repository.source.code_analysis import imported_modules, syntax_tree
 from bls_notebook.repository.source.model_folders import files_below, shown_path
-from bls_notebook.repository.source.pip_packages import distribution_of
+from bls_notebook.repository.source.pip_packages import distribution_of, installed_distributions
 
 from .folder_writer import Content, is_cache
 from .model_needs import CodeNeeds, code_needs
@@ -156,9 +155,6 @@ def _place_of(name: str, search: Iterable[str]) -> Path | None:
     return place if place.exists() else None
 
 
-_distributions = cache(metadata.packages_distributions)  # takes some 0.3 s
-
-
 def packages_of(module: str) -> dict[str, str] | None:
     """Return the pip requirements of an installed module, each with a remark or ""; None if it is no package.
 
@@ -167,7 +163,7 @@ def packages_of(module: str) -> dict[str, str] | None:
     that (build.py in Triton's server repository).
     """
     found: dict[str, str] = {}
-    for name in sorted(set(_distributions().get(module, ()))):
+    for name in sorted(set(installed_distributions().get(module, ()))):
         package = metadata.distribution(name)
         origin = json.loads(package.read_text("direct_url.json") or "{}")
         url, vcs = origin.get("url", ""), origin.get("vcs_info")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import sys
-from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -180,9 +179,8 @@ def plain(name: str) -> str:
 
 
 def test_the_table_agrees_with_the_metadata_of_installed_distributions() -> None:
-    installed = {
-        top: {name.lower().replace("_", "-") for name in names} for top, names in packages_distributions().items()
-    }
+    found = pip_packages.installed_distributions()
+    installed = {top: {name.lower().replace("_", "-") for name in names} for top, names in found.items()}
     table = pip_packages._TABLE["distributions"]
     checked = {module for module in table if module in installed}
     assert {"PIL", "yaml", "numpy", "dateutil"} <= checked
