@@ -62,7 +62,6 @@ def certificate_document(record: Certificate) -> Iterator[doc.Block]:
 
 
 def verified_document(record: Verified) -> doc.Document:
-    """Return the display of files that were compared with a certificate."""
     differs = ("changed", record.changed), ("missing", record.missing), ("not in the certificate", record.added)
     words = "are those of the certificate" if record.equal else "are not those of the certificate"
     facts = f"{count(record.files, 'file')} of {record.model} in {record.folder} {words}"

@@ -20,9 +20,9 @@ class ExportedModel(Record):
     ``calls`` are its callees and ensemble steps, ``loads`` the models that it loads with `pb_utils.load_model`;
     the export lacks the models in ``absent``. ``controls``: it loads or unloads models; ``late``: already
     when it is loaded, which fails while a server starts. ``at_start``: the server loads it when it starts.
-    ``asked``: the user named it; otherwise another model calls it. ``sequences``: it batches sequences, so the
-    requests of a sequence must reach the same server. ``decoupled``: it answers with streams. ``cached``: the server
-    keeps its responses. ``shapes`` are example shapes of its inputs with free dimensions, for measuring: ``IN:1,3``.
+    ``sequences``: it batches sequences, so the requests of a sequence must reach the same server. ``decoupled``: it
+    answers with streams. ``cached``: the server keeps its responses. ``shapes`` are example shapes of its inputs with
+    free dimensions, for measuring: ``IN:1,3``.
     """
 
     name: str
@@ -31,7 +31,6 @@ class ExportedModel(Record):
     source: str = ""
     files: int = 0
     bytes: int = 0
-    asked: bool = True
     calls: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     loads: tuple[str, ...] = ()

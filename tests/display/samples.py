@@ -263,7 +263,7 @@ def everything() -> list[Any]:
         findings(), tried(), tried(left=("b", "c"), models=()),
         tried(models=(TriedModel("a"),) * 12 + tried().models), tried(requests=("%bls a",) * 5),
         certificate(), certificate(unequal=(), generated=0), drilled(),
-        Exported("ship", (ExportedModel("a", (1,), "b", "c", 1, 1, True, ("d",), ("e",)),), ("b",), (("a",) * 4,), 1),
+        Exported("ship", (ExportedModel("a", (1,), "b", "c", 1, 1, ("d",), ("e",)),), ("b",), (("a",) * 4,), 1),
         ConnectionRecord("a", "CONNECTED", "t"),
         ConnectionRecord("a", "LOST", "t", "r", (model(remote="a"),), (("a", "b"),)),
         *(

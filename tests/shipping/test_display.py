@@ -20,7 +20,7 @@ test and measure the models
 
 def test_the_text() -> None:
     models = (
-        ExportedModel("detect", backend="python", source="models", files=2, bytes=2048, asked=False),
+        ExportedModel("detect", backend="python", source="models", files=2, bytes=2048),
         ExportedModel("pages", source="cell", files=1, bytes=1024, calls=("detect",), absent=("gone",)),
     )
     record = Exported("../ship", models, ("numpy<2",), (("pages", "1/model.py, line 2", "foo", ""),), 2 << 20)

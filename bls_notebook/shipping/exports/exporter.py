@@ -120,7 +120,7 @@ def export(
             raise BLSError(f"export: nothing was written, because this would fail on a server:\n  {lines}")
         failed |= {name: reasons[0] for name, reasons in obstacles.items()}
         models = {name: model for name, model in models.items() if name not in failed}
-        record = _describe(models, selected, folder, remote, failed)
+        record = _describe(models, folder, remote, failed)
         refuse_target(target, replicas, record)
         texts = files_for(target, record, replicas) if target else {}
         if requests is not None:
@@ -212,8 +212,7 @@ def _obstacles(model: Model) -> Iterator[str]:
 
 
 def _describe(
-    models: Mapping[str, Model], selected: Sequence[str], place: Path, remote: Mapping[str, str],
-    failed: Mapping[str, str],
+    models: Mapping[str, Model], place: Path, remote: Mapping[str, str], failed: Mapping[str, str]
 ) -> Exported:  # fmt: skip
     """Return the record of an export that is about to be written."""
     packages = {name: remark for model in models.values() for name, remark in model.content.packages.items()}
@@ -223,7 +222,7 @@ def _describe(
     late |= {name for name, model in models.items() if model.spec.scheduler == "ensemble" and late & {*model.calls}}
     return Exported(
         place=shown_path(place),
-        models=tuple(_record(model, models, name in selected, name in late) for name, model in models.items()),
+        models=tuple(_record(model, models, name in late) for name, model in models.items()),
         requirements=tuple(sorted(packages, key=str.lower)),
         remarks=tuple(sorted(filter(None, packages.values()))),
         needs=tuple(f"model '{name}', {line}" for name, model in models.items() for line in model.content.needs.lines),
@@ -237,7 +236,7 @@ def _describe(
     )
 
 
-def _record(model: Model, models: Mapping[str, Model], asked: bool, late: bool) -> ExportedModel:
+def _record(model: Model, models: Mapping[str, Model], late: bool) -> ExportedModel:
     spec, content = model.spec, model.content
     sizes = (len(c) if isinstance(c, bytes) else c.stat().st_size for c in content.files.values())
     shapes = (
@@ -246,7 +245,7 @@ def _record(model: Model, models: Mapping[str, Model], asked: bool, late: bool) 
         if any(length < 0 for length in each.dims) and not each.optional
     )
     return ExportedModel(
-        name=model.source.name, versions=tuple(model.source.versions), asked=asked, calls=model.calls,
+        name=model.source.name, versions=tuple(model.source.versions), calls=model.calls,
         backend="" if spec.scheduler == "ensemble" else spec.backend, source=model.source.origin,
         files=len(content.files), bytes=sum(sizes), loads=tuple(sorted(content.needs.loads)),
         absent=tuple(sorted({*model.calls, *content.needs.loads} - models.keys())), controls=content.needs.controls,

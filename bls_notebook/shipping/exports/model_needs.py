@@ -28,6 +28,7 @@ _TEXTS: dict[str, str] = _DATA["texts"]
 _KERNEL: dict[str, str] = _DATA["kernel"]
 _BUILTINS = frozenset(dir(builtins)) - {"get_ipython", "display", "_"}
 _ENVIRONMENT = ("environ", "environb")
+_TRITON, _CONTROLS = "triton_python_backend_utils", ("load_model", "unload_model")
 _FUNCTIONS: dict[str, Callable[..., str]] = {
     **dict.fromkeys(("join", "joinpath", "Path", "PurePath"), os.path.join),
     **dict.fromkeys(_DATA["same"], lambda path: str(path)),
@@ -50,7 +51,6 @@ class CodeNeeds:
     search: list[str] = field(default_factory=list)  # folders that it adds to sys.path
 
     def add(self, more: CodeNeeds) -> None:
-        """Add the needs of another source."""
         for name, value in vars(more).items():
             setattr(self, name, getattr(self, name) + value if isinstance(value, list) else getattr(self, name) | value)
 
@@ -65,7 +65,7 @@ class _Reader:
         self.folder, self.code, self.path = folder, code, path
         self.needs = CodeNeeds()
         self._own = (str(code.path if outside else folder), *_DATA["of_system"])
-        self._paths: dict[str, tuple[int, bool]] = {}  # absolute ones, with the line, and whether each is a need
+        self._paths: dict[str, int] = {}  # absolute ones, with the line; 0 if the path is no need
         self._variables: dict[str, int] = {}  # environment variables, with the line; 0 if the code sets it
         self._said: dict[str, set[int]] = {}  # texts, with their lines
 
@@ -73,15 +73,13 @@ class _Reader:
     def _of_triton(self) -> dict[str, str]:
         """Triton's functions that control models, by each expression that names one."""
         out: dict[str, str] = {}
-        for node, _ in self.code.nodes:
-            match node:
-                case ast.Import(names=names) | ast.ImportFrom(module="triton_python_backend_utils", names=names):
-                    for alias in names:
-                        name = alias.asname or alias.name
-                        if alias.name == "triton_python_backend_utils":
-                            out |= {f"{name}.{of}": of for of in ("load_model", "unload_model")}
-                        elif isinstance(node, ast.ImportFrom) and alias.name in ("load_model", "unload_model"):
-                            out[name] = alias.name
+        imports = (node for node, _ in self.code.nodes if isinstance(node, (ast.Import, ast.ImportFrom)))
+        for alias, module in ((alias, getattr(node, "module", "")) for node in imports for alias in node.names):
+            name = alias.asname or alias.name
+            if alias.name == _TRITON:
+                out |= {f"{name}.{function}": function for function in _CONTROLS}
+            elif module == _TRITON and alias.name in _CONTROLS:
+                out[name] = alias.name
         return out
 
     def say(self, line: int, text: str, **facts: str) -> None:
@@ -269,10 +267,7 @@ class _Reader:
         literal = isinstance(node, (ast.Constant, ast.JoinedStr)) or isinstance(getattr(node, "op", None), ast.Add)
         is_path = bool(opened) or not literal or ("*" not in path and os.path.isfile(target))
         is_need = is_path and target != "/" and not any(_within(target, place) for place in self._own)
-        if is_need or target not in self._paths:
-            self._paths[target] = (
-                self._paths[target] if self._paths.get(target, (0, False))[1] else (node.lineno, is_need)
-            )
+        self._paths[target] = self._paths.get(target) or node.lineno * is_need
 
     @cached_property
     def _changes_directory(self) -> bool:
@@ -282,9 +277,9 @@ class _Reader:
 
     def _finish(self) -> None:
         repository = str(self.folder.parent)
-        for target, (line, is_need) in self._paths.items():
+        for target, line in self._paths.items():
             longer = (*(self._paths.keys() - {target}), *self.needs.search)
-            if not is_need or any(_within(other, target) for other in longer):  # a part of a path, or searched
+            if not line or any(_within(other, target) for other in longer):  # a part of a path, or searched
                 continue
             if _within(target, repository) and target != repository:
                 model, _, rest = os.path.relpath(target, repository).partition("/")

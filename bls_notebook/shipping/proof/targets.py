@@ -101,7 +101,6 @@ class LocalTarget:
 
     @contextmanager
     def fresh(self) -> Iterator[set[str]]:
-        """Answer with fresh instances during the ``with``; see `fresh`."""
         with fresh(self.repository, [self.spec.name, *self.names]) as revealed:
             yield revealed
 
@@ -132,7 +131,6 @@ class RemoteTarget(LocalTarget):
 
     @contextmanager
     def with_instances(self, count: int) -> Iterator[None]:
-        """Raise BLSError."""
         raise BLSError(
             "prove: instances: instance counts can only be changed on a server that prove starts; omit server="
         )
@@ -162,7 +160,6 @@ class ServerTarget(RemoteTarget):
 
     @contextmanager
     def fresh(self) -> Iterator[set[str]]:
-        """Give the server fresh instances."""
         self.renew()
         yield set()
 
@@ -192,14 +189,12 @@ class ServerTarget(RemoteTarget):
         return False
 
     def __enter__(self) -> ServerTarget:
-        """Connect to the server."""
         self._connection = connect(
             f"grpc://{self.server.grpc_url}", self.spec.name, repo=self.repository, timeout=self._timeout
         )
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Disconnect; the server keeps running."""
         self.repository.close()
 
     def ask(self, request: ProofRequest, options: Mapping[str, Any]) -> tuple[list[ProofAnswer], int]:
@@ -228,7 +223,6 @@ class ServerTarget(RemoteTarget):
 
     @contextmanager
     def with_instances(self, count: int) -> Iterator[None]:
-        """Run the model with this instance count during the ``with``."""
         name = self.spec.name
         config = self.server.config(name)
         groups = config.get("instance_group") or [{}]

@@ -69,7 +69,6 @@ class LocalServer(TritonServer, Printable):
         self._last: tuple[ServedModel, ...] = ()
 
     def start(self) -> LocalServer:
-        """Start the server and wait until it is ready."""
         if not self._copy.remove.alive:
             raise TritonServerError(
                 "this server was stopped, which removed its copy of the models; call bls.serve again"

@@ -17,7 +17,7 @@ from bls_notebook.shipping.records import Exported, ExportedModel
 
 RECORD = Exported(
     "ship",
-    (ExportedModel("read pages", calls=("detect",)), ExportedModel("detect", asked=False, on_gpu=True, sequences=True)),
+    (ExportedModel("read pages", calls=("detect",)), ExportedModel("detect", on_gpu=True, sequences=True)),
     requirements=("numpy<2", "scikit-learn==1.9.1"),
     shm_bytes=700 << 20,
 )

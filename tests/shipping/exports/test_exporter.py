@@ -80,7 +80,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 def test_called_models_are_exported(repo: bls.ModelRepository, tmp_path: Path) -> None:
     assert repo.infer("caller", {"X": [3.0]})["Y"].as_numpy() == [6.0]
     record = bls.export(tmp_path / "out", "caller", repo=repo)
-    assert [(m.name, m.asked, m.calls) for m in record.models] == [("caller", True, ("twice",)), ("twice", False, ())]
+    assert [(m.name, m.calls) for m in record.models] == [("caller", ("twice",)), ("twice", ())]
     assert record.entries == ("caller",)
     assert (tmp_path / "out/caller/1/model.py").read_text() == CALLER
     assert json.loads((tmp_path / "out" / writing.MANIFEST).read_text())["files"].keys() == {
