@@ -161,7 +161,9 @@ def _described(spec: TensorSpec) -> dict[str, Any]:
 
 def send(call: DecodedRequest, stream: bool = False) -> Any:
     """Send a request; return an asyncio future of its response, or of its stream. Cancelling it cancels the request."""
-    return root_of(call.model.server).async_exec(call.request(), stream, True)
+    request = call.request()
+    call.inputs = []  # the engine copies inputs that are referred to elsewhere
+    return root_of(call.model.server).async_exec(request, stream, True)
 
 
 def without_error(response: InferenceResponse) -> InferenceResponse:

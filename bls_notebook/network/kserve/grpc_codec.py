@@ -20,7 +20,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .errors import refuse
-from .request import FINAL, DecodedRequest, RequestedOutput, few, flags_of, parameters_of, parameters_of_model
+from .request import BLOCK, FINAL, DecodedRequest, RequestedOutput, few, flags_of, parameters_of, parameters_of_model
 from .shared_memory import Part, Regions
 from .tensors import AnswerError, bytes_of, dtype_of, elements_of, input_tensor, output_tensor, output_tensor_of_list
 
@@ -282,7 +282,8 @@ def effort_of(message: Any, raw: Sequence[bytes | memoryview]) -> int:
     if any("shared_memory_region" in tensor.parameters for tensor in tensors):
         return INLINE_BYTES + 1
     by_element = any(tensor.datatype == "BYTES" or tensor.HasField("contents") for tensor in tensors)
-    return int(message.ByteSize()) + sum(map(len, raw)) if by_element else 0
+    size = sum(map(len, raw))
+    return int(message.ByteSize()) + size if by_element else size // BLOCK
 
 
 def encode_response(call: DecodedRequest, response: InferenceResponse, regions: Regions, final: bool | None) -> bytes:

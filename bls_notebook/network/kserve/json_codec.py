@@ -19,7 +19,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .errors import refuse
-from .request import DecodedRequest, RequestedOutput, few, flags_of, parameters_of, parameters_of_model
+from .request import BLOCK, DecodedRequest, RequestedOutput, few, flags_of, parameters_of, parameters_of_model
 from .shared_memory import Part, Regions
 from .tensors import (
     AnswerError,
@@ -298,7 +298,7 @@ def effort_of(body: bytes | bytearray, json_length: str | None) -> int:
     head = body[: min(length, INLINE_BYTES)]
     if b"shared_memory_region" in head or b"\\" in head:  # a backslash may hide words
         return len(body) + INLINE_BYTES
-    return len(body) if b"BYTES" in head else length
+    return len(body) if b"BYTES" in head else length + (len(body) - length) // BLOCK
 
 
 def _json_length(text: str | None, size: int) -> int:

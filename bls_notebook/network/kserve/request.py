@@ -26,7 +26,7 @@ START, END = 1, 2  # `TRITONSERVER_REQUEST_FLAG_SEQUENCE_START` and `_END`
 FINAL = "triton_final_response"
 _SERVER_PARAMETERS = frozenset((FINAL, "binary_data_size"))  # response parameters that the server adds
 _CORRELATION = "x-correlation-id"
-_BLOCK = 64  # bytes that are copied in the time in which one is encoded
+BLOCK = 256  # bytes that are copied in the time in which one is encoded
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class DecodedRequest:
             form = self.outputs.get(tensor._name)
             plain = self.binary if form is None else form.binary and not (form.region or form.classes)
             plain = plain and tensor._datatype != "BYTES" and isinstance(tensor._array, np.ndarray)
-            effort += tensor._array.nbytes // (_BLOCK if plain else 1)
+            effort += tensor._array.nbytes // (BLOCK if plain else 1)
         return effort
 
     def output(self, tensor: Tensor) -> tuple[Tensor, RequestedOutput | None]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.transfers import to_cpu
-from bls_notebook.network.limits import DIMENSIONS, ELEMENTS, VALUES
+from bls_notebook.network.limits import DIMENSIONS, ELEMENTS, INLINE_BYTES, VALUES
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, serialize_byte_tensor
 from bls_notebook.pb_utils.tensor import Tensor
 
@@ -151,7 +151,7 @@ def input_tensor(
 ) -> Tensor:
     """Return an input from its bytes, or from a list of BYTES; ProtocolError for a wrong shape, data type or size.
 
-    Numeric inputs share the memory of `data`.
+    Small numeric inputs share the memory of `data`.
     """
     count = elements_of(name, shape)
     if datatype == "BYTES":
@@ -178,7 +178,10 @@ def input_tensor(
         if isinstance(data, Part):  # only now, because its size is the client's
             data = data.read()
         array = np.frombuffer(data, dtype) if expected else np.empty(0, dtype)
-    return Tensor._of(name, array.reshape(tuple(shape)), datatype)
+        if expected > INLINE_BYTES:  # here, perhaps in a thread: the engine passes on its own writable memory uncopied
+            array = array.copy()
+    array.shape = tuple(shape)
+    return Tensor._of(name, array, datatype)
 
 
 def dtype_of(name: str, datatype: str) -> np.dtype[Any]:
