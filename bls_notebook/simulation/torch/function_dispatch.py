@@ -172,8 +172,7 @@ def call_default(func: Any, args: Any, kwargs: Any) -> Any:
 
 def call(func: Any, args: Any, kwargs: Any, index: int, hosts: Any = ()) -> Any:
     """Call a function on the CPU and move its new tensors to GPU `index`; -1 moves none."""
-    pinned = kwargs.get("pin_memory")
-    if pinned is not None:
+    if kwargs.get("pin_memory"):
         kwargs = {**kwargs, "pin_memory": False}
     with NATIVE():
         try:
@@ -187,8 +186,6 @@ def call(func: Any, args: Any, kwargs: Any, index: int, hosts: Any = ()) -> Any:
             if getattr(func, "__name__", "") in _HOST_SECOND:
                 hosts = [*hosts, result[1]]
             _place_all(result, index, hosts)
-    if pinned:
-        result._pinned = True
     return result
 
 

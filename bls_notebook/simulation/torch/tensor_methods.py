@@ -150,16 +150,7 @@ def _type(func: Any, args: Any, kwargs: Any) -> Any:
 def _pin_memory(func: Any, args: Any, kwargs: Any) -> Any:
     if index_of(args[0]) >= 0:
         raise RuntimeError(f"cannot pin '{args[0].type()}' only dense CPU tensors can be pinned")
-    if getattr(args[0], "_pinned", False):
-        return args[0]
-    copy = args[0].clone()
-    copy._pinned = True
-    return copy
-
-
-@override(Tensor.is_pinned)
-def _is_pinned(func: Any, args: Any, kwargs: Any) -> bool:
-    return bool(getattr(args[0], "_pinned", False))
+    return args[0]  # transfers to a simulated GPU need no pinned memory
 
 
 @override(Tensor.data.__set__)
