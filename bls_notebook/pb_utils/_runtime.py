@@ -61,11 +61,7 @@ loose_family: Callable[[str, str, str], Any]
 
 def find_caller(frame: FrameType | None) -> Caller | None:
     """Return the caller for code in a bare thread, by its innermost frame; None if no model's code runs there."""
-    for finder in finders:
-        caller = finder(frame)
-        if caller is not None:
-            return caller
-    return None
+    return next((caller for finder in finders if (caller := finder(frame)) is not None), None)
 
 
 def current_caller(maker: Caller | None = None) -> Caller:

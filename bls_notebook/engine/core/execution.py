@@ -127,12 +127,11 @@ class Execution:
     def note_blocking(self, callee: str) -> None:
         """Warn if a request sent by `exec` blocks the loop of an async `execute`."""
         if self.model is not None and self.tasks is not None and threading.get_ident() == self.thread:
-            self.note_warnings(
-                [
-                    f"model '{self.model.name}': exec of '{callee}' inside an async execute stops its event loop "
-                    "until the answer is there; use `await request.async_exec()`"
-                ]
+            warning = (
+                f"model '{self.model.name}': exec of '{callee}' inside an async execute stops its event loop "
+                "until the answer is there; use `await request.async_exec()`"
             )
+            self.note_warnings([warning])
 
     @property
     def directory(self) -> str:

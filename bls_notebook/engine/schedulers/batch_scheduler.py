@@ -15,7 +15,6 @@ The scheduler's lock is held during all methods that a subclass overrides, excep
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
@@ -80,22 +79,6 @@ class Ordering:
                 return None
             del self._line[first]
         return None
-
-
-def release(ordering: Ordering, ticket: Ticket, lock: threading.Lock) -> None:
-    """Release the requests that need not wait for earlier ones any more: one thread at a time, in order."""
-    with lock:
-        ordering.told(ticket)
-        if ordering.releasing:
-            return  # the releasing thread checks again
-        ordering.releasing = True
-    while True:
-        with lock:
-            following = ordering.advance()
-            if following is None:
-                ordering.releasing = False
-                return
-        following.release()
 
 
 _REASONS = {ErrorCode.UNAVAILABLE: "REJECTED", ErrorCode.CANCELLED: "CANCELED"}
@@ -234,7 +217,16 @@ class BatchScheduler(Lifecycle):
         return None
 
     def _release(self, ordering: Ordering, ticket: Ticket) -> None:
-        release(ordering, ticket, self._lock)
+        """Release the requests that need not wait for earlier ones any more: one thread at a time, in order."""
+        with self._lock:
+            ordering.told(ticket)
+            releases, ordering.releasing = not ordering.releasing, True  # a releasing thread checks again
+        while releases:
+            with self._lock:
+                following = ordering.advance()
+                ordering.releasing = releases = following is not None
+            if following is not None:
+                following.release()
         self._count_off(ticket)
 
     def _count_off(self, ticket: Ticket) -> None:

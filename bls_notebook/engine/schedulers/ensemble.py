@@ -34,7 +34,6 @@ from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.deadlock import first_response, look_at
 from bls_notebook.engine.waiting.interrupts import need_room
 from bls_notebook.pb_utils.errors import TritonError
-from bls_notebook.pb_utils.options import Options
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
@@ -202,7 +201,12 @@ class EnsembleRun:
         request._requested = tuple(self._plan.steps[launch.step].outputs)
         request._model_name = member.name
         request._model_version = member.version
-        request._options = self._options_of(launch)
+        request._options = options = self._options
+        sequence = launch.sequence
+        if options.preferred_memory is not None or sequence != self._sequence:
+            request._options = replace(
+                options, correlation_id=sequence.correlation_id, flags=sequence.flags, preferred_memory=None, priority=0
+            )
         problem = member.check.problem(request)
         if problem is None:
             try:
@@ -211,13 +215,6 @@ class EnsembleRun:
                 problem = str(error)
         refused: InferenceResponse = self.execution._refused(request, problem, False, "ensemble")
         return refused
-
-    def _options_of(self, launch: Launch) -> Options:
-        options = self._options
-        if options.preferred_memory is None and launch.sequence == self._sequence:
-            return options
-        flags, correlation_id = launch.sequence.flags, launch.sequence.correlation_id
-        return replace(options, correlation_id=correlation_id, flags=flags, preferred_memory=None, priority=0)
 
     def _answered(self, launch: Launch, ticket: Ticket) -> None:
         """Process a response of a step in the background; called on any thread."""

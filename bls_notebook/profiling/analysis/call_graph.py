@@ -10,6 +10,7 @@ from typing import Any
 from bls_notebook.profiling.records.spans import NOTEBOOK, ModelSeen, SessionData, Span
 from bls_notebook.records.base import Record
 from bls_notebook.records.intervals import Interval, total
+from bls_notebook.repository.call_order import reached
 
 from .span_tree import SpanTree, serving
 
@@ -164,17 +165,10 @@ def _on_cycles(edges: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
     after: defaultdict[str, list[str]] = defaultdict(list)
     for caller, callee in edges:
         after[caller].append(callee)
-    reached: dict[str, set[str]] = {}
-    for name in after:
-        found = reached[name] = set[str]()
-        todo = [name]
-        while todo:
-            new = set(after.get(todo.pop(), ())) - found
-            found |= new
-            todo += new
+    callees = {name: reached(name, after) for name in after}
     return {
-        name: frozenset(other for other in found if name in reached.get(other, ()))
-        for name, found in reached.items()
+        name: frozenset(other for other in found if name in callees.get(other, ()))
+        for name, found in callees.items()
         if name in found
     }
 

@@ -271,13 +271,10 @@ def _importable(folders: Sequence[str]) -> Iterator[str]:
 
 
 def _inside(substitute: Any, full: str) -> ModuleType:
-    module = substitute
-    for name in full.split(".")[1:]:
-        try:
-            module = getattr(module, name)
-        except AttributeError as error:
-            raise ModuleNotFoundError(f"No module named {full!r}: {error}", name=full) from error
-    return module  # type: ignore[no-any-return]
+    try:
+        return functools.reduce(getattr, full.split(".")[1:], substitute)  # type: ignore[no-any-return]
+    except AttributeError as error:
+        raise ModuleNotFoundError(f"No module named {full!r}: {error}", name=full) from error
 
 
 # They run the code of models and of the modules that models import.
