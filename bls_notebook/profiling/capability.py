@@ -14,12 +14,10 @@ CAPABILITY = Capability(
     types={
         "CallGraph": ".analysis.call_graph:CallGraph",
         "Comparison": ".records.comparison:Comparison",
-        "Difference": ".analysis.session_difference:Difference",
         "Overlap": ".dependences.records:Overlap",
         "Profile": ".profiler:Profile",
         "Session": ".records.session:Session",
         "SessionStatistics": ".analysis.session_statistics:SessionStatistics",
-        "SideBySide": ".records.session:SideBySide",
         "Tuning": ".records.tuning:Tuning",
     },
     loaders={
@@ -30,7 +28,6 @@ CAPABILITY = Capability(
     magics={"%blsprofile": ".magic:LINE_MAGIC", "%%blsprofile": ".magic:CELL_MAGIC"},
     displays={
         ".analysis.call_graph:CallGraph": Drawing(display=".session_report:call_graph_display"),
-        ".analysis.session_difference:Difference": Drawing(".comparison_report:difference_document"),
         ".analysis.session_statistics:SessionStatistics": Drawing(".session_report:figures_document"),
         ".dependences.records:Overlap": Drawing(
             ".comparison_report:overlap_document", widget=".comparison_report:overlap_widget"
@@ -41,9 +38,6 @@ CAPABILITY = Capability(
         ),
         ".records.session:Session": Drawing(
             ".session_report:session_document", widget=".session_report:session_widget"
-        ),
-        ".records.session:SideBySide": Drawing(
-            ".comparison_report:beside_document", widget=".comparison_report:beside_widget"
         ),
         ".records.tuning:Tuning": Drawing(
             ".comparison_report:tuning_document", widget=".comparison_report:tuning_widget"

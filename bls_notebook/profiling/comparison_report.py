@@ -1,24 +1,21 @@
-"""Reports of comparisons: `compare`, `tune`, `overlap`, and two sessions side by side. Pure."""
+"""Reports of comparisons: `compare`, `tune` and `overlap`. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.html import join, tag, text
+from bls_notebook.display.html import join, tag
 from bls_notebook.display.records.model_files import change_block, config_block
 from bls_notebook.records.measurements import Quartiles
-from bls_notebook.records.units import count, factor, ns, percent
+from bls_notebook.records.units import count, ns, percent
 
-from .analysis.session_difference import Difference, ModelChange, TimeChange
 from .analysis.tuning_words import batches_of
 from .dependences.analysis import named
 from .dependences.records import CodeChange, Overlap
 from .records.comparison import Comparison, Verification, failures
-from .records.session import SideBySide
 from .records.tuning import Tuning
 from .records.verdicts import give_or_take, times
 from .session_report import timeline_widget, verdict_words
@@ -135,102 +132,6 @@ def _verification(verification: Verification) -> str:
 def comparison_widget(comparison: Comparison, width: int) -> Any:
     """Return the interactive timeline of both runs; None if nothing was recorded."""
     return timeline_widget(comparison.sequential, comparison.gathered) if comparison.gathered.spans else None
-
-
-_CHANGE_HEADS = (("", ""), ("before", "t"), ("", "r"), ("after", "t"), ("", "r"))
-_CHANGE_COLUMNS = [*(doc.Column(*each) for each in _CHANGE_HEADS), *map(doc.Column, ("change", "queue", "moved"))]
-_VERDICTS = {"faster": "▲", "slower": "▼", "same": "≈", "": ""}
-_NO_REQUESTS = "no requests in either session"
-
-
-def difference_document(difference: Difference) -> doc.Document:
-    """Describe what changed from one session to another: on the whole, of each model, of each call."""
-    none: list[doc.Block] = [doc.Words(parts.quiet(_NO_REQUESTS), indent="  ")]
-    changes = _changes(difference) if difference.models else none
-    return doc.Document([*_difference_head(difference), *changes], styles="session")
-
-
-def beside_document(both: SideBySide, *, widget: Any = None) -> doc.Document:
-    """Describe two sessions on one axis of time, and what changed; a `widget` covers their picture."""
-    difference = both.diff()
-    sessions = [
-        session if session.name else replace(session, name=name)
-        for session, name in ((both.before, "before"), (both.after, "after"))
-    ]
-    blocks: list[doc.Block] = _difference_head(difference)
-    blocks += verdict_words(both.after.verdict())
-    if both.before.spans or both.after.spans:
-        blocks.append(timeline_block(sessions, widget=widget, gap=True))
-    if difference.models:
-        blocks += _changes(difference)
-    return doc.Document(blocks, styles="figure session")
-
-
-def _difference_head(difference: Difference) -> list[doc.Block]:
-    names = f"{difference.before or 'before'} → {difference.after or 'after'}"
-    before, after = difference.span_before, difference.span_after
-    length = f"first request to last answer {ns(before)} → {ns(after)}"
-    change = factor(before / after) if after and before else ""
-    return [
-        doc.Line([parts.name(names), parts.quiet(parts.dots(length, change, by="  "))]),
-        doc.Words(parts.quiet(code_sentence(difference)), "facts", "  "),
-    ]
-
-
-def _changes(difference: Difference) -> list[doc.Block]:
-    """Return a row for each model, the longest requests first."""
-    models = sorted(difference.models, key=lambda m: -max(m.duration.before.q3, m.duration.after.q3))
-    return [
-        doc.Table("What changed", _CHANGE_COLUMNS, list(map(_changed_row, models)), last="wrap"),
-        doc.Both(lambda _: ["  before, after: median of a request ± half of the IQR"]),
-    ]
-
-
-def code_sentence(difference: Difference) -> str:
-    """Return whether the two sessions ran the same code."""
-    changed = [m.name for m in difference.models if m.code == "changed"]
-    configured = [m.name for m in difference.models if m.config == "changed" and m.code != "changed"]
-    if changed or configured:
-        said = [f"code of {', '.join(changed)}"] if changed else []
-        said += [f"configuration of {', '.join(configured)}"] if configured else []
-        return f"changed between the two: {' and '.join(said)}"
-    if difference.code == "same":
-        return "the same code and configuration of every model"
-    one = [m.name for m in difference.models if not m.duration.before.count or not m.duration.after.count]
-    if one:
-        return f"in one of the two only: {', '.join(one)}"
-    return "whether it was the same code is not known"
-
-
-def _changed_row(changed: ModelChange) -> doc.Row:
-    before, after, queue = changed.duration.before, changed.duration.after, changed.queue
-    waited = f"{ns(queue.before.median)} → {ns(queue.after.median)}"
-    verdict = changed.duration.verdict
-    moved = [*changed.moved, *["new code"] * (changed.code == "changed")]
-    moved += ["new configuration"] * (changed.config == "changed")
-    cells = (
-        (ns(before.median) if before.count else "", "num"),
-        (f"±{ns(before.iqr / 2)}" if before.iqr else "", "num dim"),
-        (ns(after.median) if after.count else "", "num"),
-        (f"±{ns(after.iqr / 2)}" if after.iqr else "", "num dim"),
-        (_change_words(changed.duration), f"session-{verdict}" if verdict else "dim"),
-        (waited if queue.before.median or queue.after.median else "", ""),
-        (", ".join(moved), "session-remarks"),
-    )
-    return doc.Row([parts.name(changed.name), *(doc.Piece(said, text(said), kind) for said, kind in cells)])
-
-
-def _change_words(change: TimeChange) -> str:
-    if change.verdict == "same":
-        return "≈ within the spread"
-    if not change.verdict:
-        return "not in both"
-    return f"{_VERDICTS[change.verdict]} {factor(change.factor)}"
-
-
-def beside_widget(both: SideBySide, width: int) -> Any:
-    """Return the interactive timeline of two sessions; None if both are empty."""
-    return timeline_widget(both.before, both.after) if both.before.spans or both.after.spans else None
 
 
 def tuning_document(tuning: Tuning, *, widget: Any = None) -> doc.Document:

@@ -7,16 +7,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import (
-    Parser,
-    Variables,
-    add_options,
-    evaluate,
-    help_text,
-    identifier,
-    new_file,
-    read_line,
-)
+from bls_notebook.magics.arguments import Parser, Variables, add_options, help_text, identifier, new_file, read_line
 from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.cell_errors import fail_on, reported
 from bls_notebook.magics.magic import Magic
@@ -25,8 +16,6 @@ from bls_notebook.progress import progress
 
 if TYPE_CHECKING:
     from bls_notebook.profiling.dependences.records import Overlap
-
-    from .records.session import SessionAnalysis
 
 
 PARSER = Parser("%blsprofile", *help_text(__file__, "%blsprofile"))
@@ -109,23 +98,11 @@ def _tuned(notebook: Notebook, arguments: argparse.Namespace, inputs: dict[str, 
     return None if arguments.quiet else tuning
 
 
-def _profile(name: str, variables: Variables) -> SessionAnalysis:
-    from .records.session import SessionAnalysis  # first needed here
-
-    value = evaluate(name, variables, "%%blsprofile: --beside")
-    if not isinstance(value, SessionAnalysis):
-        CELL_PARSER.error(
-            f"--beside: {name} is {type(value).__name__}, expected a profile, as %%blsprofile --into {name} keeps one"
-        )
-    return value
-
-
 def blsprofile_cell(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
     """Run a cell and show the profile of its requests."""
     __tracebackhide__ = True
     arguments = CELL_PARSER.parse_line(line, variables)
     body = cell_body(notebook, "%%blsprofile", cell)
-    before = None if arguments.beside is None else _profile(arguments.beside, variables)
     limit = {} if arguments.limit is None else {"limit": arguments.limit}
     name = f"In [{notebook.cell_number}]"
     profile = bls.profile(name=name, **limit)
@@ -141,7 +118,7 @@ def blsprofile_cell(notebook: Notebook, line: str, cell: str, variables: Variabl
         notebook.remember(profile)
         with progress(f"analyzing {len(profile.record.spans):,} spans"):
             if not arguments.quiet:
-                notebook.show(profile if before is None else before.beside(profile))
+                notebook.show(profile)
             notebook.save("%%blsprofile", profile, arguments.save, readable=True)
     return None if cell.rstrip().endswith(";") else value
 

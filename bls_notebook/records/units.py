@@ -83,7 +83,7 @@ def bytes_in(value: object) -> int | None:
 
 
 __all__ = [
-    "TIME_WIDTH", "count", "duration", "factor", "ns", "percent", "shape", "size", "some_ns",
+    "TIME_WIDTH", "count", "duration", "ns", "percent", "shape", "size", "some_ns",
 ]  # fmt: skip
 
 TIME_WIDTH = 7  # characters of the longest time below 10,000 s: columns of times have a constant width
@@ -110,14 +110,3 @@ def percent(part: float, whole: float) -> str:
     if 0 < share < 0.005:
         return "<1%"
     return f"{share:.0%}"
-
-
-def factor(value: float) -> str:
-    """Format a speedup: ``3.9× faster``, ``1.2× slower``."""
-    if value <= 0:
-        return ""
-    return f"{_times(value)} faster" if value >= 1 else f"{_times(1 / value)} slower"
-
-
-def _times(value: float) -> str:
-    return f"{value:.2f}×" if value < 9.995 else f"{value:.0f}×"

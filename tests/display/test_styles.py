@@ -19,8 +19,7 @@ from bls_notebook.display.progress_bar import bar_html
 from bls_notebook.display.stylesheet import COMMON, parts, stylesheet
 from bls_notebook.display.svg import DIM, INK, LEFT_BEHIND, readable
 from bls_notebook.display.widgets import widget_file
-from bls_notebook.profiling.analysis.session_difference import difference
-from bls_notebook.profiling.records.session import Session, SideBySide
+from bls_notebook.profiling.records.session import Session
 from bls_notebook.shipping.records import Verified
 from tests.display.page import Page
 from tests.display.samples import everything, findings, lists, response
@@ -64,8 +63,7 @@ ONE: list[Any] = [
     *everything(),
     Verified("a", "m/a", 2, changed=("1/model.py",)),
     findings(findings=(), memory=()), Session((), (), 1), pipeline(), pipeline().statistics(),
-    difference(pipeline(), pipeline(2)),
-    SideBySide(pipeline(), pipeline(2)), comparison(), overlap(), tuning(),
+    comparison(), overlap(), tuning(),
     *(make() for make in lifetimes_samples.ALL.values()),
 ]  # fmt: skip
 MANY = lists()

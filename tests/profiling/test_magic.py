@@ -168,7 +168,7 @@ def test_a_limit_and_a_file_that_cannot_be_written_lose_nothing(sender) -> None:
 def test_a_cell_says_why_and_which_calls_could_have_begun_earlier(sender) -> None:
     for model in (SLEEPER, SLEEPER.replace("sleeper", "other"), CALLER):
         sender(model)
-    shown = words(sender("%%blsprofile --into plain\n%bls caller IN=[1.0] -q").text)
+    shown = words(sender("%%blsprofile\n%bls caller IN=[1.0] -q").text)
     assert "One request took" in shown
     assert "`caller` waits for `sleeper`, then for `other`: `%blsprofile caller … --overlap` finds out" in shown
     shown = sender("found = %blsprofile caller IN=[1.0] --overlap\nfound")
@@ -179,15 +179,11 @@ def test_a_cell_says_why_and_which_calls_could_have_begun_earlier(sender) -> Non
     caller, other = record.ghosts
     assert (caller.span, other.span) == (record.spans[0].id, record.spans[2].id)
     assert other.begin < record.spans[1].ended
-    shown = sender("%%blsprofile --beside plain\n%bls sleeper IN=[1.0] -q")
-    assert words(shown.text).count("In [") == 4  # the names, and a title above each timeline
-    assert "in one of the two only: caller, other" in shown.text
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--beside int", "%%blsprofile: --beside: int is type, expected a profile, as %%blsprofile --into int"),
         ("--limt 3", "%%blsprofile: unknown option '--limt'; did you mean --limit?"),
         ("--limit 0", "%%blsprofile: --limit: got '0', expected a whole number from 1."),
         ("times", "%%blsprofile: unexpected argument 'times'."),

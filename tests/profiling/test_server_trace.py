@@ -78,8 +78,6 @@ def test_the_same_pipeline_has_the_same_graph_here(recorded: Session) -> None:
     calls, steps = here["relay", "leaf"]
     here["relay", "leaf"] = (calls - 1, steps)  # relay sends one without its trace
     assert here == there
-    difference = profile.record.diff(recorded)
-    assert not [moved for model in difference.models for moved in model.moved if "instances" in moved]
 
 
 def test_it_is_drawn_judged_and_saved(recorded: Session, tmp_path: Path) -> None:

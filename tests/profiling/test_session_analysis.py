@@ -1,4 +1,4 @@
-"""The statistics, the call graph and the difference of sessions."""
+"""The statistics and the call graph of sessions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.profiling.analysis.call_graph import CallGraph, Edge
-from bls_notebook.profiling.analysis.session_difference import Difference, direction
 from bls_notebook.profiling.analysis.session_statistics import ModelStatistics, SessionStatistics
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
 from bls_notebook.records.intervals import total
-from bls_notebook.records.measurements import quartiles
 from tests.profiling.simulated import Model, session
 from tests.profiling.strategies import sessions
 
@@ -150,53 +148,3 @@ def test_every_call_is_on_one_edge_and_its_time_adds_up(record: Session) -> None
 
 
 NAMES = st.sampled_from("abcdef")
-
-
-def test_what_got_faster_and_where() -> None:
-    models = {"a": Model([2, ("b",) * 4], code="1"), "b": Model([10], code="2")}
-    more = {"a": Model([2, ("b",) * 4], code="1"), "b": Model([10], instances=4, code="3")}
-    found = session(models, "a").diff(session(more, "a"))
-    assert found.span_before - found.span_after == 33
-    a, b = found.models
-    assert (a.name, b.name, b.moved) == ("a", "b", ("1 to 4 instances",))
-    assert (b.duration.verdict, b.queue.verdict) == ("faster", "faster")
-    assert (b.code, a.code, found.code) == ("changed", "same", "changed")
-    found = session({"a": Model([1])}, "a").diff(session({"b": Model([1])}, "b"))  # each lacks a model
-    assert (found.models[0].name, found.models[0].duration.verdict, found.models[0].duration.factor) == ("a", "", 0.0)
-    assert found.code == "unknown"
-
-
-def test_what_moved() -> None:
-    def one(**more: object) -> Session:
-        return Session((Span(1, "a", instance="a_0", **more),), (ModelSeen("a", code="x", config="y"),))  # type: ignore[arg-type]
-
-    found = one().diff(one(device="gpu:0", kind="async", batch=3))
-    assert found.models[0].moved == ("cpu to gpu:0", "sync to async", "batched")
-    assert found.code == "same"
-
-
-def test_a_change_is_told_where_the_spread_lets_it() -> None:
-    for before, after, expected in (
-        ([10, 11, 12], [5, 6, 7], "faster"), ([5, 6, 7], [10, 11, 12], "slower"), ([5, 10, 15], [4, 9, 14], "same"),
-        ([10, 11, 12], [2, 9, 30], "same"),  # it spreads too widely to tell
-        ([], [1], ""), ([1], [1], "same"),
-    ):  # fmt: skip
-        assert direction(quartiles(before), quartiles(after)) == expected
-
-
-@given(sessions())
-def test_a_session_does_not_differ_from_itself(record: Session) -> None:
-    found = record.diff(record)
-    for change in found.models:
-        assert change.duration.verdict == change.queue.verdict == "same"
-        assert change.moved == ()
-    assert Difference.from_dict(json.loads(json.dumps(found.to_dict()))) == found
-
-
-@given(sessions(), sessions())
-def test_the_other_way_round_it_is_the_opposite(one: Session, other: Session) -> None:
-    opposite = {"faster": "slower", "slower": "faster", "same": "same", "": ""}
-    there, back = one.diff(other), other.diff(one)
-    for a, b in zip(there.models, back.models, strict=True):
-        assert a.name == b.name
-        assert opposite[a.duration.verdict] == b.duration.verdict

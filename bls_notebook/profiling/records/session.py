@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bls_notebook.records.base import Printable, Record
+from bls_notebook.records.base import Printable
 from bls_notebook.records.record_file import RecordFile, ending_of, write_file
 
 from .spans import SCHEMA, Mark, ModelSeen, NamedMark, SessionData, Source, Span
@@ -14,13 +14,12 @@ from .spans import SCHEMA, Mark, ModelSeen, NamedMark, SessionData, Source, Span
 if TYPE_CHECKING:
     from bls_notebook.profiling.analysis.call_graph import CallGraph
     from bls_notebook.profiling.analysis.critical_path import Step
-    from bls_notebook.profiling.analysis.session_difference import Difference
     from bls_notebook.profiling.analysis.session_statistics import SessionStatistics
 
     from .verdicts import Verdict
 
 __all__ = [
-    "SCHEMA", "Mark", "ModelSeen", "NamedMark", "Session", "SessionAnalysis", "SideBySide", "Source", "Span",
+    "SCHEMA", "Mark", "ModelSeen", "NamedMark", "Session", "SessionAnalysis", "Source", "Span",
     "load_session",
 ]  # fmt: skip
 
@@ -60,26 +59,6 @@ class SessionAnalysis(Printable):
 
         return call_graph(self.record)
 
-    def diff(self, after: SessionAnalysis) -> Difference:
-        """Compare with a later session of the same workload.
-
-        Parameters
-        ----------
-        after : Session or Profile
-        """
-        from bls_notebook.profiling.analysis.session_difference import difference
-
-        return difference(self.record, after.record)
-
-    def beside(self, after: SessionAnalysis) -> SideBySide:
-        """Return this session and a later one for display on one time axis, with their differences.
-
-        Parameters
-        ----------
-        after : Session or Profile
-        """
-        return SideBySide(self.record, after.record)
-
     def save(self, path: str | Path) -> Path:
         """Write the session to a file: ``.json`` or ``.json.gz`` for `bls.load`.
 
@@ -113,18 +92,6 @@ class Session(SessionData, SessionAnalysis):
     def record(self) -> Session:
         """The session itself, as of a `Profile`."""
         return self
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class SideBySide(Record):
-    """Two sessions of the same workload, displayed on one time axis; `diff` has the figures."""
-
-    before: Session
-    after: Session
-
-    def diff(self) -> Difference:
-        """Return the changes from ``before`` to ``after``."""
-        return self.before.diff(self.after)
 
 
 _FILE = RecordFile(Session, "bls_notebook.session", SCHEMA, "a session", "session")
