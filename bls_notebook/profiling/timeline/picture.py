@@ -219,9 +219,12 @@ def _own(tree: SpanTree, span: Span) -> list[Interval]:
 def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
     """Write names into the blocks that are wide enough."""
     scale = pen.end / pen.plot
+    stacks = {(panel.layout.lane[i], (begin + end) / 2) for i, begin, end, _, parts in panel.layout.ghosts if parts > 1}
     for i, span in enumerate(panel.session.spans):
         if not span.ran or not panel.shows(i) or panel.layout.parts[i] > 1 or span.marks:
             continue
+        if any(lane == panel.layout.lane[i] and span.started <= middle < span.ended for lane, middle in stacks):
+            continue  # outlines would cross the name
         top, height = panel.block(i)
         text = span.request_id or span.model
         own = _own(tree, span)
