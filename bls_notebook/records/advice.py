@@ -96,7 +96,7 @@ def ask_for(name: str) -> str:
     return f"load it first: `%tritonrepo load {name}` or `repo.load({name!r})`"
 
 
-def missing_model(name: str, known: Known, version: int = -1) -> str:
+def missing_model(name: str, known: Known) -> str:
     if other := known.elsewhere(name):
         return other
     rows = known.every()

@@ -28,34 +28,19 @@ ITEM_BYTES = {
 
 
 def tensor_record(
-    name: str,
-    datatype: str,
-    array: Any,
-    device: str = "cpu",
-    *,
-    shape: tuple[int, ...] | None = None,
-    nbytes: int | None = None,
-    reason: str = "",
+    name: str, datatype: str, array: Any, device: str = "cpu", *, shape: tuple[int, ...] | None = None
 ) -> TensorRecord:
     """Describe one tensor without copying it.
 
     `array` is a NumPy array, or any object with ``shape`` and ``nbytes`` (its elements are not read), or None if there
-    is nothing to show. Elements are read only if `device` is ``cpu`` and `reason` is empty; `reason` says why there is
-    no preview. `shape` and `nbytes` (BYTES: including four bytes per length) are for callers that know them. The
-    record's ``bytes`` is -1 if the size is unknown without reading everything.
+    is nothing to show. Elements are read only if `device` is ``cpu``. `shape` is for callers that know it. The record's
+    ``bytes`` is -1 if the size is unknown without reading everything.
     """
     from .responses import TensorRecord  # imported on first use
 
     dims = tuple(int(n) for n in (getattr(array, "shape", ()) if shape is None else shape))
-    if nbytes is None:
-        nbytes = _size(datatype, array, dims, device)
-    if device != "cpu":
-        text = f"on {device}, not copied"
-    elif reason:
-        text = f"… ({reason})"
-    else:
-        text = preview(array, datatype)
-    return TensorRecord(name, datatype, dims, device, nbytes, text)
+    text = preview(array, datatype) if device == "cpu" else f"on {device}, not copied"
+    return TensorRecord(name, datatype, dims, device, _size(datatype, array, dims, device), text)
 
 
 def preview(array: Any, datatype: str) -> str:

@@ -29,7 +29,6 @@ from bls_notebook.progress import stepped
 from bls_notebook.records.advice import Known
 
 from .catalog import Catalog
-from .requests.response import Response
 from .source.model_folders import backend_folders, folder_path, shown_path
 from .source.model_source import ModelSource, RemoteModel
 
@@ -291,6 +290,3 @@ def load_again(repository: ModelRepository, name: str) -> None:
     service = repository._catalog.service
     with suppress(BLSError), service.lock_of(name):
         service.load(service.sources[name])
-
-
-__all__ = ["Host", "Registration", "Response", "SentRequest", "Undo"]

@@ -158,7 +158,6 @@ runtime = _module(
     memGetInfo=lambda: CudaDevice().mem_info,
     streamSynchronize=_nothing,
 )
-"""`cupy.cuda.runtime`."""
 
 cuda = _module(
     "cuda",
@@ -175,4 +174,3 @@ cuda = _module(
     memory=_module("cuda.memory", OutOfMemoryError=OutOfMemoryError),
     device=SimpleNamespace(get_device_id=lambda: gpu_memory.current_gpu().index),
 )
-"""`cupy.cuda`."""

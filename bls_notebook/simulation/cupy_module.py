@@ -160,4 +160,3 @@ _OWN: dict[str, Any] = {
 }
 
 cupy = Namespace("cupy", np, _OWN)
-"""The module that models import as `cupy`."""

@@ -123,11 +123,6 @@ def test_nothing_is_read_from_a_device(device: str, datatype: str) -> None:
     assert record.bytes == (24 if datatype == "FP32" else -1)
 
 
-def test_nothing_is_read_where_a_reason_is_given() -> None:
-    record = tensor_record("x", "FP32", Untouchable(), reason="taken over by another model")
-    assert record.preview == "… (taken over by another model)"
-
-
 def test_sizes() -> None:
     def size(*arguments: Any, **named: Any) -> int:
         return tensor_record("x", *arguments, **named).bytes
