@@ -230,7 +230,7 @@ def test_requirements_say_what_they_pin(tmp_path: Path, monkeypatch: pytest.Monk
         if origin is not None:
             (info / "direct_url.json").write_text(json.dumps(origin))
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(model_files, "_distributions", lambda: {name: [name] for name in (*origins, "numpy")})
+    monkeypatch.setattr(model_files, "installed_distributions", lambda: {name: [name] for name in (*origins, "numpy")})
     assert model_files.packages_of("built") == {
         "built==1.0": "built is 1.0+cpu here: package indexes may not have that build"
     }
