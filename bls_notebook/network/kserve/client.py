@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bls_notebook.backends.protocol import REPORT_SECONDS, Exchange
-from bls_notebook.network.limits import PROBE_SECONDS, QUERY_SECONDS
+from bls_notebook.network.limits import PROBE_SECONDS, QUERY_SECONDS, TENSORS
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .address import Address
 
+_DIGITS = 18  # of a version
 SEEK_SECONDS = 0.5  # between probes of a lost server
 PATIENCE = 3 * PROBE_SECONDS
 RETRIES = (0.05, 0.2)  # seconds before each retry of a request that could not be sent
@@ -112,8 +113,12 @@ class Client:
         """Return a model's metadata, its fields converted to their types: versions, platform, inputs, outputs."""
         document = self.query("model", name, version)
         try:
+            _check_counts(document, ("versions", "inputs", "outputs"))
+            versions = [str(version) for version in document.get("versions") or ()]
+            if any(len(version) > _DIGITS for version in versions):
+                raise ValueError("a version is too long")
             return {
-                "versions": [str(version) for version in document.get("versions") or ()],
+                "versions": versions,
                 "platform": str(document.get("platform") or ""),
                 "inputs": _tensors(document.get("inputs") or ()),
                 "outputs": _tensors(document.get("outputs") or ()),
@@ -125,10 +130,13 @@ class Client:
         """Return a model's configuration; None if the server lacks this extension."""
         try:
             config: Mapping[str, Any] = self.query("config", name, version)
+            _check_counts(config, ("input", "output"))
         except ServerError as error:
             if error.code is ErrorCode.UNSUPPORTED:
                 return None
             raise
+        except (TypeError, ValueError) as error:
+            raise no_kserve("a model's configuration", str(error)) from error
         return config
 
     def statistics(self, name: str, version: str, seconds: float) -> list[dict[str, Any]]:
@@ -290,6 +298,12 @@ class Client:
 def _tensors(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     names = ("name", "datatype")
     return [{**{name: str(row[name]) for name in names}, "shape": [*map(int, row.get("shape") or ())]} for row in rows]
+
+
+def _check_counts(document: Mapping[str, Any], keys: Iterable[str]) -> None:
+    for key in keys:
+        if len(document.get(key) or ()) > TENSORS:
+            raise ValueError(f"more than {TENSORS:,} {key}")
 
 
 def no_kserve(query: str, why: str) -> ServerError:
