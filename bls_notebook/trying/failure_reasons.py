@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from traceback import walk_tb
 
+from bls_notebook.backends.protocol import BackendError
 from bls_notebook.engine.exception_text import describe, traceback_of
 from bls_notebook.records.regular_file import source_text
 from bls_notebook.records.visible_text import first_line
@@ -94,7 +95,8 @@ def _of_chain(
     for error in chain:
         module = error.name if isinstance(error, ModuleNotFoundError) else None
         if isinstance(module, str):
-            return _of_module(name, module, source, top)
+            by_backend = any(isinstance(each, BackendError) for each in chain)
+            return _of_module(name, module, None if by_backend else source, top)
         raised_in, _, file = _origin(error)
         installed = (getattr(error, "name", None) or raised_in).partition(".")[0]
         if isinstance(error, ImportError) and installed not in _PROVIDED:
@@ -185,9 +187,10 @@ def _origin(error: BaseException) -> tuple[str, str, str]:
     )
 
 
-def _of_module(name: str, module: str, source: Path, top: Path) -> FailureReason:
+def _of_module(name: str, module: str, source: Path | None, top: Path) -> FailureReason:
+    """Return the reason for a missing module that `source` imports, or the model's backend (None)."""
     first = module.partition(".")[0]
-    module_folder = _project_folder(first, source.parent, top)
+    module_folder = None if source is None else _project_folder(first, source.parent, top)
     if module_folder is not None:
         place = shown_path(module_folder)
         file = module_folder.joinpath(*module.split("."))
@@ -196,7 +199,7 @@ def _of_module(name: str, module: str, source: Path, top: Path) -> FailureReason
         return reason_of("module", name, module=module, place=place)
     if first in sys.modules and module != first:  # another version or another package of this name
         return reason_of("package:other", name, package=first, module=module)
-    modules = [module, *(m for m in _missing_modules(source, top) if m != first)]
+    modules = [module, *(m for m in (_missing_modules(source, top) if source is not None else ()) if m != first)]
     packages = f"the package {module} is" if len(modules) == 1 else f"the packages {', '.join(modules)} are"
     return reason_of("package", name, packages=packages, install=install_advice(modules, "%pip install"))
 

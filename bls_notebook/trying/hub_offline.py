@@ -90,7 +90,8 @@ def byte_tokenizers(wanted: bool) -> Iterator[list[str]]:
     if wanted and importlib.util.find_spec("transformers") is not None:
         try:
             transformers = importlib.import_module("transformers")
-            owners = (transformers.PreTrainedTokenizerBase, transformers.AutoTokenizer)
+            classes = (transformers.PreTrainedTokenizerBase, transformers.AutoTokenizer)
+            owners = tuple(owner for owner in classes if "from_pretrained" in vars(owner))
         except Exception as error:  # the model will report the same error
             log.debug("tokenizers of transformers cannot be replaced: %s", error)
     before = [owner.__dict__["from_pretrained"] for owner in owners]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,16 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
     assert "a stub" in render(session.record).text
 
 
+def test_a_backends_package_is_not_a_module_of_the_project(
+    trying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    put(tmp_path, "gone", f'backend: "onnxruntime" {IO}', {"1/model.onnx": "", "onnxruntime.py": ""})
+    _, rows = trying()
+    assert rows["gone"].why.startswith("the package onnxruntime is missing")
+    assert rows["gone"].remedy.startswith("`onnxruntime`: onnxruntime, or onnxruntime-gpu for CUDA")
+
+
 @pytest.mark.parametrize(
     ("line", "why", "remedy"),
     [
@@ -172,9 +183,9 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
             "TypeError: int()",
             "fix",
         ),
-        ("import helpers_of_mine", "which is in", "sys.path.insert(0, "),
-        ("import parts_of_mine.part", "which is in", "sys.path.insert(0, "),
-        ("import deep_down", "which is in", "sys.path.insert(0, "),
+        ("import helpers_of_mine", "of this name is in", "sys.path.insert(0, "),
+        ("import parts_of_mine.part", "of this name is in", "sys.path.insert(0, "),
+        ("import deep_down", "of this name is in", "sys.path.insert(0, "),
         ("import own.gone", "own.gone is missing in ", "add it"),
         (
             "from numpy import no_such_name",
