@@ -290,7 +290,7 @@ def test_too_few_instances_are_named(repo: bls.ModelRepository) -> None:
 def test_a_template_can_be_pasted() -> None:
     calls = [SentCall(name) for name in ("3d-model", "class", "a-b", "a_b", "a_b")]
     code = compile(f"async def f():\n{indent(proof.template(calls), '    ')}", "", "exec")
-    assert code.co_consts[0].co_varnames[0] == "responses"
+    assert "responses" in code.co_consts[0].co_varnames
 
 
 @pytest.mark.slow
