@@ -96,7 +96,7 @@ def test_an_answer(data: bytes, body: bytes) -> None:
         (CHUNKED + b"1;" + b"x" * 140000, "more than 65536 bytes"),
         (OK + b"X: " + b"x" * 140000, "65536"),
         (OK + b"X: x\r\n" * 1000, "100 headers"),
-        (OK + b"Content-Length: " + b"9" * 18 + b"\r\n\r\nab", "exceeds the limit of 67,108,864 bytes"),
+        (OK + b"Content-Length: " + b"9" * 18 + b"\r\n\r\nab", "exceeds the limit of 16,777,216 bytes"),
     ],
 )
 def test_malformed_answers_are_errors(data: bytes, error: str) -> None:
@@ -106,7 +106,7 @@ def test_malformed_answers_are_errors(data: bytes, error: str) -> None:
 
 def test_an_answer_that_never_ends_is_an_error_at_the_limit() -> None:
     piece = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
-    with answering(CHUNKED, piece) as link, pytest.raises(ServerError, match="exceeds the limit of 67,108,864 bytes"):
+    with answering(CHUNKED, piece) as link, pytest.raises(ServerError, match="exceeds the limit of 16,777,216 bytes"):
         link.describe()
 
 
