@@ -170,7 +170,10 @@ def test_numpy_that_lets_go_of_the_lock_fills_the_cores() -> None:
     _, all_ = runs({"a": Model([20 * MS], instances=4)})
     found = judged((one, all_), cpu=1.0, cores=2, held=0.02)
     assert (found.cause, found.best) == ("helped", pytest.approx(2, rel=0.05))
-    assert judged((one, one), cpu=1.0, cores=1, held=0.02).cause == "cores"
+    assert "keeps the processors busy" in judged((one, one), cpu=1.0, cores=1, held=0.02).sentence
+    late = judged((one, replace(one, wall=4 * one.wall)), cpu=1.0, cores=1, held=0.02)  # of one core, it used a quarter
+    assert late.cause == "cores"
+    assert "used only 0.2 of 1 cores" in late.sentence
 
 
 @pytest.mark.parametrize(("parallel", "speedups"), [(0.0, [1.0, 2.0, 2.0]), (1.3, [1.0, 1.3, 1.3])])

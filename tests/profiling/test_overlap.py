@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.profiling import Overlap
-from bls_notebook.profiling.dependences import analysis, counterfactual, perturbation, proof
+from bls_notebook.profiling.dependences import analysis, counterfactual, perturbation, proof, schedule
 from bls_notebook.profiling.dependences.evidence import ENOUGH, Evidence, RunDifference, closure, explore
 from bls_notebook.profiling.dependences.records import SentCall
+from bls_notebook.records.recorded_models import ModelSeen
 from tests.profiling.overlap_graphs import CALLEE, CONFIG, GRAPHS, Graph, define_callees, source_of
 
 X = {"IN": np.array([1, 2, 3], np.float32)}
@@ -285,6 +286,9 @@ def test_too_few_instances_are_named(repo: bls.ModelRepository) -> None:
     found = found_of(repo, graph("return ok(sum(out(ask('a', x + i).exec()) for i in range(3)))"))
     assert "3 calls queue for fewer instances of `a`" in found.sentence
     assert (found.together, found.code) == (((0, 1, 2),), None)
+    model = ModelSeen("a", instances=("a_0",), max_batch_size=4, scheduler="dynamic_batching")
+    batched = replace(found, written=replace(found.written, models=(model,)))
+    assert not schedule.lacking(batched)  # a batch takes all three
 
 
 def test_a_template_can_be_pasted() -> None:

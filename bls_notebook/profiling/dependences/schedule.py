@@ -43,9 +43,7 @@ def predicted(
     Calls queue for the instances of their model (times the batch, if a batcher forms batches). The time is no less
     than the processor time allows.
     """
-    tree, capacity = SpanTree(session), capacities(session)
-    for model in session.models:
-        capacity[key_of(model)] *= max(1, model.max_batch_size) if model.scheduler == "dynamic_batching" else 1
+    tree, capacity = SpanTree(session), _capacities(session)
     numbers = {call.span: n for n, call in enumerate(calls)}
     wall, ghosts = session.wall, list[Ghost]()
     for root in tree.children.get(0, ()):
@@ -77,6 +75,14 @@ def predicted(
     return max(wall, least, 1), tuple(ghosts)
 
 
+def _capacities(session: Session) -> dict[Key, int]:
+    """Return the number of requests that each model serves at once, with full batches."""
+    capacity = capacities(session)
+    for model in session.models:
+        capacity[key_of(model)] *= max(1, model.max_batch_size) if model.scheduler == "dynamic_batching" else 1
+    return capacity
+
+
 def _own_work(root: Span, children: Sequence[Span]) -> Iterator[int]:
     """Return the caller's work before each call, and after the last one, ns."""
     in_flight, last = [(child.sent, child.ended) for child in children], root.started
@@ -86,8 +92,8 @@ def _own_work(root: Span, children: Sequence[Span]) -> Iterator[int]:
 
 
 def lacking(overlap: Overlap) -> Counter[str]:
-    """Return how many instances the calls of a stage need at once, for models that have fewer."""
-    most, capacity = Counter[str](), {key[0]: n for key, n in capacities(overlap.written).items()}
+    """Return how many calls of a stage a model gets at once, for models that serve fewer."""
+    most, capacity = Counter[str](), {key[0]: n for key, n in _capacities(overlap.written).items()}
     for stage in overlap.together:
         most |= Counter(overlap.calls[n].model for n in stage)
     return Counter({model: n for model, n in most.items() if n > capacity.get(model, n)})

@@ -160,7 +160,8 @@ def sentence(f: Facts) -> str:
     cores = m.cpu_gathered / max(1, m.gathered)
     instances = "one instance" if f.instances == 1 else f"{f.instances} instances"
     brought = "async brought nothing" if m.speedup < WORTH else f"async was {times(m.speedup)} times as fast"
-    return TEXTS["comparison"].get(v.cause, _NOTHING_QUEUED).format(
+    case = "cores of others" if v.cause == "cores" and cores < m.cores / 2 else v.cause
+    return TEXTS["comparison"].get(case, _NOTHING_QUEUED).format(
         name=f"`{v.model}`",
         brought=brought,
         several=f"{f.waiting} request{'' if f.waiting == 1 else 's'}",
