@@ -164,8 +164,8 @@ def input_tensor(
                 f"{_request(request_id)} expected {count} string elements for inference input '{name}' for model "
                 f"'{model}', got {len(elements)}"
             )
-        array: np.ndarray[Any, Any] = np.empty(len(elements), np.object_)
-        array[:] = elements
+        array: np.ndarray[Any, Any] = np.empty(tuple(shape), np.object_)
+        array.reshape(-1)[:] = elements
     else:
         dtype = dtype_of(name, datatype)
         expected = count * dtype.itemsize
@@ -177,10 +177,9 @@ def input_tensor(
             )
         if isinstance(data, Part):  # only now, because its size is the client's
             data = data.read()
-        array = np.frombuffer(data, dtype) if expected else np.empty(0, dtype)
+        array = (np.frombuffer(data, dtype) if expected else np.empty(0, dtype)).reshape(tuple(shape))
         if expected > INLINE_BYTES:  # here, perhaps in a thread: the engine passes on its own writable memory uncopied
             array = array.copy()
-    array.shape = tuple(shape)
     return Tensor._of(name, array, datatype)
 
 
