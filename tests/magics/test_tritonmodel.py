@@ -110,8 +110,8 @@ def test_a_model_sees_its_own_file_and_source(cells) -> None:
 
 
 def test_lines_in_messages_are_those_of_the_cell(cells) -> None:
+    number = cells.shell.execution_count
     cells("%%tritonmodel fails\n\nclass TritonPythonModel:\n    def execute(self, requests):\n        1 / 0\n")
-    number = cells.shell.displayhook.prompt_count
     failed = cells("%bls fails").value.record.error
     frame = failed.frames[-1]
     assert (frame.file, frame.line) == (f"Cell In[{number}]", 5)
