@@ -15,6 +15,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,12 @@ def simulated_cupy() -> Any:
 def device_records() -> list[DeviceRecord]:
     found = gpus()
     return [_host(), *(found.usage(i) for i in range(found.count))] if found is not None else [_host()]
+
+
+def return_free_memory() -> None:
+    """Return freed host memory to the operating system; without glibc, do nothing."""
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _host() -> DeviceRecord:

@@ -28,6 +28,8 @@ IDLE_SECONDS = 3600  # that an idle connection of an endpoint stays open; client
 METADATA_BYTES = 64 << 10  # of a gRPC call
 UNREAD_ANSWERS = 64  # of a gRPC stream whose client does not read
 INLINE_BYTES = 1 << 14  # of JSON, texts or compressed data that an event loop decodes itself: well below 1 ms
+RETURNED_BYTES = 64 << 20  # of large bodies at a time: after at least as many, an endpoint returns freed memory
+RETURN_SECONDS = 1.0  # until it does so
 DECODERS = 4  # larger bodies that are decoded or encoded at a time
 _PIECE = 1 << 20  # bytes that are counted without releasing the GIL
 

@@ -8,10 +8,8 @@ answers from the cache, requests that fail.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -20,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bls_notebook.devices.registry import device_records
+from bls_notebook.devices.registry import device_records, return_free_memory
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.schedulers.dynamic import BatchRules, DynamicBatcher, form
 from bls_notebook.extending import Host
@@ -74,8 +72,7 @@ def memory_of_instance(repository: ModelRepository, name: str) -> InstanceMemory
     """Return the memory of one instance of a model; raise BLSError if none can be loaded."""
     group = repository.config(name).instance_group[0]
     gc.collect()
-    with suppress(AttributeError, OSError, TypeError):  # glibc: return free memory, or the instance hides in it
-        ctypes.CDLL(None).malloc_trim(0)
+    return_free_memory()  # or the instance hides in it
     before = {device.name: device for device in device_records()}
     with with_fields(repository, {name: with_count(repository, name, 1)}) as variants:
         after = {device.name: device for device in device_records()}

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from bls_notebook.devices.registry import return_free_memory
 from bls_notebook.network.kserve.errors import UNAVAILABLE, ProtocolError, refuse
-from bls_notebook.network.limits import DECODERS, INLINE_BYTES, Limits
+from bls_notebook.network.limits import DECODERS, INLINE_BYTES, RETURN_SECONDS, RETURNED_BYTES, Limits
 from bls_notebook.records.errors import ErrorRecord
 
 from .header_options import HeaderOptions
@@ -63,7 +64,7 @@ class Admission:
     def __init__(self, token: str, limits: Limits, http: HeaderOptions, grpc: HeaderOptions) -> None:
         self.limits, self.http, self.grpc = limits, http, grpc
         self.under_way = 0
-        self._body_bytes = 0  # of large bodies in memory
+        self._body_bytes = self._peak_bytes = 0  # of large bodies in memory: now, and at most since there were none
         self._decoders = asyncio.Semaphore(DECODERS)
         self.last_error: ErrorRecord | None = None
         self._expected = f"Bearer {token}".encode() if token else b""
@@ -108,6 +109,14 @@ class Admission:
             return
         with self._lock:
             self._body_bytes += count
+            self._peak_bytes = max(self._peak_bytes, self._body_bytes)
+            is_over = self._body_bytes == 0 and self._peak_bytes >= RETURNED_BYTES
+            if is_over:
+                self._peak_bytes = 0
+        if is_over:  # the C library would keep the memory; references to the last body end a moment later
+            timer = threading.Timer(RETURN_SECONDS, return_free_memory)
+            timer.daemon = True
+            timer.start()
         if count > 0 and self._body_bytes > self.limits.body * self.limits.bodies:
             refuse("the requests in flight are larger than this endpoint accepts; try again later", UNAVAILABLE)
 

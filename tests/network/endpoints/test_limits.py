@@ -22,6 +22,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 import bls_notebook as bls
 from bls_notebook.network import limits
+from bls_notebook.network.endpoints import admission as admission_module
 from bls_notebook.network.endpoints.admission import Admission, Body
 from bls_notebook.network.endpoints.header_options import HeaderOptions
 from bls_notebook.network.endpoints.http_server import HttpServer
@@ -190,7 +191,7 @@ def test_connections_without_the_token_make_room_for_others() -> None:
         pool.submit(asyncio.run, asyncio.wait_for(clients(), gates.LIMIT)).result()
 
 
-def test_bodies_in_flight_have_a_common_limit() -> None:
+def test_bodies_in_flight_have_a_common_limit_and_their_memory_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     admission = Admission("", limits.Limits(body=1 << 20, bodies=2), HeaderOptions(), HeaderOptions())
     bodies = [Body(admission) for _ in range(4)]
     for each in bodies[:2]:
@@ -203,8 +204,14 @@ def test_bodies_in_flight_have_a_common_limit() -> None:
     with pytest.raises(ProtocolError, match="try again later") as refused:
         bodies[3].add(1 << 19)
     assert refused.value.status == 503
+    returned = threading.Event()
+    monkeypatch.setattr(admission_module, "RETURNED_BYTES", 1 << 20)
+    monkeypatch.setattr(admission_module, "RETURN_SECONDS", 0.0)
+    monkeypatch.setattr(admission_module, "return_free_memory", returned.set)
     for each in bodies:
+        assert not returned.is_set()
         each.release()
+    assert returned.wait(gates.LIMIT)
     Body(admission).add(1 << 20)
 
 
