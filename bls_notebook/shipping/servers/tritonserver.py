@@ -206,6 +206,10 @@ class InferResult:
         """Return the output of this name."""
         return self.outputs[name]
 
+    def as_numpy(self) -> dict[str, Array]:
+        """Return the outputs by name."""
+        return dict(self.outputs)
+
 
 class TritonServer(UndividedContext, Listening):
     """A tritonserver that this process starts with `start` or ``with``.
