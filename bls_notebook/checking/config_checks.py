@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bls_notebook.devices.registry import cuda_gpu_count
-from bls_notebook.engines.onnx_graph import is_damaged
-from bls_notebook.engines.pytorch import other_format
 from bls_notebook.records.advice import nearest
 from bls_notebook.records.regular_file import MAX_SOURCE, open_file
 from bls_notebook.records.statistics import StatisticsRecord, why_not_batched
@@ -136,13 +134,21 @@ def _version_file_findings(model: CheckedModel, folder: Path) -> Iterator[Findin
 
 def _damage(backend: str, file: Path) -> str:
     """Return why a backend cannot load a model file; empty if it may."""
+    if not file.is_file():
+        return ""
     try:
-        if backend == "pytorch" and file.name != "model.py" and file.is_file():
+        if backend == "pytorch" and file.name != "model.py":
+            from bls_notebook.engines.pytorch import other_format
+
             with open_file(file):
                 return other_format(file)
-        return "it is no ONNX graph" if backend == "onnxruntime" and file.is_file() and is_damaged(file) else ""
+        if backend == "onnxruntime":
+            from bls_notebook.engines.onnx_graph import is_damaged
+
+            return "it is no ONNX graph" if is_damaged(file) else ""
     except OSError:
-        return ""  # see `_unread`
+        pass  # see `_unread`
+    return ""
 
 
 def _unread(entry: Path) -> str:
