@@ -65,6 +65,7 @@ class Admission:
         self.limits, self.http, self.grpc = limits, http, grpc
         self.under_way = 0
         self._body_bytes = self._peak_bytes = 0  # of large bodies in memory: now, and at most since there were none
+        self._returning = threading.Timer(RETURN_SECONDS, return_free_memory)  # the latest one
         self._decoders = asyncio.Semaphore(DECODERS)
         self.last_error: ErrorRecord | None = None
         self._expected = f"Bearer {token}".encode() if token else b""
@@ -111,12 +112,12 @@ class Admission:
             self._body_bytes += count
             self._peak_bytes = max(self._peak_bytes, self._body_bytes)
             is_over = self._body_bytes == 0 and self._peak_bytes >= RETURNED_BYTES
-            if is_over:
+            if is_over:  # the C library would keep the memory; one call serves large requests in quick succession
                 self._peak_bytes = 0
-        if is_over:  # the C library would keep the memory; references to the last body end a moment later
-            timer = threading.Timer(RETURN_SECONDS, return_free_memory)
-            timer.daemon = True
-            timer.start()
+                self._returning.cancel()
+                self._returning = threading.Timer(RETURN_SECONDS, return_free_memory)
+                self._returning.daemon = True
+                self._returning.start()
         if count > 0 and self._body_bytes > self.limits.body * self.limits.bodies:
             refuse("the requests in flight are larger than this endpoint accepts; try again later", UNAVAILABLE)
 
