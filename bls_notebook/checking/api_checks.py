@@ -16,7 +16,7 @@ from .checked_model import CheckedModel
 from .python_source import Function, PythonSource, Scope, last_name, spreads
 from .records import Finding
 
-# What the parameters of a call accept; "[x]" is a list of x.
+# The kind of value that each parameter accepts; "[x]" is a list of x.
 _ACCEPTED = {
     "Tensor": {"name": "string", "numpy_array": "array"},
     "InferenceRequest": {

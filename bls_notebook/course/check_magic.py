@@ -130,7 +130,7 @@ def _heard(notebook: Notebook, answers: list[Answer]) -> Iterator[None]:
 
 
 def _show_first_error(notebook: Notebook, answers: list[Answer]) -> None:
-    """Show the first error that a response had, with its remedy; those of other requests are shown as they fail."""
+    """Show the error of the first failed response, with its remedy. Other requests show theirs when they fail."""
     error = next((answer.record.error for answer in answers if answer.record.error is not None), None)
     if error is not None:
         notebook.show(error)

@@ -167,7 +167,7 @@ def _of_syntax_error(error: Any, text: str) -> tuple[str, str, int]:
 
 
 def _places(error: BaseException) -> list[tuple[FrameType, int]]:
-    """Return the frames and lines of an exception, outermost first, without those of this package."""
+    """Return the frames and lines of an exception, outermost first, except frames of this package."""
     entries = ((frame, line or 0) for frame, line in walk_tb(traceback_of(error)))
     hidden = (*internal_paths, "<frozen importlib")
     own = (each for each in entries if not str.startswith(each[0].f_code.co_filename, hidden))

@@ -145,7 +145,7 @@ class Unequal(Record):
 
     @property
     def lost(self) -> bool:
-        """Whether a side gave no answer, which is no difference."""
+        """Whether a side did not answer; that is not counted as a difference."""
         return self.what[0].startswith("no answer")
 
 

@@ -294,8 +294,8 @@ def grpc_server(front: GrpcService, limits: Limits) -> Any:
             ("grpc.max_connection_idle_ms", int(limits.patience * 1000)),  # clients connect again by themselves
             ("grpc.server_handshake_timeout_ms", int(limits.patience * 1000)),
         ],
-        maximum_concurrent_rpcs=4
-        * limits.requests,  # idle streams of several clients end only after they were accepted
+        # Above the limit of requests, because an idle stream ends only after a new one was accepted.
+        maximum_concurrent_rpcs=4 * limits.requests,
     )
     server.add_generic_rpc_handlers((front,))
     return cast(Any, server)

@@ -134,7 +134,7 @@ class Runs(Workload):
                 if new := changed(call.responses, change, number, self._values[call.sent.model], call.free):
                     answers[number] = new
             seen = self.compared(self.replay(answers)) if answers else RunDifference({}, set())
-            if CHANGES[change] == ERROR:  # what a model leaves out after an error, it may have sent before
+            if CHANGES[change] == ERROR:  # a call that is missing after an error proves no dependence
                 seen = seen._replace(changed={n: names for n, names in seen.changed.items() if names})
             self._differences[key] = seen._replace(used=answers.keys())
         return self._differences[key]
