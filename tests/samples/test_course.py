@@ -176,7 +176,7 @@ def test_what_is_mended_keeps_no_memory_of_the_gpu(
 
 
 def test_wheels_are_five_side_by_side(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
-    from_notebook("05_somebody_elses_pipeline.ipynb", "find_wheels")
+    from_notebook("12_somebody_elses_pipeline.ipynb", "find_wheels")
     boxes = triton_repository.infer("find_wheels", {"PHOTO": np.zeros((4, 9), np.float32)})["BOXES"].as_numpy()
     np.testing.assert_array_equal(boxes[1:, 0], boxes[:-1, 2])
 
@@ -200,16 +200,16 @@ def test_a_meter_is_read(triton_repository: RepositoryUnderTest, yesterday: int,
 
 def test_a_blank_is_an_answer_once_it_is_mended(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
     blank = {"IMAGE": np.zeros((8, 8), np.uint8)}
-    from_notebook("09_to_production.ipynb", "reader", 0)
+    from_notebook("14_to_production.ipynb", "reader", 0)
     before = triton_repository.infer("reader", blank)
     assert "is blank" in before.error.message()
-    from_notebook("09_to_production.ipynb", "reader")
+    from_notebook("14_to_production.ipynb", "reader")
     triton_repository.assert_answer(triton_repository.infer("reader", blank), {"DIGIT": [-1]})
     triton_repository.assert_not_called("digit_classifier")
 
 
 def test_what_the_notebook_has_a_model_has_not(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
-    from_notebook("09_to_production.ipynb", "blank")
+    from_notebook("14_to_production.ipynb", "blank")
     answer = triton_repository.infer("blank", {"IMAGE": ONE})
     assert "name 'images' is not defined" in answer.error.message()
 
@@ -218,7 +218,7 @@ def test_what_the_notebook_has_a_model_has_not(triton_repository: RepositoryUnde
 def test_a_strip_asks_the_server_for_all_at_once(
     triton_repository: RepositoryUnderTest, from_notebook: Define, fails: bool
 ) -> None:
-    from_notebook("09_to_production.ipynb", "strip")
+    from_notebook("14_to_production.ipynb", "strip")
     served = CONFIG.format("IMAGE", "DIGIT", "TYPE_INT32", 1) + "instance_group { count: 3 kind: KIND_CPU }\n"
     here = Barrier(3, timeout=LIMIT)
 
