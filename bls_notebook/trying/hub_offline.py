@@ -48,10 +48,19 @@ def offline_if_unreachable(wanted: bool) -> Iterator[str]:
     if not wanted or _VARIABLE in os.environ or proxied or _reachable(host):
         yield ""
         return
+    with _offline(True):
+        yield f"{host} is unreachable: models loaded with {_VARIABLE}=1, which fetches nothing from it"
+
+
+@contextmanager
+def _offline(wanted: bool) -> Iterator[None]:
+    if not wanted or _VARIABLE in os.environ:
+        yield
+        return
     os.environ[_VARIABLE] = "1"
     _set_offline(True)
     try:
-        yield f"{host} is unreachable: models loaded with {_VARIABLE}=1, which fetches nothing from it"
+        yield
     finally:
         os.environ.pop(_VARIABLE, None)
         _set_offline(False)
@@ -79,40 +88,50 @@ _FEWEST = 64  # tokens; a tokenizer with fewer was created without its files
 _USES = ("__call__", "encode", "tokenize", "decode", "batch_decode", "apply_chat_template")
 
 
+_replaced: set[str] = set()  # tokenizers that a model of this process got as bytes: its next loads get the same
+_missing: list[str] | None = None  # those of the present load, inside `byte_tokenizers`
+
+
 @contextmanager
 def byte_tokenizers(wanted: bool) -> Iterator[list[str]]:
-    """Replace unavailable tokenizers of `transformers` in a ``with``.
+    """Replace unavailable tokenizers of `transformers` in a ``with``, and in later loads of models that use them.
 
     Yields the list of their names. Does nothing unless `wanted`, because importing the package takes seconds.
     """
-    missing: list[str] = []
-    owners: tuple[Any, ...] = ()
+    global _missing
+    found = list[str]()
     if wanted and importlib.util.find_spec("transformers") is not None:
         try:
             transformers = importlib.import_module("transformers")
-            classes = (transformers.PreTrainedTokenizerBase, transformers.AutoTokenizer)
-            owners = tuple(owner for owner in classes if "from_pretrained" in vars(owner))
+            for owner in (transformers.PreTrainedTokenizerBase, transformers.AutoTokenizer):
+                method = vars(owner).get("from_pretrained")
+                if method is not None and not hasattr(method.__func__, "replaces"):
+                    owner.from_pretrained = classmethod(_or_bytes(method.__func__))
         except Exception as error:  # the model will report the same error
             log.debug("tokenizers of transformers cannot be replaced: %s", error)
-    before = [owner.__dict__["from_pretrained"] for owner in owners]
-    for owner, method in zip(owners, before, strict=True):
-        owner.from_pretrained = classmethod(_or_bytes(method.__func__, missing))
+        _missing = found
     try:
-        yield missing
+        yield found
     finally:
-        for owner, method in zip(owners, before, strict=True):
-            owner.from_pretrained = method
+        _missing = None
 
 
-def _or_bytes(fetch: Callable[..., Any], missing: list[str]) -> Callable[..., Any]:
+def _or_bytes(fetch: Callable[..., Any]) -> Callable[..., Any]:
     def from_pretrained(cls: type, name: Any, *arguments: Any, **options: Any) -> Any:
-        with suppress(Exception):  # OSError in most versions
+        key, is_again = os.fspath(name), caller_var.get() is not None and _missing is None
+        if _missing is None and not (is_again and key in _replaced):
+            return fetch(cls, name, *arguments, **options)
+        with suppress(Exception), _offline(is_again):  # OSError in most versions
             tokenizer = fetch(cls, name, *arguments, **options)
             if len(tokenizer) >= _FEWEST:
+                _replaced.discard(key)
                 return tokenizer
-        missing.append(os.fspath(name))
-        return byte_tokenizer(os.fspath(name), cls.__name__)
+        _replaced.add(key)
+        if _missing is not None:
+            _missing.append(key)
+        return byte_tokenizer(key, cls.__name__)
 
+    from_pretrained.replaces = fetch  # type: ignore[attr-defined]
     return from_pretrained
 
 

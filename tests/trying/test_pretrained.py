@@ -84,14 +84,17 @@ def test_a_tokenizer_that_cannot_be_had_is_stood_in_for(
 ) -> None:
     put(tmp_path, "pipeline", PYTHON, {"1/model.py": fetching(used)})
     put(tmp_path, "llm", f'backend: "x" {IO}')
-    before = transformers.AutoTokenizer.__dict__["from_pretrained"]
     repository, rows = trying()
     assert rows["pipeline"].kind == "real"
     assert rows["pipeline"].why == "a tokenizer of single bytes replaces org/gone, which is unavailable"
     answer = repository.infer("pipeline", ONES)
     assert answer.error is None
     assert answer.stubs == stubs
-    assert transformers.AutoTokenizer.__dict__["from_pretrained"] is before
+    repository.reload("pipeline")  # as a variant of the model, it gets the same tokenizer again
+    assert repository.infer("pipeline", ONES).stubs == stubs
+    if used == "gone":
+        with pytest.raises(OSError):
+            transformers.AutoTokenizer.from_pretrained("org/gone")  # outside models, nothing is replaced
 
 
 @pytest.mark.parametrize(("family", "longest"), [("AutoTokenizer", 512), ("CLIPTokenizer", 77)])

@@ -13,7 +13,7 @@ from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.profiling.records.verdicts import calls_of, time_of, times
 from bls_notebook.profiling.sync_vs_async import Inputs, alone, check_numbers, inputs_of_each
-from bls_notebook.records.intervals import total, union
+from bls_notebook.records.intervals import union
 from bls_notebook.records.memory_blocks import CodeLine
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository, current_repository
@@ -23,7 +23,7 @@ from .evidence import ENOUGH, OPTIONS, SEQUENCE, DependenceEvidence, Evidence, c
 from .perturbation import CHANGES, Kept, name_of
 from .proof import code_change, proven
 from .records import Dependence, Overlap, SentCall
-from .schedule import WORTH, flights, lacking, predicted, stages
+from .schedule import WORTH, flights, lacking, longest, predicted, stages
 
 _CHANCE = "chance, time, or state; fix its seed or clock"
 _STATE = "its earlier runs (a file, or state elsewhere); give each run the same state"
@@ -259,16 +259,18 @@ def _verdict(result: Overlap) -> tuple[str, str]:
     if max(Counter(call.request for call in calls).values(), default=0) < 2:
         return "independent", f"{model} sends one call, or none: there is nothing that could run beside it."
     if result.together:
-        spans = {group: flights(result.written, calls, group) for group in result.together}
-        group = max(spans, key=lambda group: total(union(spans[group])))
-        apart = "one after the other" if len(union(spans[group])) == len(group) else "not all at once"
+        group = longest(result)
+        apart = len(union(flights(result.written, calls, group))) == len(group)
+        how = "one after the other" if apart else "not all at once"
         wall, speedup = result.written.wall, times(result.predicted)
         gain = f"predicted {time_of(wall / result.predicted)} instead of {time_of(wall)} for the run ({speedup}×)"
+        gain = gain if speedup != "1.0" else "no gain is predicted"
         few = "".join(f"; {n} calls queue for fewer instances of `{model}`" for model, n in lacking(result).items())
+        others = " and with the independent calls of other stages" * (len(result.together) > 1)
         changes = f"{result.changes} changes" if result.changes != 1 else "one change"
         return "independent", (
-            f"{model} sends {named(calls, group)}{_lines(calls, group)} {apart}. No dependence between them was seen "
-            f"in {changes} of each answer: together, {gain if speedup != '1.0' else 'no gain is predicted'}{few}."
+            f"{model} sends {named(calls, group)}{_lines(calls, group)} {how}. No dependence between them was seen "
+            f"in {changes} of each answer: together{others}, {gain}{few}."
         )
     if result.already:
         already = " and ".join(named(calls, group) + " together" for group in result.already[:3])

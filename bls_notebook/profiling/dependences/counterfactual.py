@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import random
+import sys
 import threading
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from time import monotonic
 from typing import Any
@@ -24,6 +26,7 @@ import numpy as np
 from bls_notebook.devices.registry import device_of
 from bls_notebook.devices.transfers import to_cpu, to_gpu
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.tensors.signature_check import Reshape, input_reshapes, output_reshapes
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -51,13 +54,13 @@ class ExhaustedError(Exception):
 
 @dataclass
 class RecordedCall:
-    """A call of the first run: its responses, order of events, and the axis of each output with a free length."""
+    """A call of the first run: its responses, order of events, and the axes of each output with a free length."""
 
     call: Call
     sent: ObservedCall
     came: int
     decoupled: bool
-    free: Mapping[str, int]
+    free: Mapping[str, Sequence[int]]
     first: int = 0
     ended: int = 0
     responses: Kept = ()
@@ -88,11 +91,14 @@ class Runs(Workload):
     def record(self) -> Session:
         """Record the calls of a run with real callees; return the session of a second run."""
         recorder = _Recorder()
-        with self.variant() as fresh, fresh.serving():
+        with _same_chance(), self.variant() as fresh, fresh.serving():
             with self._substituted(recorder):
                 self.responses = self._responses()
-            session = self.sequential("as it is written")
+            session = self.sequential()
         self.recorded = sorted(recorder.recorded, key=lambda recorded: recorded.came)
+        if _callees(session) != Counter(recorded.sent.model for recorded in self.recorded):
+            with self.variant() as fresh, fresh.serving():  # the first run left state, such as a cache
+                session = self.sequential()
         self._values = _values(self.recorded)
         self.asked += 2 * len(self.recorded)
         self.allow(RUNS - self.runs)
@@ -101,7 +107,8 @@ class Runs(Workload):
     def sequential(self, name: str = "as it is written") -> Session:
         """Run the version in service; `answers` are its responses."""
         self.runs, self.answers = self.runs + 1, list[Kept]()
-        return super().sequential(name)
+        with _same_chance():
+            return super().sequential(name)
 
     def answered(self, response: Response) -> None:
         self.answers.append((_kept(response),))
@@ -121,7 +128,7 @@ class Runs(Workload):
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             # A program that fails halfway leaves coroutines behind that it never awaited.
             warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
-            with self.variant(source) as fresh, fresh.serving(), self._substituted(player):
+            with _same_chance(), self.variant(source) as fresh, fresh.serving(), self._substituted(player):
                 player.observed.responses = self._responses()
         return player.observed
 
@@ -168,6 +175,28 @@ class Runs(Workload):
         return out
 
 
+def _callees(session: Session) -> Counter[str]:
+    roots = {span.id for span in session.spans if not span.parent}
+    return Counter(span.model for span in session.spans if span.parent in roots)
+
+
+@contextlib.contextmanager
+def _same_chance() -> Iterator[None]:
+    """Give the generators that Python, NumPy and PyTorch share the same seed in each run; restore them afterwards."""
+    torch, states = sys.modules.get("torch"), (random.getstate(), np.random.get_state())
+    devices = range(torch.cuda.device_count()) if torch is not None and torch.cuda.is_initialized() else ()
+    with contextlib.nullcontext() if torch is None else torch.random.fork_rng(devices):
+        random.seed(0)
+        np.random.seed(0)
+        if torch is not None:
+            torch.manual_seed(0)
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+
+
 class _Recorder:
     """Passes calls to the real callees and records the answers."""
 
@@ -182,7 +211,7 @@ class _Recorder:
         spec = wait.spec
         assert spec is not None
         batch = int(spec.max_batch_size > 0)
-        free = {name: t.dims.index(-1) + batch for name, t in spec.outputs.items() if -1 in t.dims}
+        free = {o.name: [n for n, size in enumerate(o.dims, batch) if size < 0] for o in spec.outputs.values()}
         recorded = RecordedCall(call, _sent(call), next(self._events), spec.decoupled, free)
         self.recorded.append(recorded)
         try:
@@ -287,8 +316,9 @@ def _counts(runs: Runs, recorded: RecordedCall) -> bool:
 def _asked(runs: Runs, recorded: RecordedCall, salt: int | None = None) -> Kept:
     """Send a recorded request again; with a salt, with other inputs, whose integers stay valid indices."""
     runs.asked += 1
-    call = recorded.call
-    inputs = {name: tensor.as_numpy() for name, tensor in call.inputs.items()}
+    call, spec = recorded.call, runs.host.ready(recorded.call.model).spec
+    back, there = output_reshapes(spec.inputs), input_reshapes(spec.outputs)
+    inputs = _shaped({name: tensor.as_numpy() for name, tensor in call.inputs.items()}, back)
     for name, array in inputs.items() if salt is not None else ():
         constant = array.dtype.kind in "iu" and array.size and array.min() == array.max()
         change = CHANGES.index("zeros") if constant else 0
@@ -296,8 +326,16 @@ def _asked(runs: Runs, recorded: RecordedCall, salt: int | None = None) -> Kept:
             inputs[name] = other[0].outputs[""]
     options: Any = {"outputs": list(call.outputs) or None, "parameters": dict(call.parameters) or None}
     if recorded.decoupled:
-        return tuple(map(_kept, runs.repository.stream(call.model, inputs, **options)))
-    return (_kept(runs.repository.infer(call.model, inputs, **options)),)
+        kept = tuple(map(_kept, runs.repository.stream(call.model, inputs, **options)))
+    else:
+        kept = (_kept(runs.repository.infer(call.model, inputs, **options)),)
+    return tuple(replace(one, outputs=_shaped(one.outputs, there)) for one in kept)
+
+
+def _shaped(arrays: Mapping[str, Any], reshapes: Mapping[str, Reshape]) -> dict[str, Any]:
+    """Return arrays with the shapes on the other side of a model's `reshape`."""
+    shapes = {name: reshapes[name].of(a.shape) for name, a in arrays.items() if name in reshapes}
+    return {name: a.reshape(shapes[name]) if shapes.get(name) is not None else a for name, a in arrays.items()}
 
 
 def _sent(call: Call) -> ObservedCall:

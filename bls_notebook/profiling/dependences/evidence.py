@@ -132,7 +132,8 @@ def try_change(evidence: Evidence, change: int, group: set[int], run: Run) -> No
     """Run with one group changed; find which answers caused a change of later calls, with more runs if need be."""
     open_ = evidence.open()
     suspects: dict[int, set[int]] = {}  # answers of which at least one changed the call
-    first: dict[int, tuple[set[int], tuple[str, ...]]] = {}  # all of them, and the inputs that changed
+    first: dict[int, set[int]] = {}  # all of them
+    inputs: dict[tuple[int, int], tuple[int, tuple[str, ...]]] = {}  # of the run that changed the fewest answers
 
     def step(part: set[int]) -> None:
         difference, before = run(part, change), evidence.ancestors()
@@ -144,14 +145,16 @@ def try_change(evidence: Evidence, change: int, group: set[int], run: Run) -> No
                 suspects.get(call, set()).difference_update(causes)
             elif causes and call in difference.changed and not before[call] & difference.used:
                 suspects.setdefault(call, set(causes))
-                first.setdefault(call, (causes, difference.changed[call]))
+                first.setdefault(call, causes)
+                seen = len(causes), difference.changed[call]
+                inputs.update({(cause, call): min(inputs.get((cause, call), seen), seen) for cause in causes})
                 find(call, causes if len(causes) == 1 else set())
         for call, causes in suspects.items():
             find(call, causes if len(causes) == 1 else set())
 
     def find(call: int, causes: set[int]) -> None:
         for cause in causes:
-            evidence.found.setdefault((cause, call), DependenceEvidence(change, first[call][1], len(causes)))
+            evidence.found.setdefault((cause, call), DependenceEvidence(change, inputs[cause, call][1], len(causes)))
 
     def unclear() -> set[int]:
         before = evidence.ancestors()
@@ -164,9 +167,9 @@ def try_change(evidence: Evidence, change: int, group: set[int], run: Run) -> No
                 step(part)
     finally:  # the causes cannot be separated, or the runs are used up: each may be one
         for call, causes in suspects.items():
-            known = any((cause, call) in evidence.found for cause in first[call][0])
+            known = any((cause, call) in evidence.found for cause in first[call])
             if not known or causes - evidence.ancestors()[call]:
-                find(call, causes or first[call][0])
+                find(call, causes or first[call])
 
 
 def _cover(left: Sequence[set[int]], before: Sequence[set[int]]) -> set[int]:

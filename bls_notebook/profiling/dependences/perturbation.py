@@ -62,7 +62,8 @@ _TEXTS: dict[str, _Make] = {  # arguments: one text (or a leaf of JSON), salt, a
     "doubled": lambda t, s, v: t + t,
 }
 ERROR = "replaced by an error"
-_SHAPES = ("longer", "shorter", "last response dropped", "first response twice", "last response changed", ERROR)
+_RESPONSES = ("last response dropped", "first response twice", "last response changed")
+_SHAPES = ("longer", "shorter", "wider", *_RESPONSES, ERROR)
 CHANGES = (*_NUMBERS, *_SHAPES)
 SUCCESS = KeptResponse({})
 """An answer made up from the callee's configuration."""
@@ -76,10 +77,10 @@ def name_of(change: int, kept: Kept) -> str:
     return (*(_TEXTS if is_text else _NUMBERS), *_SHAPES)[change]
 
 
-def changed(kept: Kept, change: int, salt: int, seen: Seen, free: Mapping[str, int]) -> Kept | None:
+def changed(kept: Kept, change: int, salt: int, seen: Seen, free: Mapping[str, Sequence[int]]) -> Kept | None:
     """Return the answer with one change, or None if the change has no effect on it.
 
-    `free` maps outputs to their axis of free length.
+    `free` maps outputs to their axes of free length: the first becomes longer or shorter, the others are wider.
     """
     kind = CHANGES[change]
     if any(response.error is not None for response in kept):
@@ -94,8 +95,11 @@ def changed(kept: Kept, change: int, salt: int, seen: Seen, free: Mapping[str, i
         return (kept[0], *kept)
 
     def output(name: str, array: Array) -> Array:
-        if kind in ("longer", "shorter"):
-            return _other_length(array, kind == "longer", free.get(name, -1))
+        if kind in ("longer", "shorter", "wider"):
+            axes = free.get(name, ())
+            for axis in axes[1:] if kind == "wider" else axes[:1]:
+                array = _other_length(array, kind != "shorter", axis)
+            return array
         return _other_values(array, change if kind in _NUMBERS else 0, salt, seen.get(name, ()))
 
     made, first = list(kept), len(kept) - 1 if kind == "last response changed" else 0

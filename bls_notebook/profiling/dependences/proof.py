@@ -20,10 +20,10 @@ from bls_notebook.repository.source.definition_changes import numbered_change
 
 from .counterfactual import ExhaustedError, ObservedRun, Runs, equal
 from .records import CodeChange, Overlap, SentCall
-from .schedule import WORTH
+from .schedule import WORTH, longest
 
 _PLACES = 8  # of a program that are tried
-_NO_PLACE = "its calls are not in consecutive statements, a loop or a comprehension"
+_NO_PLACE = "its calls are not in a form that can be changed: consecutive statements, a simple loop or comprehension"
 _NO_LIBCST = "writing it needs LibCST, which is not installed: pip install 'bls_notebook[overlap]'"
 
 
@@ -36,7 +36,7 @@ def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> Co
     home: Any = next((i.modules for i in (*model.instances, *model.passive) if i.modules is not None), None)
     file = model.spec.config.default_model_filename or "model.py"
     written = None if home is None else home.written(str(Path(model.directory, file)))
-    by_hand = CodeChange(template=template([overlap.calls[n] for n in max(overlap.together, key=len)]))
+    by_hand = CodeChange(template=template([overlap.calls[n] for n in longest(overlap)]))
     if written is None:
         return replace(by_hand, reason=f"its source is not in a {file}")
     text, place = written

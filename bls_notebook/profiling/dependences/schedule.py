@@ -10,7 +10,7 @@ from bls_notebook.profiling.analysis.queue_simulation import Key, capacities, ke
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Ghost, Span
-from bls_notebook.records.intervals import Interval, gaps, total
+from bls_notebook.records.intervals import Interval, gaps, total, union
 
 from .records import Overlap, SentCall
 
@@ -89,6 +89,11 @@ def _own_work(root: Span, children: Sequence[Span]) -> Iterator[int]:
     for moment in (*(child.sent for child in children), root.inferred):
         yield total(gaps(last, moment, in_flight)) if last < moment else 0
         last = max(last, moment)
+
+
+def longest(overlap: Overlap) -> tuple[int, ...]:
+    """Return the stage whose calls, which can run together, took the longest."""
+    return max(overlap.together, key=lambda group: total(union(flights(overlap.written, overlap.calls, group))))
 
 
 def lacking(overlap: Overlap) -> Counter[str]:
