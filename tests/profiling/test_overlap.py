@@ -134,6 +134,7 @@ def test_the_serving_model_keeps_its_state(repo: bls.ModelRepository) -> None:
     assert repo.infer("caller", X)["OUT"].as_numpy()[0] == before + 1
 
 
+@pytest.mark.slow
 def test_a_cache_of_the_model_hides_no_calls(repo: bls.ModelRepository) -> None:
     body = "if not hasattr(self, 'known'):\n    self.known = out(ask('a', x).exec()) + out(ask('b', x).exec())\n"
     found = found_of(repo, graph(body + "return ok(out(ask('c', x).exec()) + self.known)"))
