@@ -19,7 +19,7 @@ from bls_notebook.shipping.servers.tritonserver import TritonRequestError, Trito
 
 __all__ = ["Answer", "Sides", "normal", "without_newer"]
 
-SECONDS = 30.0
+SECONDS = 60.0  # a server that has not answered by then will not
 # Fields of a configuration that newer servers have, and this one does not.
 NEWER = {"max_inflight_requests"}
 

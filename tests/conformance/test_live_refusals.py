@@ -9,7 +9,7 @@ import pytest
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.shipping.servers.tritonserver import TritonRequestError
-from tests.conformance.sides import Sides, normal
+from tests.conformance.sides import SECONDS, Sides, normal
 
 pytestmark = pytest.mark.triton
 Config = dict[str, Any]
@@ -81,7 +81,7 @@ def test_a_warm_up_that_fails(sides: Sides) -> None:
         "model_warmup": [sample],
     }
     with pytest.raises(TritonRequestError) as there:
-        sides.on_real(lambda: sides.real.load("script", config, wait=10.0))
+        sides.on_real(lambda: sides.real.load("script", config, wait=SECONDS))
     with pytest.raises(BLSError) as here:
         sides.here.load("script", config)
     assert normal(here.value.reason) == normal(str(there.value))  # type: ignore[attr-defined]

@@ -21,6 +21,7 @@ NOT_THERE = {"unknown model", "unknown version", "version left out"}  # refused 
 @pytest.fixture(scope="module", params=["grpc", "http"])
 def far(sides: Sides, request: pytest.FixtureRequest) -> Iterator[Sides]:
     """A repository whose models are all the server's, and the server."""
+    sides.on_real(sides.real.index)  # starts the server again if an earlier test ended it
     port = sides.real.grpc_port if request.param == "grpc" else sides.real.http_port
     with bls.ModelRepository() as repo:
         bls.connect(f"{request.param}://127.0.0.1:{port}", repo=repo)
@@ -29,6 +30,7 @@ def far(sides: Sides, request: pytest.FixtureRequest) -> Iterator[Sides]:
 
 @pytest.fixture(scope="module")
 def streaming(sides: Sides) -> Iterator[bls.ModelRepository]:
+    sides.on_real(sides.real.index)
     with bls.ModelRepository() as repo:
         bls.connect(f"grpc://127.0.0.1:{sides.real.grpc_port}", "streams", "identity", repo=repo)
         yield repo
@@ -120,6 +122,7 @@ def test_leaving_a_stream_early(streaming: bls.ModelRepository) -> None:
 
 
 def test_a_stream_over_http_is_refused_clearly(sides: Sides) -> None:
+    sides.on_real(sides.real.index)
     with bls.ModelRepository() as repo:
         bls.connect(f"http://127.0.0.1:{sides.real.http_port}", "streams", repo=repo)
         (response,) = repo.stream("streams", {"SENDS": ["a!"]})
