@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _PB_UTILS = ("triton_python_backend_utils", "c_python_backend_utils")
 _SCOPES = ("function", "session")
 _QUIT = "Exit: Quitting debugger"  # the exception of pdb's `q`, which here ended a model's execute
-_HELP = "see docs/testing.md of bls_notebook"
+_HELP = "see docs/guides/testing.md of bls_notebook"
 
 
 class _PbUtils:

@@ -2,7 +2,7 @@
 
 A `Capability` declares the names, magics, displays and so on that a capability adds. `Host(repository)` gives access to
 the models of a repository. `observe` records the requests of all repositories of the process. A capability changes
-global state inside ``with critical():``, which Ctrl-C does not interrupt halfway. See `docs/extending.md`.
+global state inside ``with critical():``, which Ctrl-C does not interrupt halfway. See `docs/guides/extending.md`.
 """
 
 from __future__ import annotations

@@ -352,7 +352,7 @@ class ModelRepository:
         config: str | Mapping[str, Any] | None = None,
         clock: object = None,
     ) -> ModelStub:
-        """Answer a model's requests with a stub inside a ``with`` block; see `docs/testing.md`.
+        """Answer a model's requests with a stub inside a ``with`` block; see `docs/guides/testing.md`.
 
         Parameters
         ----------

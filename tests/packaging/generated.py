@@ -4,7 +4,7 @@
 
 `bls_notebook/__init__.pyi` and one in each capability give type checkers, `?` and Tab the names that are
 imported on first use. `bls_notebook/names.json` remembers what a capability offers, for when it is missing.
-`docs/magics.md` is the table of all magics, verbs and options.
+`docs/reference/magics.md` is the table of all magics, verbs and options.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def files() -> dict[Path, str]:
     found = {
         PACKAGE / "__init__.pyi": package_stub(),
         PACKAGE / "names.json": names(),
-        ROOT / "docs" / "magics.md": magics_table(),
+        ROOT / "docs" / "reference" / "magics.md": magics_table(),
     }
     for capability in built_in():
         if capability.names or capability.types:

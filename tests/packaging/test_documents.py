@@ -1,4 +1,4 @@
-"""What the documents show works: the cells of README.md, the capability of docs/extending.md, the example project."""
+"""What the documents show works: README.md, the capability of docs/guides/extending.md, the example project."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ assert "list the models that have not answered" in shell.find_line_magic("triton
 
 @pytest.mark.slow
 def test_the_capability_of_the_document_works(tmp_path: Path) -> None:
-    text = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/guides/extending.md").read_text(encoding="utf-8")
     files = re.findall(r"Put this into `([\w/]+\.py)`:\n\n```python\n(.*?)```", text, re.DOTALL)
     assert [name for name, _ in files] == [
         "idle_models/records.py", "idle_models/idle.py", "idle_models/__init__.py",

@@ -1,4 +1,4 @@
-"""docs/testing.md is true: its examples run as written, and the fixture has the types that it promises."""
+"""docs/guides/testing.md is true: its examples run as written, and the fixture has the types that it promises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 api = pytest.importorskip("mypy.api")
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = dict.fromkeys(
-    re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "docs/testing.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "docs/guides/testing.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
 )
 HEAD = "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n"
 RESIZE = (
