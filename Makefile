@@ -41,7 +41,7 @@ endif
 # Tests start a hundred processes that import the package. Without its compiled files, each would compile it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help notebook quick test test-extra test-pythons install-pythons lint check-notebooks coverage format bench clean
+.PHONY: help notebook quick test test-extra test-pythons install-pythons lint check-notebooks coverage format bench release clean
 
 help:
 	@echo "make notebook   open JupyterLab on the quickstart"
@@ -53,6 +53,7 @@ help:
 	@echo "make coverage   run the tests with a coverage report"
 	@echo "make format     let ruff format the code"
 	@echo "make bench      measure what README claims"
+	@echo "make release    build the wheel and the sdist, and install each with every version of Python"
 	@echo "make clean      remove .venv, builds and caches"
 
 # The stamp files make a second run instant. A changed pyproject.toml installs again.
@@ -157,6 +158,10 @@ format: $(VENV)/installed-test
 
 bench: $(VENV)/installed-test
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+# The release checklist of tests/packaging/release.py.
+release: $(VENV)/installed-test
+	$(BIN)/python tests/packaging/release.py $(if $(REHEARSE),--rehearse)
 
 clean:
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache \

@@ -20,7 +20,6 @@ from .capabilities import MissingCapabilityError, registry
 from .devices.registry import register_simulator
 from .records.base import text_renderers as _text_renderers
 
-__version__ = "0.1.0"
 __all__ = ["pb_utils"]
 __all__ += registry().keys("names")  # noqa: PLE0605  # imported when they are first used
 
@@ -78,6 +77,13 @@ def unload_ipython_extension(ipython: Any) -> None:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version(__name__)
+        except PackageNotFoundError:  # a copy of the files, not an installation
+            return "unknown"
     try:
         value = globals()[name] = registry().load("names", name)
     except KeyError:
