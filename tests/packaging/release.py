@@ -25,7 +25,7 @@ import re, sys
 from IPython.core.interactiveshell import InteractiveShell
 
 shell = InteractiveShell()
-for block in re.findall("```python\\n(.*?)```", Path(sys.argv[1]).read_text(), re.DOTALL)[:5]:
+for block in re.findall("```python\\n(.*?)```", Path(sys.argv[1]).read_text(), re.DOTALL)[:4]:
     shell.run_cell(block).raise_error()
 import bls_notebook as bls
 response = bls.current_repository().infer("length", {"IN": shell.user_ns["x"]})

@@ -46,7 +46,7 @@ def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     cells = [textwrap.dedent(cell) for cell in BLOCK.findall((ROOT / "README.md").read_text("utf-8"))]
     assert len(cells) >= 5
     # A failed line magic raises nothing, so check an answer.
-    assert "16" in run(["-c", DRIVER], input=json.dumps(cells), cwd=ROOT)
+    assert "[5.0]" in run(["-c", DRIVER], input=json.dumps(cells), cwd=ROOT)
 
 
 def test_the_pictures_of_the_readme_are_there_and_small() -> None:
