@@ -3,6 +3,7 @@ from typing import Any
 
 from . import pb_utils as pb_utils
 from .checking.all_checks import check as check
+from .course.puzzle_entry import puzzle as puzzle
 from .engine.errors import ConfigError as ConfigError
 from .engine.errors import InvalidNameError as InvalidNameError
 from .engine.errors import ModelLoadError as ModelLoadError
@@ -65,6 +66,7 @@ __all__ = [
     "pb_utils",
     "profile",
     "prove",
+    "puzzle",
     "record",
     "replay",
     "serve",

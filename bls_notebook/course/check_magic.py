@@ -46,10 +46,11 @@ def next_words(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]
         "NAME": [spec.name for model in ready for spec in model.outputs],
         "DEVICE": [device.name for device in bls.list_devices()],
         "CAUSE": list(CAUSES),
+        "FIRST": ["first"],
         "OP": ["==", "!=", "<", "<=", ">", ">="],
         "IS": ["==", "!="],
     }
-    if expected in ("of", "on", "by"):
+    if expected in ("of", "on", "by", "until"):
         return [expected, "and"]
     return list(dict.fromkeys(candidates.get(expected, ())))
 

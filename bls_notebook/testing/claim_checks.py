@@ -31,6 +31,7 @@ from bls_notebook.records.units import count, duration, quantity, size
 from bls_notebook.records.visible_text import first_line
 
 from .claim_values import OPERATORS, Answer, answer_of, lines_that_name, output, value_of
+from .waits import longest_chain, why_waits
 
 _OPERATOR = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*")
 _PLACES = {
@@ -46,6 +47,7 @@ _PLACES = {
     "VALUE": r"(?P<value>.+)",
     "OP": r"(?P<op>==|!=|<=|>=|<|>)",
     "IS": r"(?P<op>==|!=)",
+    "FIRST": r"(?P<moment>first)",
     "NUMBER": r"(?P<number>\d[\w.%]*)",
     "SIZE": r"(?P<size>\d[\d.]* ?[kmgt]?i?b?)",
     "TIME": r"(?P<time>\d[\d.]* ?(?:ns|us|µs|ms|s))",
@@ -127,6 +129,7 @@ _JUDGES: Mapping[str, Callable[[Any, _Words], Judgement]] = {
     "called": lambda session, words: called(
         session, words["model"], [int(n) for n in re.findall(r"\d+", words["counts"])], words["caller"]
     ),
+    "waits": lambda session, words: waits(session, words["op"], int(words["n"]), words["model"], bool(words["moment"])),
     "verdict": lambda comparison, words: _verdict(comparison, words),
     "speedup": lambda comparison, words: _speedup(comparison, words),
     "nothing_left": lambda lifetimes, words: left_nothing(lifetimes, words["device"]),
@@ -363,6 +366,21 @@ def _why_apart(session: Session, spans: Sequence[Span], least: int, of: str, oth
             ("code", f"instance_group [{{ count: {least} }}]"),
         ),
     )
+
+
+def waits(session: Session, compare: str, most: int, model: str = "", until_first: bool = False) -> Judgement:
+    """Judge how many calls a request waited for one after the other; with `until_first`, before its first response.
+
+    Several requests, to `model` or from the notebook, are judged by the longest chain.
+    """
+    chain = longest_chain(session, model, until_first)
+    of = f" of {model}" * bool(model) + " until first" * until_first
+    each = ", then ".join(span.model for span in chain[:6]) + ", …" * (len(chain) > 6)
+    seen = f"{count(len(chain), 'wait')}" + f": {each}" * bool(chain)
+    lines = dict.fromkeys(filter(None, (line_of(session, span) for span in chain)))
+    steps = (("where", "\n".join(lines)), ("code", "" if until_first else _GATHER))
+    hint = why_waits(chain, most, until_first) if len(chain) > most else ""
+    return Judgement(f"waits {compare} {most}{of}", bool(OPERATORS[compare](len(chain), most)), seen, hint, steps)
 
 
 def line_of(session: Session, span: Span) -> str:

@@ -1,0 +1,117 @@
+"""``python -m bls_notebook learn``: solve the puzzles in an editor; the command checks the file that was saved last."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from bls_notebook.commands import Command, add_options, print_record
+
+from .puzzle_entry import Puzzle, puzzle
+from .puzzle_text import puzzle_names
+
+_EVERY = 0.5  # seconds
+_SOLVED = "solved.json"  # the names of solved puzzles
+
+
+def _write(folder: Path, seed: int) -> dict[str, Path]:
+    """Write a folder for each puzzle, without changing files that exist; return the model files by puzzle."""
+    models = {}
+    for name in puzzle_names():
+        task = puzzle(name, seed)
+        place = folder / f"{task.number:02}_{name}"
+        place.mkdir(parents=True, exist_ok=True)
+        models[name] = place / "model.py"
+        for file, text in (("model.py", task.naive.source), ("README.md", _readme(task))):
+            if not (place / file).exists():
+                (place / file).write_text(text, "utf-8")
+    return models
+
+
+def _readme(task: Puzzle) -> str:
+    constraints = "\n".join(f"- `{claim}`" for claim in ("same answers", *task.constraints))
+    callees = "\n\n".join(f"## {m.name}\n\n```python\n{m.source}```" for m in task.callees)
+    model = f"`{task.naive.signature}`"
+    return f"# {task.number}. {task.title}\n\n{task.story}\n\n{constraints}\n\n{model}\n\n{callees}\n"
+
+
+class _Learner:
+    """The files of a learner, and which puzzles are solved."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self._seed, self._record = seed, folder / _SOLVED
+        self._models = _write(folder, seed)
+        self._naive = {name: puzzle(name, seed).naive.source for name in self._models}
+        self._checked: dict[str, float] = {}
+        try:
+            self._solved = set(json.loads(self._record.read_text("utf-8"))) & set(self._models)
+        except (OSError, ValueError, TypeError):
+            self._solved = set()
+
+    def saved_last(self) -> str:
+        """Return the puzzle whose model was saved last, has not been checked since, and is not naive; else empty."""
+        times = {name: file.stat().st_mtime for name, file in self._models.items() if file.exists()}
+        new = [name for name in times if times[name] != self._checked.get(name)]
+        new = [name for name in new if self._models[name].read_text("utf-8") != self._naive[name]]
+        return max(new, key=times.__getitem__, default="")
+
+    def skip_old(self) -> None:
+        """Do not check the files as they are now, except the one that was saved last."""
+        last = self.saved_last()
+        for name, file in self._models.items():
+            if name != last:
+                self._checked[name] = file.stat().st_mtime
+
+    def check(self, name: str) -> bool:
+        """Check a model, print the result and what to do next."""
+        file = self._models[name]
+        self._checked[name] = file.stat().st_mtime
+        print(f"\n{file.parent.name}/{file.name}\n")
+        result = puzzle(name, self._seed).check(file.read_text("utf-8"))
+        print_record(result, False)
+        (self._solved.add if result else self._solved.discard)(name)
+        self._record.write_text(json.dumps(sorted(self._solved)) + "\n", "utf-8")
+        self.say_next(name if not result else "")
+        return bool(result)
+
+    def say_next(self, unsolved: str = "") -> None:
+        """Print the progress and the next step."""
+        print(f"\n{len(self._solved)} of {len(self._models)} puzzles solved.")
+        name = unsolved or next((name for name in self._models if name not in self._solved), "")
+        if not name:
+            print("All are solved. Share a card: %%blspuzzle NAME --card FILE in a notebook.")
+            return
+        task = puzzle(name, self._seed)
+        place = self._models[name].parent.name
+        print(f"Next: edit {place}/model.py and save it. {place}/README.md has the story of “{task.title}”.")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    folder = Path(arguments.folder)
+    learner = _Learner(folder, arguments.seed)
+    if arguments.once:
+        last = learner.saved_last()
+        if last:
+            return int(not learner.check(last))
+        learner.say_next()
+        return 1
+    print(f"Puzzles in {folder}. This command checks a model.py when you save it; Ctrl-C ends it.")
+    learner.skip_old()
+    if not learner.saved_last():
+        learner.say_next()
+    try:
+        while True:
+            changed = learner.saved_last()
+            if changed:
+                learner.check(changed)
+            else:
+                time.sleep(_EVERY)
+    except KeyboardInterrupt:
+        print()
+        return 0
+
+
+_SUMMARY = "solve the puzzles of the course in an editor"
+LEARN = Command(_SUMMARY, lambda parser: add_options(parser, __file__, "learn"), _run)

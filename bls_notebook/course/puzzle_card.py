@@ -1,0 +1,43 @@
+"""The card of a solved puzzle: an SVG document with the solver's own timeline and figures. Pure."""
+
+from __future__ import annotations
+
+from html import escape
+
+from bls_notebook.display.as_text import clip
+from bls_notebook.display.svg import DIM, INK
+from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.timeline.picture import timeline_svg
+from bls_notebook.records.visible_text import visible
+
+_WIDTH, _HEAD, _FOOT, _EDGE = 760, 96, 46, 24
+_FONT = "system-ui,-apple-system,Roboto,Helvetica,Arial,sans-serif"
+_GREEN = "#1a7f37"
+
+
+def card_svg(above: str, title: str, facts: str, session: Session) -> str:
+    """Return a card. It is white with an edge, so that it is readable on any page."""
+    timeline = timeline_svg(session)
+    high = float(timeline.partition('height="')[2].partition('"')[0])
+    height = _HEAD + high + _FOOT
+    inside = f'x="{_EDGE}" y="{_HEAD}" width="{_WIDTH - 2 * _EDGE}" height="{high:g}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height:g}" '
+        f'viewBox="0 0 {_WIDTH} {height:g}" font-family="{_FONT}" fill="{INK}" role="img" '
+        f'aria-label="{_said(title)}: solved with {_said(facts)}">'
+        f'<rect x=".5" y=".5" width="{_WIDTH - 1}" height="{height - 1:g}" rx="12" fill="#fff" stroke="#d0d7de"/>'
+        + _words(above, 32, 12, DIM)
+        + _words(clip(title, 60), 62, 24, INK, 'font-weight="600"')
+        + _words(f"✓ {facts}", 86, 14, _GREEN, 'font-weight="600"')
+        + f"<svg {inside}>{timeline}</svg>"
+        + _words("bls_notebook: Triton Business Logic Scripting in a notebook", height - 18, 11, DIM)
+        + "</svg>\n"
+    )
+
+
+def _words(text: str, y: float, size: int, colour: str, more: str = "") -> str:
+    return f'<text x="{_EDGE}" y="{y:g}" font-size="{size}" fill="{colour}" {more}>{_said(text)}</text>'
+
+
+def _said(text: str) -> str:
+    return escape(visible(text))

@@ -1,0 +1,151 @@
+"""`PuzzleCheck`: judgements on a replacement of a puzzle's model, with a picture of the first violated constraint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bls_notebook.display import document as doc
+from bls_notebook.display import parts
+from bls_notebook.display.records.messages import message_document
+from bls_notebook.display.svg import picture_html
+from bls_notebook.lifetimes.display.lifetime_chart import chart_lines, lifetimes_svg
+from bls_notebook.lifetimes.display.report import figure_alt
+from bls_notebook.lifetimes.records import Lifetimes
+from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.timeline.picture import timeline_block
+from bls_notebook.records.base import Record
+from bls_notebook.records.errors import BLSError
+from bls_notebook.records.messages import MessageRecord
+from bls_notebook.records.units import count
+from bls_notebook.testing.claim_checks import Judgement, judgement_document
+
+from .puzzle_card import card_svg
+from .puzzle_text import PuzzleData, puzzle_names
+
+SAME = "same answers"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PuzzleCheck(Record):
+    """The result of `Puzzle.check`: a judgement on the answers and on each constraint; true if all hold.
+
+    ``sessions`` are recorded from the same request, with the replacement and with the reference solution; ``memory``
+    are its lifetimes, if a constraint is about memory. The request is one for which the constraint ``violated`` does
+    not hold, with marks at the violation, or else the last measured one. ``request``, ``got`` and ``expected`` describe
+    the smallest request with another answer. ``waits`` counts the calls that the model waited for in turn,
+    ``lines_changed`` the lines that differ from the naive model, and ``printed`` is what the model printed.
+    """
+
+    puzzle: str
+    title: str
+    seed: int
+    judgements: tuple[Judgement, ...]
+    sessions: tuple[Session, ...] = ()
+    memory: tuple[Lifetimes, ...] = ()
+    violated: str = ""
+    request: str = ""
+    got: str = ""
+    expected: str = ""
+    waits: int = 0
+    lines_changed: int = 0
+    printed: str = ""
+
+    @property
+    def solved(self) -> bool:
+        """Whether the answers are the same and every constraint holds."""
+        return bool(self.judgements) and all(self.judgements)
+
+    @property
+    def hint(self) -> str:
+        """The hint of the first judgement that does not hold; empty if the puzzle is solved."""
+        return next((judgement.hint or judgement.seen for judgement in self.judgements if not judgement), "")
+
+    def __bool__(self) -> bool:
+        return self.solved
+
+    def card(self) -> str:
+        """Return a card to share, an SVG document: the solver's own timeline and figures.
+
+        Raises
+        ------
+        BLSError
+            The puzzle is not solved.
+        """
+        if not self.solved:
+            raise BLSError(f"card: puzzle {self.puzzle!r} is not solved: {self.hint}")
+        names = puzzle_names()
+        place = f" · {names.index(self.puzzle) + 1} of {len(names)}" if self.puzzle in names else ""
+        variant = f" · variant {self.seed}" if self.seed else ""
+        return card_svg(f"BLS Puzzles{place}{variant}", self.title, figures(self), self.sessions[0])
+
+
+def puzzle_document(puzzle: PuzzleData) -> doc.Document:
+    """Show a puzzle: its story, its constraints, and its models."""
+    models = [puzzle.naive, *puzzle.callees]
+    rows = [doc.Row([parts.name(model.name), parts.code(model.signature)]) for model in models]
+    return doc.Document(
+        [
+            doc.Line([parts.name(f"{puzzle.number}. {puzzle.title}")]),
+            doc.Words(parts.coded(puzzle.story), indent="  "),
+            *(doc.Note("constraint", claim) for claim in (SAME, *puzzle.constraints)),
+            doc.Table("Models", [doc.Column("model"), doc.Column("signature")], rows, last="wrap"),
+        ],
+        styles="message",
+    )
+
+
+def is_about_memory(claim: str) -> bool:
+    """Whether a claim is shown by lifetimes, not by a timeline."""
+    return claim.startswith(("peak", "nothing_left"))
+
+
+def check_document(check: PuzzleCheck, *, widget: Any = None) -> doc.Document:
+    """Show the judgements, the smallest request that differs, and the picture of the first violated constraint."""
+    blocks: list[doc.Block] = []
+    if check.solved:
+        facts = f"{check.title}: solved with {figures(check)}"
+        blocks += message_document(MessageRecord(facts, "done")).blocks
+    blocks += [block for judgement in check.judgements for block in judgement_document(judgement).blocks]
+    if check.request:
+        pairs = [("request", check.request), ("got", check.got), ("expected", check.expected)]
+        rows = [doc.Row([label, parts.code(text)]) for label, text in pairs]
+        columns = [doc.Column(), doc.Column()]
+        blocks.append(doc.Table("The smallest request that differs", columns, rows, heads=False, last="wrap"))
+    if check.printed:
+        blocks.append(doc.Fold("What the model printed", [doc.Words(line) for line in check.printed.splitlines()]))
+    if check.sessions:
+        blocks += _picture(check, widget)
+    return doc.Document(blocks, styles="message figure")
+
+
+def figures(check: PuzzleCheck) -> str:
+    """Return the solver's figures in a few words."""
+    calls = sum(1 for span in check.sessions[0].spans if span.parent)
+    facts = [count(check.waits, "wait"), count(calls, "call"), f"{count(check.lines_changed, 'line')} changed"]
+    return ", ".join(facts)
+
+
+def _picture(check: PuzzleCheck, widget: Any) -> list[doc.Block]:
+    """Return the timeline, or the lifetimes if memory is what is wrong, above the reference solution's."""
+    if not is_about_memory(check.violated):
+        return [timeline_block(check.sessions, widget=widget, gap=True)]
+    blocks: list[doc.Block] = []
+    for record in check.memory:
+        blocks.append(doc.Words(parts.name(record.name), gap=True))
+        blocks.append(doc.Both(_chart_of(record), picture_html(lifetimes_svg(record), figure_alt(record))))
+    return blocks
+
+
+def _chart_of(record: Lifetimes) -> Callable[[int], Sequence[str]]:
+    return lambda width: list(chart_lines(record, width=width))
+
+
+def check_widget(check: PuzzleCheck, width: int) -> Any:
+    """Return the interactive timelines; None if there are none or the picture is of memory."""
+    if not check.sessions or is_about_memory(check.violated):
+        return None
+    from bls_notebook.profiling.session_report import timeline_widget
+
+    return timeline_widget(*check.sessions)

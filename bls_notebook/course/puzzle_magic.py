@@ -1,0 +1,45 @@
+"""``%%blspuzzle``: check a replacement of a puzzle's model; without code, show the puzzle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import bls_notebook as bls
+from bls_notebook.magics.arguments import Parser, Variables, add_options, help_text, identifier
+from bls_notebook.magics.cell_errors import fail_on, reported
+from bls_notebook.magics.magic import Magic
+from bls_notebook.magics.notebook import Notebook
+from bls_notebook.records.models import ModelRecord
+from bls_notebook.records.record_file import write_file
+
+from .puzzle_text import puzzle_names
+
+PARSER = Parser("%%blspuzzle", *help_text(__file__, "%%blspuzzle"))
+add_options(PARSER, __file__, "%%blspuzzle", identifier=identifier)
+
+
+def next_puzzles(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]:
+    """Return the completions of a puzzle's name."""
+    return puzzle_names()
+
+
+def bls_puzzle(notebook: Notebook, line: str, cell: str, variables: Variables) -> None:
+    """Check the model in the cell."""
+    __tracebackhide__ = True
+    arguments = PARSER.parse_line(line, variables)
+    with reported(notebook):
+        puzzle = bls.puzzle(arguments.puzzle, arguments.seed)
+        if not cell.strip():
+            notebook.show(puzzle)
+            return
+        check = puzzle.check(cell)
+        notebook.assign(arguments.into, check)
+        fail_on(notebook, [] if check else [f"puzzle {puzzle.name}: {check.hint}"], check)
+        notebook.show(check)
+        if check and arguments.card:
+            path = write_file(Path(arguments.card).expanduser(), check.card().encode(), "card")
+            notebook.say(f"card saved to {path.name}")
+
+
+MAGIC = Magic(PARSER, bls_puzzle)

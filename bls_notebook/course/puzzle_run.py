@@ -1,0 +1,210 @@
+"""Run a replacement of a puzzle's model next to the reference solution, compare, and judge the constraints."""
+
+from __future__ import annotations
+
+import difflib
+import io
+import json
+import re
+from collections.abc import Sequence
+from contextlib import ExitStack, redirect_stdout
+from dataclasses import dataclass, replace
+from typing import Any
+
+import bls_notebook as bls
+from bls_notebook.engine.waiting.stack_frames import stacks
+from bls_notebook.lifetimes.records import Lifetimes
+from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.records.spans import NamedMark, Span
+from bls_notebook.records.errors import BLSError
+from bls_notebook.records.visible_text import first_line
+from bls_notebook.testing.claim_checks import Judgement
+from bls_notebook.testing.claim_values import Answer
+from bls_notebook.testing.waits import longest_chain
+
+from .puzzle_check import SAME, PuzzleCheck, is_about_memory
+from .puzzle_requests import LIMIT, Case, NoAnswerError, Side, difference, smallest_case, summary
+from .puzzle_text import PuzzleData, case_of
+
+_PRINTED = 2_000  # characters
+_DELAYS = (0.01, 0.03, 0.1)  # seconds of a callee; a busy machine needs the longer ones to show an order
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What was recorded from a case."""
+
+    session: Session
+    lifetimes: Lifetimes
+    answers: list[list[Answer]]
+
+    def records(self) -> dict[str, Any]:
+        flat = tuple(answer for answers in self.answers for answer in answers)
+        return {"%%blsprofile": self.session, "%%blsmemory": self.lifetimes, "%bls": flat}
+
+    def difference(self, other: _Run) -> tuple[str, str, str]:
+        """Return the first difference from other answers, as `puzzle_requests.difference`."""
+        found = (difference(*pair) for pair in zip(self.answers, other.answers, strict=True))
+        return next((each for each in found if each[0]), ("", "", ""))
+
+
+def run(puzzle: PuzzleData, source: str) -> PuzzleCheck:
+    """Judge a replacement. This runs its code here: `puzzle_worker` does so in another process."""
+    if any("cupy" in text for text in (puzzle.naive.source, *(callee.source for callee in puzzle.callees))):
+        bls.simulate_gpus(1)
+    result = PuzzleCheck(puzzle.name, puzzle.title, puzzle.seed, (), lines_changed=_changed(puzzle, source))
+    try:
+        answered = _compare(puzzle, source, result)
+        if answered.judgements and not answered.request:
+            return answered
+        return _judge(puzzle, source, answered)
+    except NoAnswerError:
+        return replace(result, judgements=(_no_answer(puzzle),))
+    except BLSError as error:
+        return replace(result, judgements=(Judgement("the model loads", False, *_words_of(error)),))
+
+
+def _words_of(error: BLSError) -> tuple[str, str]:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return first_line(lines[0], 200), lines[-1].strip() if len(lines) > 1 else "Repair this error first."
+
+
+def _no_answer(puzzle: PuzzleData) -> Judgement:
+    """Name the line of the model at which a request is stuck."""
+    seen = f"no response within {LIMIT:g} s"
+    for stack in stacks().values():
+        frame = next((f for f in stack if _is_model_code(f.f_code.co_filename, puzzle.naive.name)), None)
+        if frame is not None:
+            where = f"{puzzle.naive.name}, line {frame.f_lineno}, in {frame.f_code.co_name}"
+            return Judgement(SAME, False, seen, f"`execute` never returned: it is at {where}.")
+    why = (
+        "A decoupled model must send the final flag for each request."
+        if puzzle.naive.is_decoupled
+        else ("It awaits something that never happens.")
+    )
+    return Judgement(SAME, False, seen, f"The request never ended. {why}")
+
+
+def _changed(puzzle: PuzzleData, source: str) -> int:
+    """Return the number of lines that differ from the naive model."""
+    before, after = ([line.strip() for line in text.splitlines()] for text in (puzzle.naive.source, source))
+    blocks = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    return sum(max(b - a, d - c) for kind, a, b, c, d in blocks if kind != "equal")
+
+
+def _compare(puzzle: PuzzleData, source: str, result: PuzzleCheck) -> PuzzleCheck:
+    """Compare the answers to the measured and to generated cases."""
+    with Side(puzzle, puzzle.solution) as reference, Side(puzzle, source) as own:
+
+        def first_difference(case: Case) -> tuple[int, tuple[str, str, str]] | None:
+            expected, got = reference.answers(case), own.answers(case)
+            for number, pair in enumerate(zip(got, expected, strict=True)):
+                found = difference(*pair)
+                if found[0]:
+                    texts[:] = [summary(answers[number]) for answers in (got, expected)]
+                    return number, found
+            return None
+
+        texts = ["", ""]
+        case = smallest_case(puzzle, lambda case: first_difference(case) is not None)
+        if case is None:
+            case = next((c for c in map(case_of, puzzle.measured) if first_difference(c)), None)
+        if case is None:
+            return result
+        number, (seen, hint, code) = first_difference(case) or (
+            0,
+            ("the answers vary", "Equal requests should have equal answers.", ""),
+        )
+        which = f" (number {number + 1} of {len(case)})" * (len(case) > 1)
+        judgement = Judgement(SAME, False, seen, hint, (("code", code),))
+        return replace(
+            result, judgements=(judgement,), request=json.dumps(case if len(case) > 1 else case[0]) + which,
+            got=texts[0], expected=texts[1],
+        )  # fmt: skip
+
+
+def _remembers(puzzle: PuzzleData) -> bool:
+    return any(map(is_about_memory, puzzle.constraints))
+
+
+def _measure(puzzle: PuzzleData, source: str, case: Case, seconds: float, name: str) -> _Run:
+    memory = bls.track_memory(name=name)
+    with Side(puzzle, source, seconds) as side, ExitStack() as recordings:
+        if _remembers(puzzle):
+            recordings.enter_context(memory)
+        with bls.profile(name=name) as profile:
+            answers = side.answers(case)
+        recordings.close()
+        session = profile.record
+        ended = max((span.ended for span in session.spans), default=session.wall)
+        return _Run(replace(session, wall=ended), memory.record if _remembers(puzzle) else Lifetimes(), answers)
+
+
+def _judge(puzzle: PuzzleData, source: str, result: PuzzleCheck) -> PuzzleCheck:
+    """Judge the constraints for each measured case; the picture is of the first violation, or of the last case."""
+    judged: list[Judgement] = []
+    for case in map(case_of, puzzle.measured):
+        printed = io.StringIO()
+        for seconds in _DELAYS:
+            reference = _measure(puzzle, puzzle.solution, case, seconds, "reference solution")
+            printed.truncate(0)
+            with redirect_stdout(printed):
+                own = _measure(puzzle, source, case, seconds, f"your {puzzle.naive.name}")
+            claims = [_resolved(claim, reference.session) for claim in puzzle.constraints]
+            judged = [bls.judge(own.records(), claim) for claim in claims]
+            seen, hint, code = own.difference(reference)
+            if all(judged) and not seen:
+                break
+        violated = next((judgement.claim for judgement in judged if not judgement), "")
+        result = replace(
+            result, sessions=(_marked(own.session, violated), reference.session), violated=violated,
+            memory=(own.lifetimes, reference.lifetimes), printed=printed.getvalue()[:_PRINTED],
+            waits=len(longest_chain(own.session, puzzle.naive.name)),
+        )  # fmt: skip
+        if seen and not result.judgements:
+            hint = f"The answers depend on the order in which responses arrive. {hint}"
+            result = replace(result, judgements=(Judgement(SAME, False, seen, hint, (("code", code),)),))
+        if violated or result.judgements:
+            break
+    first = result.judgements or (Judgement(SAME, True, "for every generated request"),)
+    return replace(result, judgements=(*first, *judged))
+
+
+def _resolved(claim: str, reference: Session) -> str:
+    """Return a claim with the number of requests that the reference solution needs in place of the word `needed`."""
+    match = re.fullmatch(r"requests (\S+) needed of (\S+)", claim)
+    if match is None:
+        return claim
+    return claim.replace("needed", str(sum(span.model == match[2] for span in reference.spans)))
+
+
+def _marked(session: Session, claim: str) -> Session:
+    """Return a session with marks at the requests that violate a claim."""
+    if not claim or is_about_memory(claim):
+        return session
+    words = claim.split()
+    model = words[words.index("of") + 1] if "of" in words else ""
+    spans: Sequence[Span] = [span for span in session.spans if model in ("", span.model)]
+    marks = [(span.sent, words[0], span.id) for span in spans[:1]]
+    if words[0] == "waits":
+        chain = longest_chain(session, model, "until" in words)
+        marks = [(span.sent, f"wait {number}", span.id) for number, span in enumerate(chain, 1)]
+    elif words[0] == "requests":
+        most = int(words[2])
+        marks = [(span.sent, f"request {number}", span.id) for number, span in enumerate(spans, 1) if number > most]
+    elif words[0] == "moved":
+        marks = [(span.sent, f"{span.crossings} moved", span.id) for span in spans if span.crossings]
+    elif words[0] == "cancelled":
+        marks = [(span.ended, "not cancelled", span.id) for span in spans if span.parent and span.state == "ok"]
+    elif words[0] == "overlapped":
+        marks = [(span.started, f"alone: {number}", span.id) for number, span in enumerate(spans[:4], 1)]
+    return replace(session, marks=(*session.marks, *(NamedMark(*mark) for mark in marks)))
+
+
+def leaves_code_running() -> bool:
+    """Whether a thread still runs code of a model."""
+    return any(_is_model_code(frame.f_code.co_filename) for stack in stacks().values() for frame in stack)
+
+
+def _is_model_code(file: str, model: str = "") -> bool:
+    return file.replace("\\", "/").endswith(f"{model}/1/model.py")

@@ -1,0 +1,179 @@
+"""A naive model, the constraints for its replacement, and the models that it calls; read from ``puzzles/``.
+
+A file has the sections Constraints, Variants, Model, Callees, Requests, Naive and Solution. The first line of a model
+is its signature; the lines below compute the outputs of a callee, or are its whole model.py.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from bls_notebook.records.base import Record
+from bls_notebook.records.errors import BLSError
+
+FOLDER = Path(__file__).with_name("puzzles")
+_SIGNATURE = re.compile(r"(\w+)\((.*?)\) -> ([^;]*)((?:; *[\w ]+)*)")
+_TENSOR = re.compile(r"(\w+) (\w+) (\[[-\d, ]*\])")
+_CALLEE = """\
+import json
+import time
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.seconds = float(json.loads(args["model_config"])["parameters"]["seconds"]["string_value"])
+
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        error, cost = None, 1
+{body}
+        time.sleep(self.seconds * cost)
+        if error is not None:
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError(error))
+        return pb_utils.InferenceResponse([{outputs}])
+"""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PuzzleModel(Record):
+    """A model of a puzzle: its ``signature``, its configuration (pbtxt) and the text of its model.py."""
+
+    name: str
+    signature: str
+    config: str
+    source: str
+
+    @property
+    def is_decoupled(self) -> bool:
+        """Whether a request may have any number of responses."""
+        return "decoupled: true" in self.config
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PuzzleData(Record):
+    """The fields of a `Puzzle`: a ``story``, ``constraints`` (claims of `bls.judge`), the naive model and a reference ``solution``.
+
+    ``callees`` are the models that it calls. ``requests`` describe the inputs of generated requests, a line for each
+    input; ``measured`` are the requests, as JSON, for which the constraints are judged.
+    """
+
+    name: str
+    number: int
+    title: str
+    story: str
+    constraints: tuple[str, ...]
+    naive: PuzzleModel
+    callees: tuple[PuzzleModel, ...]
+    requests: tuple[str, ...]
+    measured: tuple[str, ...]
+    solution: str
+    seed: int = 0
+
+
+def puzzle_names() -> list[str]:
+    """Return the names of all puzzles in the order of the course."""
+    return [file.stem.partition("_")[2] for file in sorted(FOLDER.glob("*.md"))]
+
+
+def read_puzzle(name: str, seed: int = 0) -> PuzzleData:
+    """Return a puzzle by its name; seeds other than 0 choose other names and numbers."""
+    names = puzzle_names()
+    if name not in names:
+        raise BLSError(f"puzzle: got {name!r}, expected one of {', '.join(names)}")
+    number = names.index(name) + 1
+    (file,) = FOLDER.glob(f"*_{name}.md")
+    head, _, rest = file.read_text("utf-8").partition("\n## ")
+    sections = {title: text.strip("\n") for title, _, text in (part.partition("\n") for part in rest.split("\n## "))}
+    replaced = _variant(sections.pop("Variants"), f"{name} {seed}") if seed else {}
+    pattern = re.compile(r"\b(?:" + "|".join(map(re.escape, replaced)) + r")\b") if replaced else None
+
+    def varied(text: str) -> str:
+        return pattern.sub(lambda match: replaced[match[0]], text) if pattern else text
+
+    title, _, story = varied(head).lstrip("# ").partition("\n")
+    texts = {key: varied(text) for key, text in sections.items()}
+    requests = [line[2:] for line in texts["Requests"].splitlines()]
+    naive = _code(texts["Naive"])
+    return PuzzleData(
+        name,
+        number,
+        title,
+        " ".join(story.split()),
+        tuple(line[2:] for line in texts["Constraints"].splitlines() if line),
+        _model(texts["Model"], naive),
+        tuple(_model(f"### {part}") for part in texts["Callees"].split("### ")[1:]),
+        tuple(line for line in requests if line[0] != "{" and line[0] != "["),
+        tuple(line for line in requests if line[0] in "{["),
+        _code(texts["Solution"]),
+        seed,
+    )
+
+
+def _variant(lines: str, seed: str) -> dict[str, str]:
+    """Return replacements of words, such as names of models: each line has a word and its alternatives."""
+    choose = random.Random(seed)
+    pairs = (line[2:].split(": ") for line in lines.splitlines())
+    return {word: choose.choice(others.split(", ")) for word, others in pairs}
+
+
+def _code(text: str) -> str:
+    return text.partition("```python\n")[2].partition("```")[0]
+
+
+def _model(text: str, source: str = "") -> PuzzleModel:
+    """Read a model: its signature in the first line, then its code or the lines that compute its outputs."""
+    signature = text.strip().partition("\n")[0].lstrip("# ").strip("`")
+    match = _SIGNATURE.fullmatch(signature)
+    if match is None:
+        raise BLSError(f"puzzle: signature: got {signature!r}, expected MODEL(NAME TYPE [DIMS]) -> NAME TYPE [DIMS]")
+    inputs, outputs = _TENSOR.findall(match[2]), _TENSOR.findall(match[3])
+    lines = ['backend: "python"']
+    for kind, tensors in (("input", inputs), ("output", outputs)):
+        lines += [f'{kind} {{ name: "{name}" data_type: TYPE_{dtype} dims: {dims} }}' for name, dtype, dims in tensors]
+    for option, _, value in (words.strip().partition(" ") for words in match[4].split(";")[1:]):
+        lines.append(_OPTIONS[option].format(value))
+    body = source or _code(text)
+    if not source:
+        lines.append(_SECONDS.format("0"))
+        if "class TritonPythonModel" not in body:
+            body = _callee(body, inputs, outputs)
+    return PuzzleModel(match[1], signature, "\n".join(lines), body)
+
+
+_SECONDS = 'parameters {{ key: "seconds" value {{ string_value: "{}" }} }}'
+_OPTIONS = {
+    "count": "instance_group {{ count: {} kind: KIND_CPU }}",
+    "batch": "max_batch_size: {}",
+    "waits": "dynamic_batching {{ max_queue_delay_microseconds: {} }}",
+    "decoupled": "model_transaction_policy {{ decoupled: true }}",
+    "sequence": "sequence_batching {{ oldest {{ max_candidate_sequences: 4 }} }}",
+    "keeps": 'parameters {{ key: "FORCE_CPU_ONLY_INPUT_TENSORS" value {{ string_value: "no" }} }}',
+}
+
+
+def _callee(body: str, inputs: list[tuple[str, str, str]], outputs: list[tuple[str, str, str]]) -> str:
+    reads = [f'{name} = pb_utils.get_input_tensor_by_name(request, "{name}").as_numpy()' for name, *_ in inputs]
+    types = {"FP32": "np.float32", "INT32": "np.int32", "UINT8": "np.uint8", "BYTES": "object"}
+    made = [f'pb_utils.Tensor("{name}", np.asarray({name}, {types[dtype]}))' for name, dtype, _ in outputs]
+    lines = "\n".join(" " * 8 + line if line else "" for line in [*reads, *body.splitlines()])
+    return _CALLEE.format(body=lines, outputs=", ".join(made))
+
+
+def with_delay(model: PuzzleModel, seconds: float) -> str:
+    """Return the configuration of a callee with another time for which it works."""
+    return model.config.replace(_SECONDS.format("0"), _SECONDS.format(seconds))
+
+
+def case_of(text: str) -> list[dict[str, object]]:
+    """Return the requests of a measured case: one, or several that are sent together or in turn."""
+    case = json.loads(text)
+    return case if isinstance(case, list) else [case]
