@@ -1,4 +1,4 @@
-"""``%%blspuzzle``: check a replacement of a puzzle's model; without code, show the puzzle."""
+"""``%blspuzzle`` shows a puzzle; ``%%blspuzzle`` checks a replacement of its model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from bls_notebook.records.record_file import write_file
 
 from .puzzle_text import puzzle_names
 
-PARSER = Parser("%%blspuzzle", *help_text(__file__, "%%blspuzzle"))
-add_options(PARSER, __file__, "%%blspuzzle", identifier=identifier)
+LINE_PARSER = Parser("%blspuzzle", *help_text(__file__, "%blspuzzle"))
+add_options(LINE_PARSER, __file__, "puzzles")
+CELL_PARSER = Parser("%%blspuzzle", *help_text(__file__, "%%blspuzzle"))
+add_options(CELL_PARSER, __file__, "puzzles", "%%blspuzzle", identifier=identifier)
 
 
 def next_puzzles(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]:
@@ -24,22 +26,26 @@ def next_puzzles(words: Sequence[str], models: Sequence[ModelRecord]) -> list[st
     return puzzle_names()
 
 
-def bls_puzzle(notebook: Notebook, line: str, cell: str, variables: Variables) -> None:
+def show_puzzle(notebook: Notebook, line: str, cell: str, variables: Variables) -> None:
+    """Show a puzzle."""
+    arguments = LINE_PARSER.parse_line(line, variables)
+    with reported(notebook):
+        notebook.show(bls.puzzle(arguments.puzzle, arguments.seed))
+
+
+def check_cell(notebook: Notebook, line: str, cell: str, variables: Variables) -> None:
     """Check the model in the cell."""
     __tracebackhide__ = True
-    arguments = PARSER.parse_line(line, variables)
+    arguments = CELL_PARSER.parse_line(line, variables)
     with reported(notebook):
-        puzzle = bls.puzzle(arguments.puzzle, arguments.seed)
-        if not cell.strip():
-            notebook.show(puzzle)
-            return
-        check = puzzle.check(cell)
+        check = bls.puzzle(arguments.puzzle, arguments.seed).check(cell)
         notebook.assign(arguments.into, check)
-        fail_on(notebook, [] if check else [f"puzzle {puzzle.name}: {check.hint}"], check)
+        fail_on(notebook, [] if check else [f"puzzle {arguments.puzzle}: {check.hint}"], check)
         notebook.show(check)
         if check and arguments.card:
             path = write_file(Path(arguments.card).expanduser(), check.card().encode(), "card")
             notebook.say(f"card saved to {path.name}")
 
 
-MAGIC = Magic(PARSER, bls_puzzle)
+LINE_MAGIC = Magic(LINE_PARSER, show_puzzle)
+CELL_MAGIC = Magic(CELL_PARSER, check_cell)

@@ -88,8 +88,8 @@ def cases(lines: Sequence[str]) -> st.SearchStrategy[Case]:
     return st.lists(request(), min_size=least, max_size=most)
 
 
-def smallest_case(puzzle: PuzzleData, differs: Callable[[Case], bool]) -> Case | None:
-    """Return the smallest generated case with `differs`; None if no case differs."""
+def find_smallest(puzzle: PuzzleData, differs: Callable[[Case], bool]) -> bool:
+    """Call `differs` with generated cases; if one differs, with smaller and smaller ones. Return whether one did."""
     module = hypothesis()
     from hypothesis import configuration
 
@@ -97,28 +97,18 @@ def smallest_case(puzzle: PuzzleData, differs: Callable[[Case], bool]) -> Case |
         max_examples=EXAMPLES, database=None, deadline=None, suppress_health_check=list(module.HealthCheck),
         phases=[module.Phase.generate, module.Phase.shrink],
     )  # fmt: skip
-    smallest: list[Case] = []
-
-    def predicate(case: Case) -> bool:
-        wrong = differs(case)
-        if wrong:
-            smallest[:] = [case]
-        return wrong
-
     with ExitStack() as stack:  # hypothesis writes into a folder of its own
         home = vars(configuration).get("__hypothesis_home_directory")
         stack.callback(configuration.set_hypothesis_home_dir, home)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bls-notebook-hypothesis-"))
         configuration.set_hypothesis_home_dir(folder)
         try:
-            found: Case = module.find(
-                cases(puzzle.requests), predicate, settings=settings, random=random.Random(puzzle.seed)
-            )
+            module.find(cases(puzzle.requests), differs, settings=settings, random=random.Random(puzzle.seed))
         except module.errors.NoSuchExample:
-            return None
+            return False
         except module.errors.HypothesisException:  # the answers to equal requests differ
-            return smallest[0] if smallest else None
-        return found
+            return True
+        return True
 
 
 class NoAnswerError(Exception):

@@ -36,7 +36,7 @@ class TritonPythonModel:
     def answer(self, request):
         error, cost = None, 1
 {body}
-        time.sleep(self.seconds * cost)
+        time.sleep(self.seconds * float(cost))
         if error is not None:
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(error))
         return pb_utils.InferenceResponse([{outputs}])
@@ -60,11 +60,7 @@ class PuzzleModel(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PuzzleData(Record):
-    """The fields of a `Puzzle`: a ``story``, ``constraints`` (claims of `bls.judge`), the naive model and a reference ``solution``.
-
-    ``callees`` are the models that it calls. ``requests`` describe the inputs of generated requests, a line for each
-    input; ``measured`` are the requests, as JSON, for which the constraints are judged.
-    """
+    """The fields of a `Puzzle`, which documents them."""
 
     name: str
     number: int

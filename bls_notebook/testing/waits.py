@@ -41,6 +41,5 @@ def why_waits(chain: Sequence[Span], most: int, until_first: bool) -> str:
     how = "Each `await` waits for its response before the next call is sent"
     if chain[-1].kind == "sync":
         how = "`exec` blocks until its response arrives, so the next call is sent after it"
-    how += " in a loop" * (len({span.line for span in chain}) < len(chain))
     not_needed = "1 of these waits is" if len(chain) - most == 1 else f"{len(chain) - most} of these waits are"
     return f"{how}. {not_needed} not needed: send calls that need no response of each other together."

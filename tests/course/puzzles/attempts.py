@@ -1,0 +1,22 @@
+"""Attempts at puzzles: another right solution, and wrong ones with words of their hints.
+
+An attempt is the reference solution with replacements, or the naive model if it begins with ``NAIVE``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.course.exercises.exercise import Changes, ch
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """What the naive model's hint says, another right solution, and wrong ones with words of their hints."""
+
+    naive: str
+    right: Changes
+    wrong: tuple[tuple[Changes, str], ...]
+
+
+NAIVE = ch("NAIVE", "")

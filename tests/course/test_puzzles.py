@@ -1,0 +1,160 @@
+"""Puzzles: each accepts right solutions, and rejects others with a hint that names the mistake."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.__main__ import main
+from bls_notebook.course.puzzle_check import PuzzleCheck
+from bls_notebook.course.puzzle_text import puzzle_names
+from bls_notebook.display import render
+from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.records.spans import Span
+from tests.course.exercises.exercise import Changes
+from tests.course.puzzles.attempts import Attempts
+
+pytest.importorskip("hypothesis")
+TABLES = sorted(file.stem for file in Path(__file__).with_name("puzzles").glob("*.py") if file.stem != "attempts")
+ATTEMPTS: dict[str, Attempts] = {}
+for table in TABLES:
+    ATTEMPTS |= importlib.import_module(f"tests.course.puzzles.{table}").ATTEMPTS
+
+
+def attempt(puzzle: bls.Puzzle, changes: Changes) -> str:
+    text = puzzle.solution
+    for old, new in changes:
+        if old == "NAIVE":
+            text = puzzle.naive.source
+            continue
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+def told(check: bls.PuzzleCheck) -> str:
+    """Return the observations and hints of the claims that do not hold."""
+    return "\n".join(f"{j.claim}: {j.seen}\n{j.hint}" for j in check.judgements if not j)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", puzzle_names())
+def test_wrong_solutions_are_rejected_with_a_hint_that_names_the_mistake(name: str) -> None:
+    puzzle, attempts = bls.puzzle(name), ATTEMPTS[name]
+    assert len(attempts.wrong) >= 3
+    cases = [(puzzle.solution, ""), (attempt(puzzle, attempts.right), ""), (puzzle.naive.source, attempts.naive)]
+    cases += [(attempt(puzzle, changes), words) for changes, words in attempts.wrong]
+    problems = []
+    for source, words in cases:
+        check = puzzle.check(source)
+        text = told(check)
+        if bool(check) == bool(words) or words not in text:
+            problems.append(f"expected {words or 'no mistake'!r}, got:\n{text}\n{source if not words else ''}")
+    if problems:
+        pytest.fail("\n\n".join(problems), pytrace=False)
+
+
+HOSTILE = {
+    "import ctypes\nctypes.string_at(0)": "the model ended its process",
+    "import os\nos._exit(3)": "os._exit(3) would end this process",
+    "def broken(": "was never closed",
+    "class TritonPythonModel: pass": "execute",
+}
+
+
+@pytest.mark.slow
+def test_nothing_that_a_replacement_does_stops_the_caller() -> None:
+    puzzle = bls.puzzle("gather")
+    for source, words in HOSTILE.items():
+        check = puzzle.check(source)
+        assert not check
+        assert words in told(check)
+    with pytest.raises(bls.BLSError, match="got no source"):
+        puzzle.check("")
+    endless = puzzle.solution.replace("image =", "while True:\n            pass\n        image =")
+    assert "`execute` never returned: it is at page, line 1" in told(puzzle.check(endless))
+    assert puzzle.check(puzzle.solution)
+
+
+@pytest.mark.slow
+def test_a_variant_has_other_names_and_accepts_its_own_solution() -> None:
+    puzzle = bls.puzzle("gather", seed=3)
+    assert puzzle.naive.name != bls.puzzle("gather").naive.name
+    check = puzzle.check(puzzle.solution)
+    assert check, told(check)
+    assert "variant 3" in check.card()
+    with pytest.raises(bls.BLSError, match="got 'gathr', expected one of gather"):
+        bls.puzzle("gathr")
+
+
+@pytest.mark.parametrize("name", puzzle_names())
+@pytest.mark.parametrize("seed", [1, 2])
+def test_variants_replace_whole_words_of_valid_models(name: str, seed: int) -> None:
+    puzzle = bls.puzzle(name, seed)
+    for model in (puzzle.naive, *puzzle.callees):
+        compile(model.source, model.name, "exec")
+        assert model.name.isidentifier()
+    compile(puzzle.solution, "solution", "exec")
+    names = [model.name for model in (puzzle.naive, *puzzle.callees)]
+    assert len(set(names)) == len(names)
+    assert puzzle.naive.source != puzzle.solution
+
+
+def test_the_picture_marks_the_violation_and_the_card_escapes_text() -> None:
+    spans = (Span(1, "page", ended=50, instance="page_0"), Span(2, "<b>", parent=1, ended=20, instance="b"),
+             Span(3, "<b>", parent=1, sent=25, ended=45, instance="b"))  # fmt: skip
+    session = Session(spans, wall=50, name="your page")
+    check = PuzzleCheck("gather", "Three <i>", 0, (), (session, session))
+    with pytest.raises(bls.BLSError, match="is not solved"):
+        check.card()
+    check = replace(check, judgements=(bls.judge(session, "waits <= 2"),), waits=2)
+    card = check.card()
+    assert "<b>" not in card
+    assert "Three &lt;i&gt;" in card
+    assert "2 waits, 2 calls" in card
+    wrong = bls.judge(session, "waits <= 1 of page")
+    assert not wrong
+    assert "2 waits: <b>, then <b>" in wrong.seen
+    shown = render(replace(check, judgements=(wrong,), violated=wrong.claim, request="{<b>}", got="1", expected="2"))
+    assert "{&lt;b&gt;}" in shown.html
+    assert "then <b>" not in shown.html
+    assert "expected" in shown.text
+
+
+def test_the_magic_shows_a_puzzle_and_checks_a_cell(cells: Any, tmp_path: Path) -> None:
+    shown = cells("%blspuzzle gather")
+    assert "waits <= 1 of page" in shown.text
+    card = tmp_path / "card.svg"
+    solution = bls.puzzle("gather").solution
+    shown = cells(f"%%blspuzzle gather --card {card} --into check\n{solution}")
+    assert "solved with 1 wait, 3 calls" in shown.text
+    assert card.read_text(encoding="utf-8").startswith("<svg")
+    assert cells.shell.user_ns["check"]
+    assert "expected one of gather" in str(cells("%%blspuzzle gathr\nx").stdout) + cells("%%blspuzzle gathr\nx").text
+
+
+def test_learn_checks_the_file_saved_last_and_says_what_is_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "puzzles"
+    assert main(["learn", str(folder), "--once"]) == 1
+    total = len(puzzle_names())
+    out = capsys.readouterr().out
+    assert f"0 of {total} puzzles solved" in out
+    assert "Next: edit 01_gather/model.py" in out
+    model = folder / "01_gather" / "model.py"
+    puzzle = bls.puzzle("gather")
+    model.write_text(puzzle.solution.replace("await request.async_exec()", "request.exec()"), encoding="utf-8")
+    assert main(["learn", str(folder), "--once"]) == 1
+    assert "3 waits" in capsys.readouterr().out
+    model.write_text(puzzle.solution, encoding="utf-8")
+    assert main(["learn", str(folder), "--once"]) == 0
+    out = capsys.readouterr().out
+    assert f"1 of {total} puzzles solved" in out
+    assert "Next: edit 02_in_order/model.py" in out
+    assert model.read_text(encoding="utf-8") == puzzle.solution
