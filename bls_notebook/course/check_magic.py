@@ -109,7 +109,7 @@ def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variable
     if answers or "%bls" in magics:
         records.setdefault("%bls", ())
         records["%bls"] = tuple(answers) or records["%bls"]
-    mistakes = [] if any(claim.startswith("errors") for claim in claims) else _mistakes(records)
+    mistakes = [] if any(claim.startswith(("errors", "failed")) for claim in claims) else _mistakes(records)
     if mistakes:
         _show_first_error(notebook, answers)
     _judge(notebook, records, claims, variables, mistakes)
@@ -151,6 +151,11 @@ def _mistakes(records: dict[str, Any]) -> list[Judgement]:
     return judged
 
 
+def _without_errors(answers: Sequence[Answer]) -> tuple[Answer, ...]:
+    """Return the answers that the other claims beside `failed` are about; all if every request failed."""
+    return tuple(answer for answer in answers if answer.record.error is None) or tuple(answers)
+
+
 def _records(notebook: Notebook, before: Mapping[type, Any]) -> dict[str, Any]:
     """Return what claims can judge, by magic: the last record of each, without those that were there before."""
     records: dict[str, Any] = {}
@@ -170,8 +175,10 @@ def _claims(parser: Parser, words: list[str]) -> list[str]:
 def _judge(
     notebook: Notebook, recorded: Any, claims: list[str], variables: Variables, mistakes: Sequence[Judgement] = ()
 ) -> None:
+    fails = {claim for claim in claims if claim.startswith("failed")}
+    answered = {**recorded, "%bls": _without_errors(recorded["%bls"])} if fails and "%bls" in recorded else recorded
     with reported(notebook):
-        judged = [bls.judge(recorded, claim, variables) for claim in claims]
+        judged = [bls.judge(recorded if claim in fails else answered, claim, variables) for claim in claims]
     every = [*mistakes, *judged]
     for judgement in every:
         fail_on(notebook, [] if judgement else [repr(judgement)], judgement)

@@ -28,7 +28,7 @@ from bls_notebook.records.intervals import Interval, levels
 from bls_notebook.records.messages import MessageRecord
 from bls_notebook.records.responses import ResponseRecord
 from bls_notebook.records.units import count, duration, quantity, size
-from bls_notebook.records.visible_text import first_line
+from bls_notebook.records.visible_text import first_line, spoken
 
 from .claim_values import OPERATORS, Answer, answer_of, lines_that_name, output, value_of
 from .waits import longest_chain, why_waits
@@ -44,6 +44,7 @@ _PLACES = {
     "DTYPE": r"(?P<dtype>BOOL|U?INT(?:8|16|32|64)|[BF][FP](?:16|32|64)|BYTES)",
     "EXPRESSION": r"(?P<expression>.+?)",
     "CAUSE": rf"(?P<cause>{'|'.join(CAUSES)})",
+    "TEXT": r"(?P<text>.+)",
     "VALUE": r"(?P<value>.+)",
     "OP": r"(?P<op>==|!=|<=|>=|<|>)",
     "IS": r"(?P<op>==|!=)",
@@ -101,6 +102,7 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
         if name == "requests":
             fewer = value > int(words["n"]) or words["op"] == "<"
             hint = f"There should be {'fewer' if fewer else 'more'} requests{f' to {model}' * bool(model)}."
+            hint += _sent_in_vain(session, spans) * fewer
         if name == "took" and words["op"] in (">", ">="):
             hint = f"The shortest execution took {duration(value / 1e9)}: it does not wait or work as long as expected."
         of = f" of {model}" if model else ""
@@ -109,13 +111,26 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
     return judged
 
 
+def _sent_in_vain(session: Session, spans: Sequence[Span]) -> str:
+    """Report the requests that a model sent although its own request had been cancelled."""
+    left = {span.id: mark.ns for span in session.spans for mark in span.marks if mark.kind == "cancelled"}
+    late = [span for span in spans if span.parent in left and span.sent > left[span.parent]]
+    if not late:
+        return ""
+    caller = next(span.model for span in session.spans if span.id == late[0].parent)
+    return (
+        f" {caller} sent {count(len(late), 'request')} after its client had left: ask `request.is_cancelled()` "
+        "before each request."
+    )
+
+
 def _of_responses(name: str) -> Callable[[tuple[Answer, ...], _Words], Judgement]:
     def judged(answers: tuple[Answer, ...], words: _Words) -> Judgement:
         responses = [answer.record for answer in answers]
         errors = [each.error.message for each in responses if each.error is not None]
         first = (responses[0].seconds or 0.0) * 1e9 if responses else 0.0
         value = {"errors": len(errors), "responses": len(responses), "first": first}[name]
-        hint = errors[0].partition("\n")[0] if errors and name == "errors" else ""
+        hint = spoken(errors[0]).partition("\n")[0] if errors and name == "errors" else ""
         return _number(name, value, *_limit(words), hint=hint)
 
     return judged
@@ -136,6 +151,7 @@ _JUDGES: Mapping[str, Callable[[Any, _Words], Judgement]] = {
     "peak": lambda lifetimes, words: peak(lifetimes, *_limit(words)[:2], words["device"]),
     "output": lambda answers, words: _output(answers, words, None),
     "value": lambda variables, words: _value(variables, words),
+    "failed": lambda answers, words: _failed(answers, words["text"]),
     "device": lambda answers, words: where(answers, words["op"], words["device"]),
 }
 _LINES = Path(__file__).with_name("claims.txt").read_text("utf-8").splitlines()
@@ -532,6 +548,20 @@ def _placed(judgement: Judgement, answers: Sequence[Answer], name: str, session:
         if "Tensor(" in line
     ]
     return replace(judgement, steps=(("where", "\n".join(found[-3:])), *judgement.steps))
+
+
+def _failed(answers: Sequence[Answer], text: str) -> Judgement:
+    """Judge whether a request failed, and whether each error contains the words of its cause."""
+    errors = [answer.record.error for answer in answers if answer.record.error is not None]
+    hint = ""
+    if not errors:
+        hint = "Every request was answered, so its sender cannot know that something failed: return the error."
+    elif (unnamed := next((error for error in errors if text not in error.message), None)) is not None:
+        hint = "The model did not check a response that was an error. " * bool(unnamed.unchecked)
+        hint += f"The message does not contain {text!r}, so its reader cannot know the cause."
+    seen = ", ".join(first_line(spoken(error.message), 80) for error in errors[:3])
+    steps = (("code", "if response.has_error():\n    return pb_utils.InferenceResponse(error=response.error())"),)
+    return Judgement("failed" + f" saying {text}" * bool(text), not hint, seen or "no request failed", hint, steps)
 
 
 def _value(variables: Mapping[str, Any] | None, words: _Words) -> Judgement:

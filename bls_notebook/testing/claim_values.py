@@ -16,7 +16,7 @@ from bls_notebook.pb_utils.dtypes import from_bits, triton_string_to_numpy
 from bls_notebook.records.errors import BLSError
 from bls_notebook.records.responses import ResponseRecord
 from bls_notebook.records.units import count
-from bls_notebook.records.visible_text import first_line
+from bls_notebook.records.visible_text import first_line, spoken
 
 from .failure_text import as_array, equal
 from .recording.payload_tape import copied
@@ -85,7 +85,7 @@ def output(answers: Sequence[Answer], name: str, datatype: str, compare: str, ex
     for number, answer in enumerate(answers, 1):
         which = f" {number}" if len(answers) > 1 else ""
         if answer.record.error is not None:
-            error = first_line(answer.record.error.message.rpartition("message: ")[2])
+            error = first_line(spoken(answer.record.error.message).rpartition("message: ")[2])
             return False, f"request{which} failed", f"The model answered with an error: {error}", ""
         outputs = [tensor.name for tensor in answer.record.tensors]
         if name not in outputs:

@@ -292,6 +292,8 @@ def test_one_request_and_failed_ones() -> None:
     found = judged((one, all_), n=3)
     assert (found.cause, found.speedup) == ("failed", 0.0)
     assert "1 of 3 requests to `a` was cancelled" in found.sentence
+    one = replace(one, spans=(*one.spans, replace(one.spans[1], id=99, model="b")))
+    assert "1 of 3 requests to `a` was cancelled" in judged((one, all_), n=3).sentence
 
 
 def test_a_caller_of_many_is_known_by_the_call_before_each() -> None:

@@ -74,6 +74,7 @@ FAILED = (ResponseRecord("reader", error=ErrorRecord("blank\ntraceback")),)
         (answers(), "errors == 0", "errors: 0"),
         (answers(), "responses == 1", "responses: 1"),
         (answers(), "first < 50 ms", "first: 20.0 ms"),
+        (FAILED, "failed saying blank", "blank"),
     ],
 )
 def test_a_claim_that_holds_says_what_was_seen_and_has_no_hint(recorded: Any, claim: str, seen: str) -> None:
@@ -106,6 +107,8 @@ def test_a_claim_that_holds_says_what_was_seen_and_has_no_hint(recorded: Any, cl
         (answers(), "device == gpu:0", "DIGIT on cpu", "preferred_memory"),
         (FAILED, "device == cpu", "no output tensors", "preferred_memory"),
         (FAILED, "errors == 0", "errors: 1", "blank"),
+        (answers(), "failed", "no request failed", "return the error"),
+        (FAILED, "failed saying empty", "blank", "does not contain 'empty'"),
         (
             session(1),
             "called scan 0 then 4",
@@ -139,9 +142,9 @@ def test_a_leak_names_its_holders_once() -> None:
 @pytest.mark.parametrize(
     ("claim", "said"),
     [
-        ("", "expected one of overlapped, called"),
+        ("", "expected one of overlapped, "),
         ("overlaped 4", "did you mean overlapped N [of MODEL] [by CALLER], such as: overlapped 4?"),
-        ("front", "no claim begins with 'front'; expected one of overlapped, called"),
+        ("front", "no claim begins with 'front'; expected one of overlapped, "),
         ("overlapped", "expected overlapped N [of MODEL] [by CALLER], such as: overlapped 4"),
         ("overlapped four", "expected overlapped N"),
         ("wall < 3", "expected wall OP TIME"),

@@ -154,11 +154,13 @@ def verdict(
 
 
 def failed(session: SessionData) -> Verdict:
-    """Return the verdict on a run with failed requests: their first error; their times mean nothing."""
-    roots = [s for s in session.spans if not s.parent]
+    """Return the verdict on a run with failed requests: the first error; their times mean nothing."""
+    unanswered = [s for s in session.spans if not s.parent and s.state in ("error", "cancelled")]
+    model = unanswered[0].model
+    roots = [s for s in session.spans if not s.parent and s.model == model]
     # Without the traceback that Triton puts below a message.
     error = next((spoken(s.error).strip().partition("\n")[0] for s in roots if s.error), "")
-    model, bad = roots[0].model, failures(session)
+    bad = sum(s.model == model for s in unanswered)
     how = f"failed: {error}" if error else f"{'was' if bad == 1 else 'were'} cancelled"
     words = f"{bad} of {len(roots)} requests to `{model}` {how}"
     return Verdict("failed", words, model=model)
