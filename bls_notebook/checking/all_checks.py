@@ -21,7 +21,7 @@ from .await_checks import await_findings
 from .callee_checks import callee_findings, cycle_findings, sequence_findings
 from .checked_model import CheckedModel, read_model
 from .config_checks import batching_findings, field_findings, file_findings, gpu_findings, is_model, tensor_findings
-from .records import SEVERITIES, Finding, Findings, finding
+from .records import SEVERITIES, Finding, Findings, SharedMemory, finding
 from .response_checks import response_findings
 from .shared_memory import memory_findings, shared_memory
 from .source_checks import package_findings, source_findings
@@ -82,9 +82,13 @@ def check(*names: str, repo: ModelRepository | None = None) -> Findings:
     for name, why in misnamed_folders(host.repository.paths).items() if not names else ():
         findings.append(finding("folder-name", name, why=why))
     findings += gpu_findings(model for model in checked if model.name in models)
-    needs = [need for need in shared_memory(models) if need.model in checked_names]
-    findings += memory_findings(models, needs)
-    findings += (finding for finding in cycle_findings(models) if finding.model in checked_names)
+    for name in {finding.model for finding in findings if finding.code == "check-failed"}:
+        models.pop(name, None)
+    needs: list[SharedMemory] = []
+    with _one_failure(findings, ", ".join(names)):
+        needs += (need for need in shared_memory(models) if need.model in checked_names)
+        findings += memory_findings(models, needs)
+        findings += (finding for finding in cycle_findings(models) if finding.model in checked_names)
     findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), finding.model))
     return Findings(tuple(sorted(checked_names)), tuple(dict.fromkeys(findings)), tuple(needs))
 

@@ -49,7 +49,7 @@ def api_findings(model: CheckedModel) -> Iterator[Finding]:
         if isinstance(node, ast.Call):
             for what in _call_problems(scope, node):
                 yield model.in_code("call-refused", code, node.lineno, what=what)
-            if last_name(node.func) == "as_numpy" and node.args and not code.mentions("tritonclient"):
+            if last_name(node.func) == "as_numpy" and node.args and "tritonclient" not in code.words:
                 yield model.in_code("call-refused", code, node.lineno, what="`as_numpy` has no parameters")
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             function = node.value.func

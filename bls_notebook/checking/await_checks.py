@@ -25,7 +25,7 @@ def await_findings(model: CheckedModel) -> Iterator[Finding]:
         return
     plain = isinstance(code.execute, ast.FunctionDef)
     reported = set[int]()
-    if code.mentions("InferenceRequest") and not code.mentions("get_running_loop"):
+    if "InferenceRequest" in code.words and "get_running_loop" not in code.words:
         for call in _direct_sends(code, "async_exec" if plain else "exec"):
             reported.add(call.lineno)
             yield model.in_code("async-in-sync" if plain else "exec-in-async", code, call.lineno)

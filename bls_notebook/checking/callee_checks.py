@@ -46,7 +46,7 @@ def _missing(name: str, models: Models) -> str:
 def _call_findings(model: CheckedModel, code: PythonSource, call: CalleeRequest, models: Models) -> Iterator[Finding]:
     callee = models.get(call.model)
     if callee is None:
-        if not code.mentions("load_model"):
+        if "load_model" not in code.words:
             missing = _missing(call.model, models)
             yield model.in_code("callee-missing", code, call.line, callee=call.model, missing=missing)
         return
@@ -214,7 +214,7 @@ def sequence_findings(model: CheckedModel, models: Mapping[str, CheckedModel]) -
         flags.setdefault(call.model, []).extend(call.flags if call.flags is not None else ())
         lines.setdefault(call.model, call.line)
     for name, used_flags in flags.items():
-        if "?" in used_flags or code.mentions("set_flags"):
+        if "?" in used_flags or "set_flags" in code.words:
             continue
         if not any(flag.endswith("SEQUENCE_START") for flag in used_flags):
             yield model.in_code("sequence-no-start", code, lines[name], name=name)

@@ -23,7 +23,7 @@ from bls_notebook.repository.config import (
     to_json,
     validate,
 )
-from bls_notebook.repository.config.templates import Template, fill_templates, line_of
+from bls_notebook.repository.config.templates import Template, fill_templates, lines_of
 from bls_notebook.repository.source.model_folders import shown_path, version_folders
 from bls_notebook.repository.source.model_source import ModelSource, SourcePlace
 
@@ -56,6 +56,10 @@ class CheckedModel:
     def templates(self) -> tuple[Template, ...]:
         """Unfilled templates of its configuration."""
         return fill_templates(self.text).open if self.text and self.serving is None else ()
+
+    @cached_property
+    def _lines(self) -> dict[tuple[tuple[str, ...], str | None], int]:
+        return lines_of(self.text)
 
     @cached_property
     def is_python(self) -> bool:
@@ -112,7 +116,8 @@ class CheckedModel:
 
     def in_config(self, rule: str, field: str, value: str | None = None, **facts: object) -> Finding:
         """Make a finding about a field of config.pbtxt."""
-        line = line_of(self.text, field, value) or (line_of(self.text, field) if value else 0)
+        names = tuple(field.split("."))
+        line = self._lines.get((names, value)) or self._lines.get((names, None), 0)
         return finding(rule, self.name, self.where, line, value=value, **facts)
 
     def in_code(self, rule: str, source: PythonSource, line: int, **facts: object) -> Finding:

@@ -204,9 +204,9 @@ def _python_backend_findings(model: CheckedModel) -> Iterator[Finding]:
     known = decisions()["python parameters"]
     for key in parameters:
         close = nearest(key, known)
-        if close and key not in known and len(key) > 8 and not (code is not None and code.mentions(key)):
+        if close and key not in known and len(key) > 8 and (code is None or key not in code.words):
             yield model.in_config("field-parameter", "parameters.key", value=key, close=close)
-    sends = code is None or code.mistake or code.siblings or code.inherits or code.mentions("get_response_sender")
+    sends = code is None or code.mistake or code.siblings or code.inherits or "get_response_sender" in code.words
     if model.decoupled and not sends:
         yield model.in_config("decoupled-returns", "model_transaction_policy")
     path = parameters["EXECUTION_ENV_PATH"].string_value if "EXECUTION_ENV_PATH" in parameters else ""

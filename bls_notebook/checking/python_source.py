@@ -18,10 +18,12 @@ import numpy as np
 
 from bls_notebook.backends.python import CLASS_NAME
 from bls_notebook.pb_utils.dtypes import DataType, numpy_to_triton_type
+from bls_notebook.records.errors import BLSError
 from bls_notebook.records.regular_file import source_text
 from bls_notebook.repository.source.code_analysis import syntax_tree
 
 _MOST_FILES = 1000  # siblings of a model.py to read
+_MOST_VISITED = 1 << 26  # nodes, counted as often as they are read: about ten seconds
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,10 @@ class PythonSource:
             if name[0] != "?" and not others and isinstance(scope.node, Function) and not scope.node.decorator_list
         }  # fmt: skip
 
-    def mentions(self, word: str) -> bool:
-        """Return whether a word occurs anywhere in the text."""
-        return re.search(rf"\b{re.escape(word)}\b", self.text) is not None
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Words anywhere in the text, also in comments."""
+        return frozenset(re.findall(r"\w+", self.text))
 
     def helpers_mention(self, word: str) -> bool:
         """Return whether another Python file of the model mentions a word."""
@@ -251,24 +254,12 @@ class PythonSource:
 
 def used_at_once(call: ast.Call, scope: Scope) -> bool:
     """Return whether an attribute of a call's result is used without testing the result."""
-    names: set[str] = set()
-    for node in scope.nodes:
-        if isinstance(node, ast.Attribute) and node.value is call:
-            return True
-        if isinstance(node, ast.Assign) and node.value is call:
-            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    parent = scope.parents.get(id(call))
+    targets = parent.targets if isinstance(parent, ast.Assign) else []
+    names = {target.id for target in targets if isinstance(target, ast.Name)}
     if len(names) != 1:
-        return False
-    name = names.pop()
-    used = False
-    for node in scope.nodes:
-        if isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp, ast.Compare, ast.Try)):
-            inside = ast.walk(node.test if isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert)) else node)
-            if any(isinstance(n, ast.Name) and n.id == name for n in inside):
-                return False
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            used |= node.value.id == name
-    return used
+        return isinstance(parent, ast.Attribute)
+    return names <= scope.dotted - scope.tested
 
 
 def _uses(call: ast.Call, scope: Scope) -> set[str]:
@@ -295,6 +286,7 @@ def _call(call: ast.Call, scope: Scope) -> CalleeRequest:
     version = scope.value(argument(call, "model_version", 5))
     number = version.value if isinstance(version, ast.Constant) and isinstance(version.value, int) else None
     inputs = argument(call, "inputs", 2)
+    sent = scope.sent.get(id(call), [])
     return CalleeRequest(
         line=call.lineno,
         model=scope.text(argument(call, "model_name", 4)) or "",
@@ -303,8 +295,8 @@ def _call(call: ast.Call, scope: Scope) -> CalleeRequest:
         outputs=scope.texts(argument(call, "requested_output_names", 3)),
         keywords=frozenset(filter(None, (word.arg for word in call.keywords))),
         flags=None if flags is None else _names_in(scope.value(flags)),
-        sent=tuple(_sent(call, scope)),
-        read=tuple(_read_of(call, scope)),
+        sent=tuple(sent),
+        read=tuple(read for exec_call in sent for read in scope.read.get(id(exec_call), ())),
         plain=not spreads(call) and not call.args,
         forwards=isinstance(inputs, ast.Call) and last_name(inputs.func) == "inputs" and not inputs.args,
     )
@@ -316,26 +308,6 @@ def _names_in(node: ast.expr | None) -> tuple[str, ...]:
     names = [last_name(n) for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute))]
     flags = tuple(name for name in names if "FLAG" in name)
     return flags if flags else ("?",)
-
-
-def _sent(call: ast.Call, scope: Scope) -> Iterator[ast.Call]:
-    for node in scope.nodes:
-        func = node.func if isinstance(node, ast.Call) else None
-        if not isinstance(node, ast.Call) or not isinstance(func, ast.Attribute):
-            continue
-        if func.attr in ("exec", "async_exec") and scope.value(func.value) is call:
-            yield node
-
-
-def _read_of(call: ast.Call, scope: Scope) -> Iterator[tuple[str, int]]:
-    sent = list(_sent(call, scope))
-    for node in scope.nodes:
-        if isinstance(node, ast.Call) and last_name(node.func) == "get_output_tensor_by_name":
-            response = scope.value(argument(node, "inference_response", 0))
-            response = response.value if isinstance(response, ast.Await) else response
-            name = scope.text(argument(node, "name", 1))
-            if name is not None and any(response is call for call in sent):
-                yield name, node.lineno
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -384,10 +356,19 @@ class Scope:
 
     def __init__(self, node: ast.Module | Function, outer: Scope | None = None) -> None:
         self.node, self._outer = node, outer
+        self._module: Scope = self if outer is None else outer._module
+        self._visited = 0  # nodes of the module
+
+    @property
+    def nodes(self) -> list[ast.AST]:
+        """Nodes of this scope, without the nodes of nested scopes; a BLSError after `_MOST_VISITED` of the module."""
+        self._module._visited += len(self._nodes)
+        if self._module._visited > _MOST_VISITED:
+            raise BLSError("the source is too long to be analyzed; split it into modules")
+        return self._nodes
 
     @cached_property
-    def nodes(self) -> list[ast.AST]:
-        """Nodes of this scope, without the nodes of nested scopes."""
+    def _nodes(self) -> list[ast.AST]:
         out: list[ast.AST] = []
         todo: list[ast.AST] = list(self.node.body)
         while todo:
@@ -401,6 +382,48 @@ class Scope:
     def parents(self) -> dict[int, ast.AST]:
         """The parent of each node, by the node's `id`."""
         return {id(child): node for node in self.nodes for child in ast.iter_child_nodes(node)}
+
+    @cached_property
+    def dotted(self) -> frozenset[str]:
+        """Names with an attribute, as in ``name.attribute``."""
+        values = (node.value for node in self.nodes if isinstance(node, ast.Attribute))
+        return frozenset(value.id for value in values if isinstance(value, ast.Name))
+
+    @cached_property
+    def tested(self) -> frozenset[str]:
+        """Names in conditions, comparisons and `try` statements."""
+        names: set[str] = set()
+        todo: list[tuple[ast.AST, bool]] = [(node, False) for node in self.node.body]
+        while todo:
+            node, tested = todo.pop()
+            if tested and isinstance(node, ast.Name):
+                names.add(node.id)
+            whole, test = tested or isinstance(node, (ast.BoolOp, ast.Compare, ast.Try)), getattr(node, "test", None)
+            todo += ((child, whole or child is test) for child in ast.iter_child_nodes(node))
+        return frozenset(names)
+
+    @cached_property
+    def sent(self) -> dict[int, list[ast.Call]]:
+        """Calls of `exec` and `async_exec`, by the `id` of the request that they certainly send."""
+        sent: dict[int, list[ast.Call]] = {}
+        for node in self.nodes:
+            func = node.func if isinstance(node, ast.Call) else None
+            if isinstance(node, ast.Call) and isinstance(func, ast.Attribute) and func.attr in ("exec", "async_exec"):
+                sent.setdefault(id(self.value(func.value)), []).append(node)
+        return sent
+
+    @cached_property
+    def read(self) -> dict[int, list[tuple[str, int]]]:
+        """Outputs that are read from responses, with the lines, by the `id` of the call that returns the response."""
+        read: dict[int, list[tuple[str, int]]] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Call) and last_name(node.func) == "get_output_tensor_by_name":
+                response = self.value(argument(node, "inference_response", 0))
+                response = response.value if isinstance(response, ast.Await) else response
+                name = self.text(argument(node, "name", 1))
+                if name is not None:
+                    read.setdefault(id(response), []).append((name, node.lineno))
+        return read
 
     def inside(self, node: ast.AST, kinds: tuple[type[ast.AST], ...]) -> bool:
         """Return whether a node is below another one of such a kind."""

@@ -35,14 +35,14 @@ def response_findings(model: CheckedModel) -> Iterator[Finding]:
     scope = code.functions.get("self.execute")
     if scope is not None and scope.yields:
         yield model.in_code("response-not-list:generator", code, getattr(scope.node, "lineno", 0))
-    elif scope is not None and code.mentions("get_response_sender"):
+    elif scope is not None and "get_response_sender" in code.words:
         yield from _final_findings(model, code, scope)
     elif scope is not None and not (model.decoupled or code.helpers_mention("get_response_sender")):
         yield from _return_findings(model, code, scope)
 
 
 def _final_findings(model: CheckedModel, code: PythonSource, scope: Scope) -> Iterator[Finding]:
-    if code.mentions("set_release_flags"):  # a rescheduled request needs no final flag
+    if "set_release_flags" in code.words:  # a rescheduled request needs no final flag
         return
     sends = [n for n in ast.walk(code.tree) if isinstance(n, ast.Call) and ast.unparse(n.func).endswith(".send")]
     flagged = (spreads(send) or argument(send, "flags", 1) is not None for send in sends)

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def _file_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]
                 yield model.in_code("file-absent", code, node.lineno, name=name)
             continue
         folder = next((f for f in (code.path.parent, model.folder) if (f / name).is_file()), None)
-        if folder is None or code.mentions("chdir"):
+        if folder is None or "chdir" in code.words:
             continue
         reported.add(name)
         version = "args['model_version'], " if folder == code.path.parent else ""
@@ -133,7 +134,7 @@ def _environment_variable_findings(model: CheckedModel, code: PythonSource) -> I
             elif isinstance(key, str):
                 assigned.add(key)
     needed = {key: line for key, line in lines.items() if key not in assigned}
-    if needed and not code.mentions("KeyError"):
+    if needed and "KeyError" not in code.words:
         names = ", ".join(needed)
         yield model.in_code("environment-variable", code, next(iter(needed.values())), names=names)
 
@@ -141,14 +142,14 @@ def _environment_variable_findings(model: CheckedModel, code: PythonSource) -> I
 def _fixed_device_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
     """Yield findings if the code names a GPU that contradicts the instance groups."""
     line = _names_a_gpu(code)
-    if not line or code.mentions("is_available"):
+    if not line or "is_available" in code.words:
         return
     on_gpus = {device for group in model.given.instance_group for device in group.gpus}
     cpu = type(model.config).DESCRIPTOR.fields_by_name["instance_group"].message_type.enum_values_by_name
     groups = model.given.instance_group
     if groups and all(group.kind == cpu["KIND_CPU"].number for group in groups):
         yield model.in_code("device-unasked", code, line)
-    if len(on_gpus) > 1 and not code.mentions("model_instance_device_id"):
+    if len(on_gpus) > 1 and "model_instance_device_id" not in code.words:
         yield model.in_code("device-fixed", code, line, what=", ".join(map(str, sorted(on_gpus))))
 
 
@@ -250,6 +251,7 @@ def _tolerated(tree: ast.Module) -> set[int | str]:
 
 
 _BUILDS = re.compile(r"(?i)dockerfile|requirements|environment|conda|pyproject|setup\.|pipfile|readme|compose|\.sh$")
+_MOST_BUILD_FILES, _MOST_IMPORTS = 100, 1000  # of a folder; of a source
 
 
 def package_findings(
@@ -274,7 +276,8 @@ def package_findings(
         if any(not _OWN_FOLDER.search(source.text.splitlines()[n - 1]) for n in source.lines_with(r"\bsys\.path\b")):
             return  # modules may come from anywhere
         lines: dict[str, int] = {}
-        for name, line, files in imported_files(source.path, source.tree, lambda name: own_folders):
+        imports = imported_files(source.path, source.tree, lambda name: own_folders)
+        for name, line, files in islice(imports, max(0, _MOST_IMPORTS - len(missing))):
             paths = {other.path for other in sources}
             sources += [PythonSource(f, source_text(f)) for f in dict.fromkeys(files) if f not in paths]
             if not (files or name in known or name in missing or any((f / name).exists() for f in own_folders)):
@@ -298,12 +301,10 @@ def _build_texts(folder: Path) -> str:
     texts = []
     for place in (folder, *list(folder.parents)[:2]):
         try:
-            entries = sorted(place.iterdir())
+            files = [file for file in sorted(place.iterdir()) if _BUILDS.search(file.name)]
         except OSError:
             continue
-        for file in entries:
-            if _BUILDS.search(file.name):
-                texts.append(source_text(file).lower())
+        texts += [source_text(file).lower() for file in files[:_MOST_BUILD_FILES]]
         if (place / ".git").exists():  # the project's root
             break
     return "\n".join(texts)

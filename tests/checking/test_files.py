@@ -11,10 +11,11 @@ import pytest
 import bls_notebook as bls
 from bls_notebook import checking
 from bls_notebook.__main__ import main
+from bls_notebook.checking import python_source
 from bls_notebook.checking.records import SEVERITIES, Findings, number_of_rules, rules
 from bls_notebook.display import render
-from bls_notebook.repository.config.templates import line_of
-from tests.checking.conftest import CONFIG, Check, codes, model, write
+from bls_notebook.repository.config.templates import lines_of
+from tests.checking.conftest import CONFIG, MODEL, Check, codes, model, write
 
 REPOSITORY = Path(__file__).parents[2] / "model_repository"
 
@@ -127,11 +128,17 @@ dynamic_batching { preferred_batch_size: [ 4, 8 ] default_queue_policy <
    max_queue_size: 3 > }
 max_batch_size: 8
 """
-    assert (line_of(text, "input"), line_of(text, "input.name", "Y")) == (2, 5)
-    assert line_of(text, "input.dims", "2") == 4
-    assert line_of(text, "dynamic_batching.preferred_batch_size", "8") == 7
-    assert line_of(text, "dynamic_batching.default_queue_policy.max_queue_size") == 8
-    assert (line_of(text, "max_batch_size"), line_of(text, "nowhere")) == (9, 0)
+    expected = {
+        ("input", None): 2,
+        ("input.name", "Y"): 5,
+        ("input.dims", "2"): 4,
+        ("max_batch_size", None): 9,
+        ("dynamic_batching.preferred_batch_size", "8"): 7,
+        ("dynamic_batching.default_queue_policy.max_queue_size", None): 8,
+    }
+    lines = lines_of(text)
+    assert {(field, value): lines[tuple(field.split(".")), value] for field, value in expected} == expected
+    assert (("nowhere",), None) not in lines
 
 
 def test_a_project_is_checked_by_the_repository_that_it_holds(
@@ -143,3 +150,12 @@ def test_a_project_is_checked_by_the_repository_that_it_holds(
     write(tmp_path / "two", model("m"))
     assert main(["check", str(tmp_path)]) == 2
     assert "contains 2 model repositories" in capsys.readouterr().err
+
+
+def test_a_source_that_is_too_long_ends_no_check(
+    findings: Callable[..., Findings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python_source, "_MOST_VISITED", 10_000)
+    found = findings({**model("short"), **model("long", source="x = 1\n" * 1000 + MODEL)}).findings
+    assert [(f.model, f.code) for f in found] == [("long", "check-failed")]
+    assert "too long to be analyzed" in found[0].what

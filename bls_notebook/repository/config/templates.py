@@ -35,6 +35,7 @@ _TOKEN = re.compile(
 IN_TEXT = re.compile(r"(?<!\$)(?:\$\{[^{}\n]*\}|\$[A-Z_][A-Z0-9_]*)")
 PARTS = re.compile(r"\s*([\w.-]+)\s*(?::?-(.*))?")
 _DEEPEST = 100  # messages in messages
+_DEEPEST_NAMED = 4  # messages around a field that findings name
 _CAPITALS = re.compile(r"[A-Z][A-Z0-9_]+")
 _PARAMETER = ["parameters", "value", "string_value"]
 
@@ -120,18 +121,20 @@ def scan(text: str) -> Iterator[Template]:
                 yield template
 
 
-def line_of(text: str, field: str, value: str | None = None) -> int:
-    """Return the line on which a config.pbtxt first sets a field (to this `value`, without quotes); 0 if nowhere.
+def lines_of(text: str) -> dict[tuple[tuple[str, ...], str | None], int]:
+    """Return the lines on which a config.pbtxt first sets its fields.
 
-    A nested field has a dotted name, such as ``dynamic_batching.preferred_batch_size``.
+    The keys are the names of the messages and the field, and the value: unquoted, empty for messages, None for any.
     """
-    *parents, last = field.split(".")
+    ends = [found.start() for found in re.finditer("\n", text)]  # of lines
+    lines: dict[tuple[tuple[str, ...], str | None], int] = {}
     for names, name, _, token, _, named in _settings(text):
-        message = token.lastgroup == "mark"
-        matches = name == last and names == parents
-        if matches and value in (None, "" if message else token[0].strip("\"'")):
-            return text.count("\n", 0, named if message else token.start()) + 1
-    return 0
+        if len(names) <= _DEEPEST_NAMED:
+            message = token.lastgroup == "mark"
+            line, field = bisect(ends, named if message else token.start()) + 1, (*names, name)
+            lines.setdefault((field, None), line)
+            lines.setdefault((field, "" if message else token[0].strip("\"'")), line)
+    return lines
 
 
 def _settings(text: str) -> Iterator[tuple[list[str], str, list[str], re.Match[str], bool, int]]:

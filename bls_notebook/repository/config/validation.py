@@ -344,12 +344,18 @@ def _of_flow(config: ModelConfigMessage, writers: dict[str, int]) -> Iterator[st
     for name in outputs:
         if name not in read and name not in writers:
             yield f"ensemble output '{name}' {unused}: no step writes it; add it to an output_map"
-    ready = set(inputs)
-    waiting = list(range(len(steps)))
-    while runnable := [n for n in waiting if ready.issuperset(steps[n].input_map.values())]:
-        waiting = [n for n in waiting if n not in runnable]
-        for number in runnable:
-            ready.update(steps[number].output_map.values())
+    lacks = [set(step.input_map.values()) for step in steps]
+    readers: dict[str, list[int]] = {}
+    for number, tensors in enumerate(lacks):
+        for tensor in tensors:
+            readers.setdefault(tensor, []).append(number)
+    ready: set[str] = set()
+    arriving = [*inputs, *(tensor for step in steps if not step.input_map for tensor in step.output_map.values())]
+    for tensor in arriving:  # the loop extends `arriving`
+        for number in () if tensor in ready else readers.get(tensor, ()):
+            lacks[number].discard(tensor)
+            arriving += () if lacks[number] else steps[number].output_map.values()
+        ready.add(tensor)
     for name in outputs:
         if name not in ready:
             lacking = _lacking(config, name, writers, ready)
