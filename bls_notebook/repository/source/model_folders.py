@@ -131,7 +131,8 @@ def files_below(folder: Path) -> Iterator[str]:
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in list(folders):
             path = os.path.join(parent, name)
-            real = os.path.realpath(path) if os.path.islink(path) else os.path.join(ancestors_of_parent[-1], name)
+            real = os.path.join(ancestors_of_parent[-1], name)
+            real = os.path.realpath(real) if os.path.islink(real) else real
             if real in ancestors_of_parent:
                 folders.remove(name)
             else:
