@@ -23,7 +23,7 @@ from bls_notebook.records.regular_file import source_text
 from bls_notebook.repository.source.code_analysis import syntax_tree
 
 _MOST_FILES = 1000  # siblings of a model.py to read
-_MOST_VISITED = 1 << 26  # nodes, counted as often as they are read: about ten seconds
+_MOST_VISITED = 1 << 25  # nodes, counted as often as they are read: some seconds
 
 
 @dataclass(frozen=True)
@@ -362,7 +362,7 @@ class Scope:
     @property
     def nodes(self) -> list[ast.AST]:
         """Nodes of this scope, without the nodes of nested scopes; a BLSError after `_MOST_VISITED` of the module."""
-        self._module._visited += len(self._nodes)
+        self._module._visited += len(self._nodes) + 4  # also of empty scopes
         if self._module._visited > _MOST_VISITED:
             raise BLSError("the source is too long to be analyzed; split it into modules")
         return self._nodes
