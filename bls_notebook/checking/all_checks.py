@@ -82,7 +82,7 @@ def check(*names: str, repo: ModelRepository | None = None) -> Findings:
     for name, why in misnamed_folders(host.repository.paths).items() if not names else ():
         findings.append(finding("folder-name", name, why=why))
     findings += gpu_findings(model for model in checked if model.name in models)
-    for name in {finding.model for finding in findings if finding.code == "check-failed"}:
+    for name in {failed.model for failed in findings if failed.code == "check-failed"}:
         models.pop(name, None)
     needs: list[SharedMemory] = []
     with _one_failure(findings, ", ".join(names)):
