@@ -10,7 +10,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
@@ -27,16 +27,36 @@ from bls_notebook.repository.repository import ModelRepository
 from .load_or_stub import ModelPlan
 from .records import TriedModel
 
-# Values of inputs by patterns in their names: texts and numbers; the text of other inputs; a PNG of 8 by 8 gray pixels.
+# Values of inputs by patterns in their names: texts and numbers; the text of other inputs; and a picture of a word, as
+# a PNG of 64 by 64 pixels and as a number whose bits are 16 by 16 pixels. Detectors of text find the word.
 _VALUES = json.loads(Path(__file__).with_name("example_values.json").read_text("utf-8"))
-_TEXT, _PICTURE = _VALUES["text"], _VALUES["picture"]
+_TEXT, _PICTURE, _PIXELS = _VALUES["text"], _VALUES["picture"], _VALUES["pixels"]
 _IMAGE = re.compile(r"image|img|picture|photo|frame|pixel|jpe?g|png", re.IGNORECASE)
 _AUDIO = re.compile(r"audio|wav(?!.*len)|pcm|sound|speech", re.IGNORECASE)
 _DATA = re.compile(r"raw|bytes|data|file|content|input_?\d*$", re.IGNORECASE)
 _SAMPLES = 8000
 _MOST_ELEMENTS = 1 << 24  # of a generated request
+_KEY = re.compile(r"""(?:\[|\.get\()["'](\w+)["']""")
 _DECODES_TEXT = re.compile(r"b64decode|base64|data:image")
 _DECODES_FILE = re.compile(r"Image\.open|imdecode|decode_(?:image|jpeg|png|gif)|imageio|io\.read_image")
+
+
+class Guess(NamedTuple):
+    """One way to generate a request; if the model rejects the first way, the others are tried."""
+
+    optional: bool = False  # with the optional inputs
+    wide: bool = False  # no variable size is 1
+    drawn: bool = False  # pictures show a word, instead of one color
+    json: bool = False  # texts are objects of JSON, if the code parses it, with the keys that it reads
+
+
+GUESSES = Guess(), Guess(optional=True), Guess(wide=True), Guess(drawn=True), Guess(json=True)
+
+
+def json_text(sources: Sequence[str]) -> str:
+    """Return an object of JSON with the keys that sources read; empty if they parse none."""
+    code = "".join(source for source in sources if "json.loads" in source)
+    return json.dumps(dict.fromkeys(_KEY.findall(code), _TEXT)) if code else ""
 
 
 def takes_files(sources: Sequence[str]) -> bool:
@@ -44,16 +64,19 @@ def takes_files(sources: Sequence[str]) -> bool:
     return any(map(_DECODES_FILE.search, sources)) and not any(map(_DECODES_TEXT.search, sources))
 
 
-def example_inputs(record: ModelRecord, callee: str = "", files: bool = False) -> dict[str, str]:
+def example_inputs(
+    record: ModelRecord, callee: str = "", files: bool = False, guess: Guess = GUESSES[0], sources: Sequence[str] = ()
+) -> dict[str, str]:
     """Return a Python expression for each input that a request needs.
 
     `callee` is a value for inputs that name one; `files`: images are the bytes of files.
     """
+    text = json_text(sources) if guess.json else ""
     sounds = any(_AUDIO.search(spec.name) and -1 in spec.dims for spec in record.inputs)
     return {
-        spec.name: _value(spec, record.max_batch_size > 0, sounds, callee, files)
+        spec.name: _value(spec, record.max_batch_size > 0, sounds, callee, files, guess, text)
         for spec in record.inputs
-        if not spec.optional
+        if guess.optional or not spec.optional
     }
 
 
@@ -67,17 +90,18 @@ def request_line(record: ModelRecord, inputs: Mapping[str, str], sequence: bool 
     return " ".join(words)
 
 
-def _value(spec: TensorSpecRecord, batching: bool, sounds: bool, other: str, files: bool) -> str:
-    """Return a value for an input; `sounds`: an input of the model is a sound."""
+def _value(
+    spec: TensorSpecRecord, batching: bool, sounds: bool, other: str, files: bool, guess: Guess, text: str
+) -> str:
+    """Return a value for an input; `sounds`: an input of the model is a sound; `text`: that of all texts, if any."""
     name = spec.name.lower()
-    image = bool(_IMAGE.search(name)) or spec.datatype == "UINT8"
-    shape = [1] * batching + _sizes(spec, image, bool(_AUDIO.search(name)))
-    if files and spec.datatype == "UINT8" and spec.dims == (-1,):
-        file = str(list(base64.b64decode(_PICTURE)))
-        return f"[{file}]" if batching else file
+    image = spec.datatype == "UINT8" or _IMAGE.search(name) is not None or spec.dims[-3:] in ((-1, -1, 3), (3, -1, -1))
+    shape = [1] * batching + _sizes(spec, image, _AUDIO.search(name) is not None, guess.wide)
+    if (files or text) and spec.datatype == "UINT8" and spec.dims in ((-1,), (-1, -1)):
+        return _nested(str(list(text.encode() or base64.b64decode(_PICTURE))), shape[:-1])
     if spec.datatype == "BYTES":
-        text = next((value for pattern, value in _VALUES["texts"].items() if re.search(pattern, name)), _TEXT)
-        text = other if other and "model" in name else text
+        likely = (value for pattern, value in _VALUES["texts"].items() if re.search(pattern, name))
+        text = text or (other if other and "model" in name else next(likely, _TEXT))
         if text == _TEXT and (_IMAGE.search(name) or (files and _DATA.search(name))):
             return _nested(repr(base64.b64decode(_PICTURE) if files else _PICTURE), shape)
         return _nested(repr(text), shape)
@@ -90,10 +114,22 @@ def _value(spec: TensorSpecRecord, batching: bool, sounds: bool, other: str, fil
         number = "0.5" if number == "1" else number
     elif "." in number:
         number = "1"
+    if guess.drawn and image and len(spec.dims) >= 3:
+        return _drawing("255" if spec.datatype == "UINT8" else "1.0", shape)
     return _nested(number, shape)
 
 
-def _sizes(spec: TensorSpecRecord, image: bool, audio: bool) -> list[int]:
+def _drawing(white: str, shape: Sequence[int]) -> str:
+    """Return the source text of a picture of a word; its last axes are rows, columns and colors, or colors first."""
+    last = shape[-1] <= 4
+    height, width, colors = shape[-3:] if last else (*shape[-2:], shape[-3])
+    pixel = f"{white} * ({_PIXELS} >> (y * 16 // {height} * 16 + x * 16 // {width}) & 1)"
+    row = f"[{f'[{pixel}] * {colors}' if last else pixel} for x in range({width})]"
+    picture = f"[{row} for y in range({height})]"
+    return _nested(picture if last else f"[{picture}] * {colors}", shape[:-3])
+
+
+def _sizes(spec: TensorSpecRecord, image: bool, audio: bool, wide: bool) -> list[int]:
     """Return the shape; variable dimensions get the size of a small image or half a second of sound, else 1, then 8."""
     out = list(spec.dims)
     rank = len(out)
@@ -104,14 +140,14 @@ def _sizes(spec: TensorSpecRecord, image: bool, audio: bool) -> list[int]:
             last = place == rank - 1 and not coloured
             out[place] = 1 if first else 3 if last else 32
         else:
-            several = spec.datatype != "BYTES" and -1 in spec.dims[:place]  # the first is mostly a batch
+            several = spec.datatype != "BYTES" and (wide or -1 in spec.dims[:place])  # the first is mostly a batch
             out[place] = _SAMPLES if audio and place == rank - 1 else 8 if several else 1
     return out
 
 
 def _nested(value: str, shape: Sequence[int]) -> str:
     """Return the source text of nested lists of a value; long lists as a product."""
-    if prod(shape) == 1:
+    if prod(shape) == 1 and value[0] != "[":
         return value
     out = value
     for size in reversed(shape):
@@ -125,6 +161,7 @@ class ExampleRequests:
     def __init__(self, host: Host, plans: Mapping[str, ModelPlan]) -> None:
         self._host, self._repository, self._plans = host, host.repository, plans
         self._calls = {name: plan.calls for name, plan in plans.items()}
+        self._answered_with: dict[str, Guess] = {}
 
     def lines(self, reports: Sequence[TriedModel]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the models that no other calls, real ones first, and a line of ``%bls`` for each."""
@@ -152,22 +189,41 @@ class ExampleRequests:
 
     def _answered(self, report: TriedModel, seconds: float) -> TriedModel:
         name = report.name
-        options: dict[str, Any] = {}
-        if _in_sequences(self._repository, name):
-            options = {"correlation_id": 1, "flags": START | END}
         record = self._repository.record(name)
         elements = sum(prod(map(abs, spec.dims)) for spec in record.inputs)
         if elements > _MOST_ELEMENTS:
             return replace(report, warnings=(f"no request was generated: its inputs have {elements:,} elements",))
+        first, tried = report, set()
+        for guess in GUESSES:
+            inputs = self._inputs(name, guess)
+            if (key := tuple(inputs.items())) in tried:
+                continue
+            tried.add(key)
+            answered, may_retry = self._sent(report, record, inputs, seconds)
+            if not answered.problem:
+                self._answered_with[name] = guess
+                return answered
+            first = answered if first is report else first
+            if not may_retry:
+                break
+        return first
+
+    def _sent(
+        self, report: TriedModel, record: ModelRecord, inputs: Mapping[str, str], seconds: float
+    ) -> tuple[TriedModel, bool]:
+        """Send a model one request; return the report, and whether another request may succeed."""
+        options: dict[str, Any] = {}
+        if _in_sequences(self._repository, record.name):
+            options = {"correlation_id": 1, "flags": START | END}
         try:
-            inputs = {name: eval(text, {}) for name, text in self._inputs(name).items()}  # our own literals
-            sent = self._host.send(self._host.request(name, inputs, **options), stream=record.decoupled)
+            values = {name: eval(text, {}) for name, text in inputs.items()}  # our own literals
+            sent = self._host.send(self._host.request(record.name, values, **options), stream=record.decoupled)
         except BLSError as error:
-            return replace(report, asked=True, problem=first_line(str(error)))
+            return replace(report, asked=True, problem=first_line(str(error))), True
         try:
             answer = sent.result(seconds)
         except FutureTimeoutError:
-            return replace(report, asked=True, problem=f"no answer within {seconds:g} s")
+            return replace(report, asked=True, problem=f"no answer within {seconds:g} s"), False
         finally:
             sent.cancel()  # no effect if it is answered
         responses = answer if record.decoupled else [answer]
@@ -175,14 +231,16 @@ class ExampleRequests:
         warnings = dict.fromkeys(w for r in responses for w in r.warnings if w != went_through(r.stubs))
         stubs = listed(dict.fromkeys(stub for r in responses for stub in r.stubs), 6)
         made_up = f" (after made-up answers of the stub {stubs})" if errors and stubs else ""
-        return replace(report, asked=True, problem="".join(errors[:1]) + made_up, warnings=tuple(warnings))
+        return replace(report, asked=True, problem="".join(errors[:1]) + made_up, warnings=tuple(warnings)), True
 
-    def _inputs(self, name: str) -> dict[str, str]:
+    def _inputs(self, name: str, guess: Guess | None = None) -> dict[str, str]:
+        """Return a request's inputs; without `guess`, those that the model answered."""
         record = self._repository.record(name)
         ready = [record for record in self._repository.index() if record.state == "READY"]
         models = {name, *reached(name, self._calls)} & self._plans.keys()
-        files = takes_files([source for model in models for source in self._plans[model].sources])
-        return example_inputs(record, _likely_callee(record, ready), files)
+        sources = [source for model in models for source in self._plans[model].sources]
+        guess = guess or self._answered_with.get(name, GUESSES[0])
+        return example_inputs(record, _likely_callee(record, ready), takes_files(sources), guess, sources)
 
 
 def _in_sequences(repository: ModelRepository, name: str) -> bool:

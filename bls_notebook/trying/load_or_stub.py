@@ -34,7 +34,7 @@ from bls_notebook.repository.source.model_folders import (
     version_folders,
 )
 from bls_notebook.repository.source.model_source import ModelSource
-from bls_notebook.repository.substitution.made_up_responses import Stub
+from bls_notebook.repository.substitution.made_up_responses import Stub, Values
 from bls_notebook.repository.substitution.stub_config import as_stub, backend_of, main_file
 
 from . import failure_reasons as reasons
@@ -112,6 +112,7 @@ class ModelLoader:
     ) -> None:
         self._host, self._repository = host, host.repository
         self._make_stub = make_stub
+        self._stubbed: dict[str, tuple[ModelPlan, ModelConfigMessage, FailureReason, bool]] = {}
         self._seconds = seconds
         self._project = project
         self._preparation = ModelPreparation(host.add_folder, fill, config_name)
@@ -154,12 +155,36 @@ class ModelLoader:
                         self.load(name)
                         left.remove(name)
                         shown.step()
+                self._ask(then)
             except KeyboardInterrupt:
                 log.debug("interrupted: %d models were not tried", len(left))
-            else:
-                self._reports |= {report.name: report for report in then(self.reports)}
         self._report_missing()
         return tuple(left)
+
+    def _ask(self, then: Callable[[Sequence[TriedModel]], Iterable[TriedModel]]) -> None:
+        """Send the generated requests; if a model fails because of a stub's zeros, stubs answer random numbers."""
+        reports = {report.name: report for report in then(self.reports)}
+        calls = {name: plan.calls for name, plan in self.plans.items()}
+        failed = [name for name, r in reports.items() if r.problem and reached(name, calls) & self._stubbed.keys()]
+        if failed and self._restub("zeros", "random"):
+            others = {report.name: report for report in then(self.reports)}
+            if sum(bool(r.problem) for r in others.values()) < sum(bool(r.problem) for r in reports.values()):
+                reports = others
+                cured = listed([name for name in failed if not others[name].problem], 6)
+                self._notes += (f"the stubs answer random numbers, because {cured} fails with zeros",)
+            else:
+                self._restub("random", "zeros")
+        self._reports |= reports
+
+    def _restub(self, old: Values, new: Values) -> bool:
+        """Load the stubs again with other values; return whether there are any with the old ones."""
+        make = self._make_stub
+        self._make_stub = lambda name: replace(make(name), values=new)
+        again = [arguments for name, arguments in self._stubbed.items() if make(name).values == old]
+        for arguments in again:
+            self._repository.unload(arguments[0].name)  # a load keeps a version whose files are unchanged
+            self._load_stub(*arguments)
+        return bool(again)
 
     def load(self, name: str) -> None:
         """Load or stub one model."""
@@ -324,6 +349,7 @@ class ModelLoader:
     ) -> TriedModel:
         """Load a model's stub, or report why there is none."""
         name = plan.name
+        self._stubbed[name] = plan, config, reason, may_ask
         own: OpenModel | None = open_python if plan.backend == "python" and may_ask else None
         if plan.backend != "python" and may_ask and not (config.input and config.output):
             own = find_backend(plan.backend)

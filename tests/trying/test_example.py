@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bls_notebook.records.models import ModelRecord, TensorSpecRecord
-from bls_notebook.trying.example_request import example_inputs, request_line, takes_files
+from bls_notebook.trying.example_request import GUESSES, Guess, example_inputs, json_text, request_line, takes_files
 
 
 def line_of(record: ModelRecord, sequence: bool = False, callee: str = "", files: bool = False) -> str:
@@ -28,6 +29,7 @@ def line_of(record: ModelRecord, sequence: bool = False, callee: str = "", files
         ([("WAV", "FP32", (-1,)), ("WAV_LENS", "INT32", (1,))], 4, "WAV=[[0.5] * 8000] WAV_LENS=8000"),
         ([("ON", "BOOL", (1,)), ("TOP_P", "FP32", (1,)), ("max_tokens", "INT32", (1,))], 0,
          "ON=True TOP_P=0.5 max_tokens=64"),
+        ([("X", "FP16", (1, -1, -1, 3))], 0, "X=[[[[0.5, 0.5, 0.5]] * 32] * 32]"),  # a picture by its shape
         ([("PROMPT", "BYTES", (2,))], 0, "PROMPT=['What is a model repository?'] * 2"),
     ],
 )  # fmt: skip
@@ -42,7 +44,7 @@ def test_a_picture_in_text_is_one() -> None:
     data = base64.b64decode(line.split("=", 1)[1].strip("'"))
     import io
 
-    assert image.open(io.BytesIO(data)).size == (8, 8)
+    assert image.open(io.BytesIO(data)).size == (64, 64)
 
 
 def test_optional_ones_are_left_out_and_streams_and_sequences_asked_for() -> None:
@@ -59,5 +61,43 @@ def test_a_picture_is_a_file_where_the_code_opens_one() -> None:
     line = line_of(ModelRecord("m", inputs=specs), files=True)
     assert r"IMAGE=b'\x89PNG\r\n" in line
     assert "CAPTION='It was" in line
-    spec = TensorSpecRecord("RAW", "UINT8", (-1,))
-    assert "RAW=[[137, 80, 78" in line_of(ModelRecord("m", inputs=(spec,), max_batch_size=4), files=True)
+    for dims, batch in (((-1,), 4), ((-1, -1), 0)):
+        spec = TensorSpecRecord("RAW", "UINT8", dims)
+        assert "RAW=[[137, 80, 78" in line_of(ModelRecord("m", inputs=(spec,), max_batch_size=batch), files=True)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "dims", "optional", "guess", "expected"),
+    [
+        ("FP32", (1,), True, Guess(), None),
+        ("FP32", (1,), True, Guess(optional=True), 0.5),
+        ("INT32", (-1, 2), False, Guess(wide=True), [[1, 1]] * 8),
+        ("BYTES", (1,), False, Guess(json=True), '{"key": "It was a bright cold day in April."}'),
+        ("UINT8", (-1,), False, Guess(json=True), list(b'{"key": "It was a bright cold day in April."}')),
+    ],
+)
+def test_each_guess_differs(datatype: str, dims: Any, optional: bool, guess: Any, expected: Any) -> None:
+    record = ModelRecord("m", inputs=(TensorSpecRecord("IN", datatype, dims, optional),))
+    inputs = example_inputs(record, guess=guess, sources=("json.loads(text)['key']",))
+    assert (eval(inputs["IN"]) if inputs else None) == expected
+    assert not json_text(["config['key']"])
+
+
+@pytest.mark.parametrize(
+    ("datatype", "dims", "rows"), [("UINT8", (-1, -1, 3), 0), ("FP32", (3, 20, 40), 1), ("FP32", (-1, 3, -1, -1), 2)]
+)
+def test_a_drawn_picture_shows_the_word(datatype: str, dims: Any, rows: int) -> None:
+    spec = TensorSpecRecord("IMAGE", datatype, dims)
+    (plain, drawn) = (
+        np.array(eval(example_inputs(ModelRecord("m", inputs=(spec,)), guess=guess)["IMAGE"]))
+        for guess in (GUESSES[0], Guess(drawn=True))
+    )
+    assert drawn.shape == plain.shape
+    gray = drawn.reshape(drawn.shape[-3:])
+    gray = gray[0] if rows else gray[..., 0]
+    pixels = gray[:: gray.shape[0] // 16 or 1, :: gray.shape[1] // 16] > 0
+    if gray.shape == (32, 32):
+        assert ["".join(".#"[int(p)] for p in row) for row in pixels[5:10]] == [
+            "###.###.#.#.###.", ".#..#...#.#..#..", ".#..##...#...#..", ".#..#...#.#..#..", ".#..###.#.#..#..",
+        ]  # fmt: skip
+    assert 0 < pixels.mean() < 0.5

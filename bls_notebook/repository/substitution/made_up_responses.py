@@ -104,8 +104,8 @@ def output_dims(output: Declared, inputs: Sequence[tuple[Declared, Shape]]) -> S
 
     A variable size is taken from the most similar input: of the same name, else of the same rank, else any. The size
     comes from the same axis if that is variable in the input too, else from its variable axes in order, else from the
-    same axis even if it is fixed. If no input determines it, the size is 1. If an output has several undetermined
-    sizes, all but the first are 8, because code that splits such an output expects more than one element.
+    same axis even if it is fixed. If no input determines it, the size of the first axis is 1, because it is mostly a
+    batch, and that of any other 8, because code that splits or squeezes an output expects more than one element.
     """
     if -1 not in output.dims:
         return output.dims
@@ -147,10 +147,7 @@ def _varying(dims: Shape, sizes: Shape) -> list[int]:
 
 
 def _filled(dims: Shape, varying: Iterator[int]) -> Shape:
-    known = list(varying)
-    few = dims.count(-1) > 1  # of several sizes, the first is mostly a batch, and the others exceed 1
-    left = iter([*known, *([1] if few and not known else []), *([_FEW if few else 1] * len(dims))])
-    return tuple(next(left) if dim == -1 else dim for dim in dims)
+    return tuple(next(varying, _FEW if place else 1) if dim == -1 else dim for place, dim in enumerate(dims))
 
 
 @dataclass(frozen=True)
