@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from bls_notebook.records.models import ModelRecord, TensorSpecRecord
-from bls_notebook.trying.example_request import GUESSES, Guess, example_inputs, json_text, request_line, takes_files
+from bls_notebook.trying.example_request import (
+    STYLES,
+    RequestStyle,
+    example_inputs,
+    json_text,
+    request_line,
+    takes_files,
+)
 
 
 def line_of(record: ModelRecord, sequence: bool = False, callee: str = "", files: bool = False) -> str:
@@ -67,18 +74,18 @@ def test_a_picture_is_a_file_where_the_code_opens_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("datatype", "dims", "optional", "guess", "expected"),
+    ("datatype", "dims", "optional", "style", "expected"),
     [
-        ("FP32", (1,), True, Guess(), None),
-        ("FP32", (1,), True, Guess(optional=True), 0.5),
-        ("INT32", (-1, 2), False, Guess(wide=True), [[1, 1]] * 8),
-        ("BYTES", (1,), False, Guess(json=True), '{"key": "It was a bright cold day in April."}'),
-        ("UINT8", (-1,), False, Guess(json=True), list(b'{"key": "It was a bright cold day in April."}')),
+        ("FP32", (1,), True, RequestStyle(), None),
+        ("FP32", (1,), True, RequestStyle(optional=True), 0.5),
+        ("INT32", (-1, 2), False, RequestStyle(wide=True), [[1, 1]] * 8),
+        ("BYTES", (1,), False, RequestStyle(json=True), '{"key": "It was a bright cold day in April."}'),
+        ("UINT8", (-1,), False, RequestStyle(json=True), list(b'{"key": "It was a bright cold day in April."}')),
     ],
 )
-def test_each_guess_differs(datatype: str, dims: Any, optional: bool, guess: Any, expected: Any) -> None:
+def test_each_style_differs(datatype: str, dims: Any, optional: bool, style: Any, expected: Any) -> None:
     record = ModelRecord("m", inputs=(TensorSpecRecord("IN", datatype, dims, optional),))
-    inputs = example_inputs(record, guess=guess, sources=("json.loads(text)['key']",))
+    inputs = example_inputs(record, style=style, sources=("json.loads(text)['key']",))
     assert (eval(inputs["IN"]) if inputs else None) == expected
     assert not json_text(["config['key']"])
 
@@ -89,8 +96,8 @@ def test_each_guess_differs(datatype: str, dims: Any, optional: bool, guess: Any
 def test_a_drawn_picture_shows_the_word(datatype: str, dims: Any, rows: int) -> None:
     spec = TensorSpecRecord("IMAGE", datatype, dims)
     (plain, drawn) = (
-        np.array(eval(example_inputs(ModelRecord("m", inputs=(spec,)), guess=guess)["IMAGE"]))
-        for guess in (GUESSES[0], Guess(drawn=True))
+        np.array(eval(example_inputs(ModelRecord("m", inputs=(spec,)), style=style)["IMAGE"]))
+        for style in (STYLES[0], RequestStyle(drawn=True))
     )
     assert drawn.shape == plain.shape
     gray = drawn.reshape(drawn.shape[-3:])
