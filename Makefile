@@ -41,7 +41,7 @@ endif
 # Tests start a hundred processes that import the package. Without its compiled files, each would compile it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help notebook quick test test-extra test-pythons install-pythons lint check-notebooks coverage format bench release clean
+.PHONY: help notebook quick test test-extra test-pythons install-pythons lint check-notebooks coverage format bench docs release clean
 
 help:
 	@echo "make notebook   open JupyterLab on the quickstart"
@@ -52,6 +52,7 @@ help:
 	@echo "make lint       check style, types, import rules and structure"
 	@echo "make coverage   run the tests with a coverage report"
 	@echo "make format     let ruff format the code"
+	@echo "make docs       build the manual: docs/_build/html/index.html"
 	@echo "make bench      measure what README claims"
 	@echo "make release    build the wheel and the sdist, and install each with every version of Python"
 	@echo "make clean      remove .venv, builds and caches"
@@ -163,8 +164,20 @@ bench: $(VENV)/installed-test
 release: $(VENV)/installed-test
 	$(BIN)/python tests/packaging/release.py $(if $(REHEARSE),--rehearse)
 
+$(VENV)/installed-docs: $(VENV)/pyvenv.cfg pyproject.toml
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "Sphinx needs Python 3.11 or newer. Use another: make docs PYTHON=python3.12 VENV=.venv-docs"; exit 1; }
+	@echo "Installing the packages of the manual into $(VENV)"
+	@$(PIP_INSTALL) --editable ".[docs]"
+	@touch $@
+
+# A warning is an error: a link that leads nowhere, a page that no other lists.
+docs: $(VENV)/installed-docs
+	$(BIN)/python -m sphinx -q -b html -W --keep-going docs docs/_build/html
+
 clean:
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache \
+	    docs/_build docs/reference/generated docs/tutorials/*.ipynb \
 	    .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find . -name .ipynb_checkpoints -type d -prune -exec rm -rf {} +

@@ -1,8 +1,10 @@
 """Make the pictures of README.md: screenshots of cell outputs in JupyterLab, in both themes.
 
     python docs/make_images.py [timeline lifetimes inspector]
+    python docs/make_images.py --records
 
-Needs a headless Chromium, as the browser tests do (CONTRIBUTING.md), and a quiet machine.
+The second command saves the records of the first two, which the manual shows instead of the screenshots, with zoom.
+The first needs a headless Chromium, as the browser tests do (CONTRIBUTING.md). Both need a quiet machine.
 """
 
 from __future__ import annotations
@@ -126,6 +128,26 @@ def take(lab: Any, browser: Any, name: str) -> None:
     notebook.close()
 
 
+def save_records() -> None:
+    """Run the cells of the pictures in this process, and save what their last cells recorded."""
+    import gzip
+    import os
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    os.chdir(HERE.parent / "notebooks")
+    shell = InteractiveShell.instance()
+    for name in ("timeline", "lifetimes"):
+        *cells, last = CELLS[name]
+        file = HERE / "images" / f"{name}.json.gz"
+        line, newline, body = last.partition("\n")
+        for cell in (*cells, f"{line} --save {file}{newline}{body}"):
+            shell.run_cell(cell).raise_error()
+        # Without the paths of this machine.
+        text = gzip.decompress(file.read_bytes()).decode().replace(f" --save {file}", "").replace(f"{HERE.parent}/", "")
+        file.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
 def save(png: bytes, file: Path) -> None:
     """Write a picture with 256 colors: they look the same and keep the file small."""
     from PIL import Image
@@ -136,4 +158,7 @@ def save(png: bytes, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or list(CELLS))
+    if sys.argv[1:] == ["--records"]:
+        save_records()
+    else:
+        main(sys.argv[1:] or list(CELLS))

@@ -1,7 +1,7 @@
 """SIGINT at chosen events of each kind of request: nothing is lost, and no KeyboardInterrupt is swallowed.
 
 A sample, evenly spread; with the environment variable BLS_TEST_EVERY_EVENT=1 every event.
-docs/reliability.md says what that found.
+docs/reference/reliability.md says what that found.
 """
 
 from __future__ import annotations
