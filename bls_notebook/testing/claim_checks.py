@@ -362,6 +362,15 @@ def _why_apart(session: Session, spans: Sequence[Span], least: int, of: str, oth
         verb = "was" if len(spans) == 1 else "were"
         return f"There {verb} {count(len(spans), 'request')}{of} in all: send {least}. {others}", (("where", where),)
     in_flight = _most((span.sent, span.ended) for span in spans)
+    senders = [span for span in session.spans if span.id in {span.parent for span in spans}]
+    busy = _most((span.started, span.inferred) for span in senders)
+    if in_flight < least <= len(senders) and busy < least:
+        why = f"{senders[0].model} executed {count(busy, 'request')} at a time; the others waited in its queue."
+        what = (
+            "A higher instance_group.count, a decoupled model with an async execute, or dynamic_batching with "
+            "asyncio.gather over all requests of an execute."
+        )
+        return why, (("where", where), ("what to do", what))
     if in_flight < least:
         sent = "Each request was sent after an earlier response: "
         if in_flight > 1:
