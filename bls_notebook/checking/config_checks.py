@@ -184,6 +184,15 @@ def field_findings(model: CheckedModel) -> Iterator[Finding]:
         yield model.in_config(rule, field, path.partition(".")[2] if parameter else None, name=path, why=why)
     if groups and all(group.passive for group in groups):
         yield model.in_config("instances-passive", "instance_group")
+    names = [tensor.name for tensor in model.given.input]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield model.in_config("input-duplicate", "input.name", value=name)
+    for sample in model.given.model_warmup:
+        if not sample.batch_size:
+            yield model.in_config("warmup-skipped", "model_warmup.name", value=sample.name)
+        elif model.known:
+            for name in sorted(sample.inputs.keys() - model.inputs.keys() - model.controls):
+                yield model.in_config("warmup-input", "model_warmup.inputs.key", value=name, sample=sample.name)
     if model.is_python:
         yield from _python_backend_findings(model)
 
@@ -320,6 +329,17 @@ def _length(node: ast.expr | None) -> int:
     return 0 if any(isinstance(item, ast.Starred) for item in items) else len(items)
 
 
+def _made_rank(call: ast.Call) -> int:
+    """Return the number of dimensions of the array that a call such as `np.zeros((3, 4))` makes; 0 if unknown."""
+    node, rank = call.args[0] if call.args else None, 0
+    if last_name(call.func) not in ("array", "asarray"):
+        return int(isinstance(node, ast.Constant)) or _length(node)
+    while isinstance(node, (ast.List, ast.Tuple)) and node.elts:
+        node, rank = node.elts[0], rank + 1
+    is_scalar = isinstance(node, ast.Call) and last_name(node.func) in ("float", "int", "str", "len", "bool", "encode")
+    return rank if is_scalar or isinstance(node, (ast.Constant, ast.JoinedStr)) else 0
+
+
 def _outputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
     outputs = code.outputs
     names = {name for name, _ in outputs.names}
@@ -328,9 +348,13 @@ def _outputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
             close = _did_you_mean(name, model.outputs.keys() - names)
             yield model.in_code("output-undeclared", code, line, name=name, close=close, quoted=json.dumps(name))
             continue
-        declared, dtype = data_type(model.outputs[name]), model.dtype_of(code.arrays.get((name, line), Array()))
+        tensor, array = model.outputs[name], code.arrays.get((name, line), Array())
+        declared, dtype = data_type(tensor), model.dtype_of(array)
         if dtype not in ("", declared):
             yield model.in_code("output-dtype", code, line, name=name, dtype=dtype, declared=declared)
+        most, rank = model.config.max_batch_size, len(tensor.dims)
+        if most and array.made is not None and _made_rank(array.made) == rank > 0 and not tensor.HasField("reshape"):
+            yield model.in_code("output-no-batch", code, line, name=name, rank=count(rank, "dimension"), most=most)
     if not outputs.certain:
         return
     for name in model.outputs:

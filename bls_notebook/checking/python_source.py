@@ -552,6 +552,7 @@ class Array:
     dtype: str = ""  # as in config.pbtxt
     input: str = ""
     whole: bool = False  # whether it also has the input's shape
+    made: ast.Call | None = None  # the call of NumPy that creates it
 
 
 _KEEP_DTYPE = frozenset(
@@ -570,14 +571,14 @@ def array_of(scope: Scope, node: ast.expr | None, depth: int = 8) -> Array:
         if name in _DTYPE_AT:
             dtype = argument(node, "dtype", _DTYPE_AT[name])
             floats = dtype is None and name in ("zeros", "ones", "empty")
-            return Array("TYPE_FP64" if floats else _dtype(dtype))
+            return Array("TYPE_FP64" if floats else _dtype(dtype), made=node)
         if name in _KEEP_DTYPE and node.args:
-            return replace(array_of(scope, node.args[0], depth - 1), whole=False)
+            return replace(array_of(scope, node.args[0], depth - 1), whole=False, made=None)
         return Array(_dtype(node.func))
     if name == "astype":
-        return Array(_dtype(argument(node, "dtype", 0)))
+        return Array(_dtype(argument(node, "dtype", 0)), made=array_of(scope, owner, depth - 1).made)
     if name in _KEEP_DTYPE:
-        return replace(array_of(scope, owner, depth - 1), whole=name == "copy")
+        return replace(array_of(scope, owner, depth - 1), whole=name == "copy", made=None)
     tensor = scope.value(owner)
     if name == "as_numpy" and isinstance(tensor, ast.Call) and last_name(tensor.func) == "get_input_tensor_by_name":
         return Array("", scope.text(argument(tensor, "name", 1)) or "", True)

@@ -14,8 +14,9 @@ class TriedModel(Record):
     ``why`` is the reason why it is not real, or a change to it; ``remedy`` is the fix, with code in backticks.
     ``calls`` are its callees, ``seconds`` its load time. ``broken``: its files or code are at fault, as opposed to
     something that is missing on this machine. ``unknown``: it needs a file outside of the project, which is missing
-    here and may exist on a server. ``asked``: it got one generated request; ``problem`` is the error of its answer,
-    and ``warnings`` are the runtime's. The values of that request are guesses, so an error need not be a fault.
+    here and may exist on a server. ``asked``: it got generated requests until it answered one; ``problem`` is the first
+    error if it answered none, and ``warnings`` are the runtime's. The values are guesses, so an error need not be a
+    fault.
     """
 
     name: str

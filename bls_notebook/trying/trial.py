@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host, critical
@@ -67,7 +69,8 @@ def try_repository(
     model_config_name : str
         Use ``configs/NAME.pbtxt`` of models that have it, like a server with ``--model-config-name=NAME``.
     values : str
-        Outputs of stubs: ``"zeros"``, or ``"random"`` numbers that depend on `seed` and the request.
+        Outputs of stubs: ``"random"`` numbers that depend on `seed` and the request, or ``"zeros"``. Models that fail
+        with zeros get random numbers, if they answer a generated request then.
     seed : int
         Seed of random outputs.
     latency : mapping of str to float, optional
@@ -79,7 +82,7 @@ def try_repository(
     load_timeout : float
         Time limit (s) for loading a model, after which a stub replaces it, and for its answer to a generated request.
     ask : bool
-        Send each real model one generated request, and report errors and the runtime's warnings.
+        Send each real model generated requests until it answers one, and report errors and the runtime's warnings.
     tell : callable, optional
         Called with a line that names the models whose code will run, before it runs; default: log the line.
 
@@ -116,13 +119,31 @@ def try_repository(
         )  # fmt: skip
         _announce(tell, path, [name for name, plan in loader.plans.items() if plan.runs_code])
         examples = ExampleRequests(host, loader.plans)
-        left = loader.load_all(lambda reports: examples.answered(reports, load_timeout) if ask else ())
+        with redirect_stdout(_kept_open(sys.stdout)), redirect_stderr(_kept_open(sys.stderr)):
+            left = loader.load_all(lambda reports: examples.answered(reports, load_timeout) if ask else ())
         entries, requests = examples.lines(loader.reports)
         report = Tried(
             shown_path(path), loader.reports, entries, requests, (*notes, *loader.notes), left,
             perf_counter() - began,
         )  # fmt: skip
     return Trial(repository, report)
+
+
+class _KeptOpen:
+    """A stream that models cannot close: on a server, each has its own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def _kept_open(stream: TextIO | None) -> Any:
+    return stream and _KeptOpen(stream)
 
 
 def _stub_factory(

@@ -44,6 +44,15 @@ INITIALIZES = (
     .replace("load", "dict")
 )
 CHOOSES = INITIALIZES.replace("'cuda'", "'cuda' if args['model_instance_kind'] == 'GPU' else 'cpu'")
+WARM = (
+    CONFIG
+    + """sequence_batching { control_input [ { name: "CONTROL" control [ { kind: CONTROL_SEQUENCE_START
+  int32_false_true: [ 0, 1 ] } ] } ] }
+model_warmup [ { name: "w" batch_size: 1 inputs [
+  { key: "KEY" value { data_type: TYPE_INT32 dims: [ 1 ] zero_data: true } },
+  { key: "IN" value { data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } } ] } ]
+"""
+)
 CASES = [
     # -- tensors
     (CONFIG, execute(READ, OUT.replace("OUT", "OTU")), {"output-undeclared": 9, "output-never-made": 3}),
@@ -173,6 +182,24 @@ CASES = [
         execute(READ, OUT),
         {"field-parameter": 4},
     ),
+    (
+        CONFIG + 'parameters [ { key: "force_cpu_only_input_tensors" value { string_value: "no" } } ]',
+        execute(READ, OUT),
+        {"field-parameter": 4},
+    ),
+    *((BATCHING, execute(READ + f"import numpy as np; y = {array}", OUT.replace(", x", ", y")),
+       {"batch-no-batcher": 4} | problem)
+      for arrays, problem in (
+          (("np.array([1.5], np.float32)", "np.zeros((4,), np.float32)", "np.asarray([float(1)]).astype(np.float32)"),
+           {"output-no-batch": 10}),
+          (("np.array([[1.5]], np.float32)", "np.array([x], np.float32)", "np.zeros(x.shape, np.float32)",
+            "np.zeros(4, np.float32).reshape(1, 4)"), {}),
+      ) for array in arrays),
+    (CONFIG.replace("input [", 'input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] },'), execute(READ, OUT),
+     {"input-duplicate": 2}),
+    (WARM.replace("KEY", "NOPE"), execute(READ, OUT), {"warmup-input": 7}),
+    (WARM.replace("KEY", "CONTROL"), execute(READ, OUT), {}),
+    (WARM.replace("batch_size: 1", "").replace("KEY", "NOPE"), execute(READ, OUT), {"warmup-skipped": 6}),
     (CONFIG + "instance_group [ { count: ${n} } ]", execute(READ, OUT), {"template-open": 4}),
 ]  # fmt: skip
 

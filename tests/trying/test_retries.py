@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from bls_notebook.__main__ import main
 from tests.trying.conftest import DOUBLES, IO, calling, put
 
 PYTHON = f'backend: "python" {IO}'
@@ -42,3 +44,15 @@ def test_stubs_answer_random_numbers_only_if_zeros_fail(trying: Any, tmp_path: P
     assert (rows["pipeline"].problem, "AssertionError" in rows["hopeless"].problem) == ("", True)
     assert not any("random" in note for note in rows[""].notes)
     assert not repository.infer("pipeline", {"IN": np.ones(3, np.float32)})["OUT"].as_numpy().any()
+
+
+def test_a_model_that_closes_its_streams_closes_no_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    closes = "import sys\nsys.stdout.close()\nsys.stderr.close()\n" + DOUBLES.replace(
+        "arrays =", "sys.stdout.close()\n        arrays ="
+    )
+    put(tmp_path, "closes", PYTHON, {"1/model.py": closes})
+    put(tmp_path, "prints", PYTHON, {"1/model.py": "print('hello')\n" + DOUBLES})
+    assert main(["try", str(tmp_path)]) == 0
+    written = capsys.readouterr()
+    assert "2 of 2 answered" in written.out
+    assert "hello" in written.err
