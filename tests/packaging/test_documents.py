@@ -17,17 +17,32 @@ import pytest
 from tests.waiting import LIMIT
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n+)?^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+OTHER_TESTS = ("testing.md", "extending.md")  # have files to write; this module and tests/testing run them
 
-# A shell of its own process: the cells load the extension and define models.
+# The blocks of a page run in one shell and in an empty folder. A page gets no variable and no model of another page.
 DRIVER = """
-import json, sys
+import contextlib, io, json, os, sys, tempfile
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
+
 shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}), colors="nocolor")
-for cell in json.load(sys.stdin):
-    if not shell.run_cell(cell).success:
-        sys.exit("this cell of README.md failed:\\n" + cell)
+shell.run_line_magic("load_ext", "bls_notebook")
+shell.run_line_magic("config", "BLSNotebook.raise_errors = True")
+import bls_notebook as bls
+
+for page, folder, blocks in json.load(sys.stdin):
+    os.chdir(folder or tempfile.mkdtemp())
+    shell.reset()
+    shell.run_line_magic("config", "BLSNotebook.simulated_gpus = 0")
+    bls.current_repository().close()
+    bls.set_current_repository(bls.ModelRepository())
+    for error, block in blocks:
+        with contextlib.redirect_stdout(io.StringIO()) as shown:
+            result = shell.run_cell(block)
+        reason = str(result.error_in_exec or result.error_before_exec or "")
+        if result.success is bool(error) or error not in reason:
+            print(f"{page}: expected {error or 'no error'}, got {reason or 'none'}:\\n{block}\\n{shown.getvalue()}")
 """
 
 
@@ -39,14 +54,45 @@ def run(arguments: list[str], **options: Any) -> str:
     return done.stdout
 
 
+def pages() -> list[Path]:
+    """Return README.md and the pages of the manual that nobody generates."""
+    manual = (path for kind in ("", "*/") for path in (ROOT / "docs").glob(f"{kind}*.md"))
+    return [ROOT / "README.md", *sorted(manual)]
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    """Return the Python blocks of a page, each with the error that it shows.
+
+    A comment above a block has a part of the error, ``<!-- fails: circular BLS -->``, or the reason why the block is
+    left out, ``<!-- not run: needs a server -->``.
+    """
+    found = [(comment, textwrap.dedent(code)) for comment, code in BLOCK.findall(text)]
+    assert all(comment == "" or comment.startswith(("fails: ", "not run: needs ")) for comment, _ in found)
+    return [(comment.removeprefix("fails: "), code) for comment, code in found if not comment.startswith("not run")]
+
+
 @pytest.mark.slow
-def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_of_the_manual_and_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    cells = [textwrap.dedent(cell) for cell in BLOCK.findall((ROOT / "README.md").read_text("utf-8"))]
-    assert len(cells) >= 5
-    # A failed line magic raises nothing, so check an answer.
-    assert "[5.0]" in run(["-c", DRIVER], input=json.dumps(cells), cwd=ROOT)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    todo = [
+        (path.name, str(ROOT) if path.name == "README.md" else "", blocks(path.read_text("utf-8")))
+        for path in pages()
+        if path.name not in OTHER_TESTS
+    ]
+    assert sum(len(code) for *_, code in todo) > 60
+    failures = run(["-c", DRIVER], input=json.dumps(todo))
+    assert not failures, failures
+
+
+def test_the_index_of_a_folder_lists_its_pages() -> None:
+    for index in (ROOT / "docs").glob("*/index.md"):
+        text = index.read_text("utf-8")
+        folder = ROOT / "notebooks" if index.parent.name == "tutorials" else index.parent
+        pattern = "*.ipynb" if folder.name == "notebooks" else "*.md"
+        names = {path.name for path in folder.glob(pattern)} - {"index.md"}
+        assert [name for name in sorted(names) if f"{name})" not in text] == [], index
 
 
 def test_the_pictures_of_the_readme_are_there_and_small() -> None:
