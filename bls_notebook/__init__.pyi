@@ -3,6 +3,7 @@ from typing import Any
 
 from . import pb_utils as pb_utils
 from .checking.all_checks import check as check
+from .course.case_entry import case as case
 from .course.puzzle_entry import puzzle as puzzle
 from .engine.errors import ConfigError as ConfigError
 from .engine.errors import InvalidNameError as InvalidNameError
@@ -49,6 +50,7 @@ __all__ = [
     "ModelRepository",
     "RepositoryClosedError",
     "Response",
+    "case",
     "check",
     "compare",
     "connect",

@@ -1,13 +1,19 @@
-"""Registration of the course: magics, completions and puzzles."""
+"""Registration of the course: magics, completions, cases and puzzles."""
 
 from bls_notebook.extending import Capability, Drawing
 
 CAPABILITY = Capability(
     "course",
     needs=("testing", "profiling", "lifetimes"),
-    names={"puzzle": ".puzzle_entry:puzzle"},
-    types={"Puzzle": ".puzzle_entry:Puzzle", "PuzzleCheck": ".puzzle_check:PuzzleCheck"},
+    names={"case": ".case_entry:case", "puzzle": ".puzzle_entry:puzzle"},
+    types={
+        "CourseCase": ".case_entry:CourseCase",
+        "CaseCheck": ".case_entry:CaseCheck",
+        "Puzzle": ".puzzle_entry:Puzzle",
+        "PuzzleCheck": ".puzzle_check:PuzzleCheck",
+    },
     magics={
+        "%blscase": ".case_magic:MAGIC",
         "%blscheck": ".check_magic:LINE_MAGIC",
         "%%blscheck": ".check_magic:CELL_MAGIC",
         "%%blsguess": ".guess_magic:MAGIC",
@@ -15,8 +21,16 @@ CAPABILITY = Capability(
         "%%blspuzzle": ".puzzle_magic:CELL_MAGIC",
     },
     commands={"learn": ".learn_command:LEARN"},
-    completions={"CLAIM": ".check_magic:next_words", "PUZZLE": ".puzzle_magic:next_puzzles"},
+    completions={
+        "CASE": ".case_magic:next_cases",
+        "CAUSE": ".case_magic:next_causes",
+        "CLAIM": ".check_magic:next_words",
+        "PUZZLE": ".puzzle_magic:next_puzzles",
+    },
     displays={
+        ".case_display:CaseScores": Drawing(".case_display:scores_document"),
+        ".case_entry:CourseCase": Drawing(".case_display:case_document"),
+        ".case_entry:CaseCheck": Drawing(".case_display:case_check_document"),
         ".puzzle_check:PuzzleCheck": Drawing(".puzzle_check:check_document", widget=".puzzle_check:check_widget"),
         ".puzzle_entry:Puzzle": Drawing(".puzzle_check:puzzle_document"),
     },

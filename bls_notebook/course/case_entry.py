@@ -1,0 +1,209 @@
+"""`case()` returns a case of the course: `CourseCase.load` loads it, `answer` and `check` judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import bls_notebook as bls
+from bls_notebook.extending import host_of
+from bls_notebook.records.base import Record
+from bls_notebook.records.errors import BLSError
+from bls_notebook.testing.claim_checks import Judgement
+from bls_notebook.testing.claim_values import Answer, answer_of
+
+from .case_text import CaseCause, CaseModel, arrays, read_case
+from .puzzle_check import SAME, is_about_memory
+from .puzzle_requests import LIMIT, difference
+
+_TRIES = 3  # a busy machine may start requests too late for them to overlap
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CaseCheck(Record):
+    """The result of `CourseCase.check`: a judgement on the answers and on each claim; true if all hold."""
+
+    number: int
+    title: str
+    seed: int
+    judgements: tuple[Judgement, ...]
+
+    @property
+    def hint(self) -> str:
+        """The hint of the first judgement that does not hold; empty if the case is solved."""
+        return next((judgement.hint or judgement.seen for judgement in self.judgements if not judgement), "")
+
+    def __bool__(self) -> bool:
+        return all(self.judgements)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CourseCase(Record):
+    """A pipeline that is slow, wrong or leaks for one reason.
+
+    The ``story`` is the complaint, and ``model`` receives its requests. ``models`` are the pipeline as it is, ``fixed``
+    with a fix. ``causes`` are the possible answers, ``cause`` is the right one. ``claims`` (see `bls.judge`) must hold
+    after a fix. ``rounds`` describe the requests of the story, and others.
+    """
+
+    number: int
+    name: str
+    title: str
+    story: str
+    model: str
+    models: tuple[CaseModel, ...]
+    fixed: tuple[CaseModel, ...]
+    causes: tuple[CaseCause, ...]
+    cause: str
+    claims: tuple[str, ...]
+    rounds: tuple[tuple[str, ...], ...]
+    together: bool
+    seed: int = 0
+
+    @property
+    def requests(self) -> tuple[dict[str, np.ndarray[Any, Any]], ...]:
+        """The inputs of each request of the story."""
+        return self._requests(0)
+
+    @property
+    def inputs(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The inputs of the first request."""
+        return self.requests[0]
+
+    def _requests(self, round_: int) -> tuple[dict[str, np.ndarray[Any, Any]], ...]:
+        draw = np.random.default_rng([self.number, self.seed, round_])
+        return tuple(arrays(spec, draw) for spec in self.rounds[round_])
+
+    def load(self, repo: bls.ModelRepository | None = None) -> None:
+        """Load the pipeline as it is, by default into the current repository."""
+        _define(repo or bls.current_repository(), self.models)
+
+    def send(self, repo: bls.ModelRepository | None = None) -> list[bls.Response]:
+        """Send the requests of the story, one after the other or, if the story says so, together."""
+        return [response for responses in self._send(repo, 0) for response in responses]
+
+    def answer(self, cause: str) -> Judgement:
+        """Judge a cause: true if it is the right one; if not, the hint says why the picture contradicts it.
+
+        Raises
+        ------
+        BLSError
+            The cause is none of `causes`.
+        """
+        chosen = next((option for option in self.causes if option.name == cause), None)
+        if chosen is None:
+            raise BLSError(f"cause: got {cause!r}, expected one of {', '.join(each.name for each in self.causes)}")
+        holds = cause == self.cause
+        return Judgement(f"cause == {cause}", holds, chosen.words if holds else chosen.meaning, chosen.words)
+
+    def check(self, repo: bls.ModelRepository | None = None) -> CaseCheck:
+        """Judge the pipeline in a repository after a fix: its answers, and the claims, for the story and for others.
+
+        Returns
+        -------
+        CaseCheck
+            True if the fix works. The other requests, which the story does not show, have another size and other
+            values.
+        """
+        judged = self._judged(repo, 0)
+        if all(judged):
+            others = self._judged(repo, 1)
+            wrong = next((judgement for judgement in others if not judgement), None)
+            seen = f"{len(others)} of {len(others)} hold"
+            other = Judgement("the same for other requests", True, seen)
+            if wrong is not None:
+                other = replace(wrong, claim=f"for other requests, {wrong.claim}")
+            judged = [*judged, other]
+        return CaseCheck(self.number, self.title, self.seed, tuple(judged))
+
+    def _judged(self, repo: bls.ModelRepository | None, round_: int) -> list[Judgement]:
+        for _ in range(_TRIES):
+            judged = self._judged_once(repo, round_)
+            if all(judgement or not judgement.claim.startswith("overlapped") for judgement in judged):
+                break
+        return judged
+
+    def _judged_once(self, repo: bls.ModelRepository | None, round_: int) -> list[Judgement]:
+        requests = self._requests(round_)
+        sizes = {"n": len(next(iter(requests[0].values()))), "k": len(requests)}
+        claims = [claim.format(**sizes) for claim in self.claims]
+        expected = _expected(self.number, self.seed, round_)
+        with ExitStack() as recordings:
+            profile = recordings.enter_context(bls.profile(name=self.title))
+            memory = recordings.enter_context(bls.track_memory()) if any(map(is_about_memory, claims)) else None
+            try:
+                answers = [[answer_of(response) for response in each] for each in self._send(repo, round_)]
+            except FutureTimeoutError:
+                hint = "The request never ended: a model awaits something that never happens."
+                return [Judgement(SAME, False, f"no response within {LIMIT:g} s", hint)]
+        same = _same(answers, expected)
+        if not same:
+            return [same]
+        records = {"%%blsprofile": profile.record, "%bls": sum(map(tuple, answers), ())}
+        records |= {"%%blsmemory": memory.record} if memory else {}
+        return [same, *(bls.judge(records, claim) for claim in claims)]
+
+    def _send(self, repo: bls.ModelRepository | None, round_: int) -> list[list[bls.Response]]:
+        host = host_of(repo)
+        is_stream = host.ready(self.model).decoupled
+        futures, results = [], []
+        for inputs in self._requests(round_):
+            futures.append(host.send(host.request(self.model, inputs), stream=is_stream))
+            if not self.together:
+                results.append(futures.pop().result(LIMIT))
+        results += [future.result(LIMIT) for future in futures]
+        return [result if isinstance(result, list) else [result] for result in results]
+
+
+def _same(answers: Sequence[Sequence[Answer]], expected: Sequence[Sequence[Answer]]) -> Judgement:
+    for number, pair in enumerate(zip(answers, expected, strict=True), 1):
+        seen, hint, code = difference(*pair)
+        if seen:
+            return Judgement(SAME, False, f"request {number}: {seen}", hint, (("code", code),))
+    return Judgement(SAME, True, f"{len(expected)} of {len(expected)} responses")
+
+
+@cache
+def _expected(number: int, seed: int, round_: int) -> list[list[Answer]]:
+    """Return the answers of the fixed pipeline."""
+    data = case(number, seed)
+    with bls.ModelRepository() as repository:
+        _define(repository, data.fixed)
+        return [[answer_of(response) for response in each] for each in data._send(repository, round_)]
+
+
+def _define(repository: bls.ModelRepository, models: Sequence[CaseModel]) -> None:
+    for model in models:
+        repository.set_config(model.name, model.config)  # also for a cell that defines the model without options
+        repository.define(model.name, model.source)
+
+
+def case(number: int, seed: int = 0) -> CourseCase:
+    """Return a case of the course by its number.
+
+    Parameters
+    ----------
+    number : int
+        From 1 to 10.
+    seed : int
+        Other seeds than 0 choose other names and numbers, and another model that is guilty.
+
+    Raises
+    ------
+    BLSError
+        No case has this number.
+
+    Examples
+    --------
+    >>> case = bls.case(1)
+    >>> case.load()
+    >>> assert case.answer("queue")
+    >>> check = case.check()
+    """
+    return CourseCase(**read_case(number, seed))

@@ -1,0 +1,115 @@
+"""Each case rejects its pipeline and wrong fixes with a hint that names the mistake, and accepts right fixes."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.course import case_text
+from bls_notebook.course.case_text import CaseModel, case_folders
+from tests.course.cases.fixes import FIXED, FIXES, Fix
+
+CASES = [(number, seed) for number in FIXES for seed in (0, 1)]
+
+
+@pytest.fixture
+def repository() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository() as repository:
+        yield repository
+    gc.collect()
+
+
+class Variant:
+    """A case with a seed, and its fixes in the words of that seed."""
+
+    def __init__(self, number: int, seed: int) -> None:
+        self.case = bls.case(number, seed)
+        folder = case_folders()[number]
+        items = case_text._section((folder / "case.md").read_text("utf-8"), "Variants")
+        self._words = case_text._variant(items, f"{folder.name} {seed}")[0] if seed else {}
+
+    def said(self, text: str) -> str:
+        """Return a text in the words of the seed."""
+        return case_text._replaced(text, self._words)
+
+    def models(self, fix: Fix) -> Iterator[CaseModel]:
+        """Yield the models of the case with a fix."""
+        is_fixed = fix[:1] == (FIXED,)
+        file, *texts = map(self.said, fix[is_fixed:]) if fix[is_fixed:] else [""]
+        for model in self.case.fixed if is_fixed else self.case.models:
+            content = {"config.pbtxt": model.config, "1/model.py": model.source}
+            for old, new in zip(texts[::2], texts[1::2], strict=True):
+                if file.startswith(f"{model.name}/"):
+                    name = file.partition("/")[2]
+                    assert old in content[name], (model.name, old)
+                    content[name] = content[name].replace(old, new)
+            yield CaseModel(model.name, *content.values())
+
+    def judged(self, repository: bls.ModelRepository, fix: Fix) -> tuple[bool, str]:
+        """Return whether the check accepts a fix, and its hints."""
+        self.case.load(repository)
+        for model in self.models(fix):
+            repository.define(model.name, model.source, model.config)
+        check = self.case.check(repository)
+        return bool(check), "\n".join(f"{j.claim}: {j.seen}. {j.hint}" for j in check.judgements if not j)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # coroutines that a wrong fix leaves behind
+@pytest.mark.parametrize(("number", "seed"), CASES)
+def test_a_case_accepts_fixes_and_rejects_the_rest_with_a_hint(
+    repository: bls.ModelRepository, number: int, seed: int
+) -> None:
+    variant, fixes = Variant(number, seed), FIXES[number]
+    assert len(fixes.right) >= 1
+    assert len(fixes.wrong) >= 3
+    problems = []
+    for fix, words in [((), fixes.naive), ((FIXED,), ""), *((fix, "") for fix in fixes.right), *fixes.wrong]:
+        holds, hints = variant.judged(repository, fix)
+        if holds == bool(words) or variant.said(words) not in hints:
+            problems.append(f"{fix}: expected {variant.said(words) or 'no mistake'!r}\n{hints}")
+    if problems:
+        pytest.fail("\n\n".join(problems), pytrace=False)
+
+
+@pytest.mark.parametrize(("number", "seed"), CASES)
+def test_each_cause_but_one_is_contradicted(number: int, seed: int) -> None:
+    case = bls.case(number, seed)
+    answers = {cause.name: case.answer(cause.name) for cause in case.causes}
+    assert [name for name, answer in answers.items() if answer] == [case.cause]
+    assert all(answer.hint for name, answer in answers.items() if name != case.cause)
+    assert len(answers) >= 4
+
+
+def test_a_seed_changes_names_and_the_guilty_model() -> None:
+    variants = [bls.case(6, seed) for seed in range(6)]
+    guilty = {m.name for case in variants for m in case.models if "self.seen[" in m.source}
+    assert len(guilty) > 1
+    assert bls.case(6, 3) == bls.case(6, 3)
+    assert len({case.story for case in variants}) > 1
+
+
+def test_an_unknown_case_or_cause_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(bls.BLSError, match="got 99, expected a number from 1 to"):
+        bls.case(99)
+    with pytest.raises(bls.BLSError, match="got 'magic', expected one of sync_exec, queue"):
+        bls.case(1).answer("magic")
+
+
+def test_the_magic_leads_from_the_story_to_the_score(cells: Any) -> None:
+    assert "%blscase 1" in cells("%blscase").stderr
+    assert "parcel" in cells("%blscase 1").text
+    assert cells("print(len(case.send()))").stdout == "1\n"
+    assert "✗" in cells("%blscase --cause chain").text
+    assert "one instance" in cells("%blscase --cause queue").text
+    assert "waited in a queue" in cells("%blscase --check").text
+    config = next(model.config for model in bls.case(1).fixed if model.name == "label")
+    cells(f"%%tritonconfig label\n{config}")
+    assert "solved" in cells("%blscase --check").text
+    assert "3 of " in cells("%blscase --score").text
+    assert "at try 2" in cells("%blscase --score").text
+    assert "expected one of depot, label" in cells("%blscase --code nothing").stderr
