@@ -24,6 +24,14 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
+def load_per_core() -> float:
+    """Return how many programs share a processor of this machine, by its load average; 1 if unknown, and at least 1."""
+    try:
+        return max(1.0, os.getloadavg()[0] / cores())
+    except (AttributeError, OSError):  # Windows has no load average
+        return 1.0
+
+
 class ProcessorUse:
     """Measures this process since this object was created: processor time, and threads' waits for a processor (ns)."""
 

@@ -555,7 +555,6 @@ def test_a_hundred_models(trying: Any, tmp_path: Path) -> None:
     _, rows = trying()
     kinds = [row.kind for name, row in rows.items() if name]
     assert (kinds.count("real"), kinds.count("stub")) == (33, 67)
-    assert rows[""].seconds < 60
 
 
 ENDS = {

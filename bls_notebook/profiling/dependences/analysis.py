@@ -18,7 +18,7 @@ from bls_notebook.records.memory_blocks import CodeLine
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository, current_repository
 
-from .counterfactual import RUNS, SECONDS, ExhaustedError, Runs, callee_states, equal
+from .counterfactual import RUNS, ExhaustedError, Runs, callee_states, equal
 from .evidence import ENOUGH, OPTIONS, SEQUENCE, DependenceEvidence, Evidence, closure, explore
 from .perturbation import CHANGES, Kept, name_of
 from .proof import code_change, proven
@@ -112,7 +112,7 @@ def _overlap(runs: Runs) -> Overlap:
                 explore(evidence, range(len(CHANGES)), runs.changed)
                 problem = _replayed(runs, notes, _CHANCE) if evidence.found else ""
         except ExhaustedError:
-            limit = f"the limit of {RUNS} runs" if runs.runs >= RUNS else f"the limit of {SECONDS:.0f} s"
+            limit = f"the limit of {RUNS} runs" if runs.runs >= RUNS else f"the limit of {runs.seconds:.0f} s"
             limit += " was reached before its answer was changed often enough; a request with fewer calls settles it"
     dependences = () if problem else tuple(_dependences(runs, calls, evidence, states, limit))
     blocked = closure([(d.earlier, d.later) for d in dependences], len(calls))
@@ -162,7 +162,7 @@ def _checked(runs: Runs, notes: list[str]) -> str:
     try:
         return _replayed(runs, notes, _CHANCE) if len(runs.recorded) > 1 else ""
     except ExhaustedError:
-        return f"running `{runs.model}` again takes longer than the limit of {SECONDS:.0f} s; give a smaller request"
+        return f"running `{runs.model}` again takes longer than the limit of {runs.seconds:.0f} s; give a smaller request"
 
 
 def _replayed(runs: Runs, notes: list[str], cause: str) -> str:

@@ -31,6 +31,7 @@ from bls_notebook.extending import Host
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.profiling.processor_time import load_per_core
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.sync_vs_async import Inputs, Workload
 from bls_notebook.records.visible_text import first_line
@@ -43,7 +44,7 @@ from .evidence import OPTIONS, ObservedCall, RunDifference, difference
 from .perturbation import CHANGES, ERROR, SUCCESS, Kept, KeptResponse, changed, content
 
 _Turn = Callable[[Sequence[int]], int]
-RUNS, SECONDS = 50, 10.0
+RUNS, SECONDS = 50, 10.0  # limits of an analysis; a busy machine gets more time
 _ORDER = 0.2  # seconds that an answer waits for the answers that preceded it in the recorded run
 _QUIET = 0.01  # seconds without a new call before a delayed answer is sent
 
@@ -115,7 +116,8 @@ class Runs(Workload):
 
     def allow(self, runs: int) -> None:
         """Allow so many more runs from now."""
-        self._most, self.ends = self.runs + runs, monotonic() + SECONDS
+        self.seconds = SECONDS * load_per_core()
+        self._most, self.ends = self.runs + runs, monotonic() + self.seconds
 
     def replay(self, answers: Mapping[int, Kept] = {}, source: str = "", turn: _Turn | None = None) -> ObservedRun:
         """Run the model, or a changed `source`, with the recorded answers; `answers` replaces some, by number.
@@ -287,7 +289,7 @@ def callee_states(runs: Runs) -> dict[str, str]:
     chosen = sorted({choose(numbers.values()) for numbers in requests.values() for choose in (min, max)})
     for step, number in enumerate([*chosen, *chosen, *reversed(chosen), *chosen]):
         recorded, model = runs.recorded[number], runs.recorded[number].sent.model
-        if monotonic() > began + SECONDS:
+        if monotonic() > began + runs.seconds:
             asked = {runs.recorded[n].sent.model for n in first}
             states.update(dict.fromkeys(requests.keys() - asked, "unasked"))
             break
