@@ -31,7 +31,7 @@ from bls_notebook.records.units import count, duration, quantity, size
 from bls_notebook.records.visible_text import first_line, spoken
 
 from .claim_values import OPERATORS, Answer, answer_of, lines_that_name, output, value_of
-from .waits import longest_chain, why_waits
+from .waits import longest_chain, why_not_together, why_waits
 
 _OPERATOR = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*")
 _PLACES = {
@@ -93,6 +93,7 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
         value = {
             "took": min((span.ended - span.started for span in spans if span.ran), default=0),
             "requests": len(spans),
+            "executions": len({span.batch or -span.id for span in spans if span.ran}),
             "cancelled": sum(span.state == "cancelled" for span in spans),
             "queued": sum(span.queue for span in spans),
             "moved": sum(span.crossings for span in spans),
@@ -103,6 +104,8 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
             fewer = value > int(words["n"]) or words["op"] == "<"
             hint = f"There should be {'fewer' if fewer else 'more'} requests{f' to {model}' * bool(model)}."
             hint += _sent_in_vain(session, spans) * fewer
+        if name == "executions" and value > int(words["n"]):
+            hint = why_not_together(session, spans)
         if name == "took" and words["op"] in (">", ">="):
             hint = f"The shortest execution took {duration(value / 1e9)}: it does not wait or work as long as expected."
         of = f" of {model}" if model else ""
@@ -138,7 +141,7 @@ def _of_responses(name: str) -> Callable[[tuple[Answer, ...], _Words], Judgement
 
 _PROFILE, _COMPARISON, _MEMORY, _ANSWERS = "%%blsprofile", "%blsprofile", "%%blsmemory", "%bls"
 _JUDGES: Mapping[str, Callable[[Any, _Words], Judgement]] = {
-    **{name: _of_spans(name) for name in ("requests", "cancelled", "queued", "moved", "wall", "took")},
+    **{name: _of_spans(name) for name in ("requests", "executions", "cancelled", "queued", "moved", "wall", "took")},
     **{name: _of_responses(name) for name in ("errors", "responses", "first")},
     "overlapped": lambda session, words: overlapped(session, int(words["n"]), words["model"], words["caller"]),
     "called": lambda session, words: called(

@@ -1,8 +1,9 @@
-"""The waits of a model for its callees, one after the other: the claim ``waits <= 2 of page``. Pure."""
+"""Waits of requests for callees, and for each other: the claims ``waits <= 2`` and ``executions <= 2``. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import Session
@@ -43,3 +44,16 @@ def why_waits(chain: Sequence[Span], most: int, until_first: bool) -> str:
         how = "`exec` blocks until its response arrives, so the next call is sent after it"
     not_needed = "1 of these waits is" if len(chain) - most == 1 else f"{len(chain) - most} of these waits are"
     return f"{how}. {not_needed} not needed: send calls that need no response of each other together."
+
+
+def why_not_together(session: Session, spans: Sequence[Span]) -> str:
+    """Return a hint for requests that did not share executions."""
+    ran = sorted((span for span in spans if span.ran), key=lambda span: span.queued)
+    if not any(later.queued < earlier.started for earlier, later in pairwise(ran)):
+        return (
+            "They were sent one after the other, and only requests that wait at the same time run together: send them "
+            "at once (`async_exec` and `asyncio.gather`), or as rows of one request."
+        )
+    models = {f"`{span.model}`" for span in ran}
+    reasons = [line for line in session.unbatched if line.partition(":")[0] in models]
+    return reasons[0] if reasons else "Only requests of equal shapes that wait at the same time run together."

@@ -162,7 +162,8 @@ def _checked(runs: Runs, notes: list[str]) -> str:
     try:
         return _replayed(runs, notes, _CHANCE) if len(runs.recorded) > 1 else ""
     except ExhaustedError:
-        return f"running `{runs.model}` again takes longer than the limit of {runs.seconds:.0f} s; give a smaller request"
+        limit = f"the limit of {runs.seconds:.0f} s"
+        return f"running `{runs.model}` again takes longer than {limit}; give a smaller request"
 
 
 def _replayed(runs: Runs, notes: list[str], cause: str) -> str:
