@@ -64,7 +64,7 @@ class Admission:
     def __init__(self, token: str, limits: Limits, http: HeaderOptions, grpc: HeaderOptions) -> None:
         self.limits, self.http, self.grpc = limits, http, grpc
         self.under_way = 0
-        self._body_bytes = self._peak_bytes = 0  # of large bodies in memory: now, and at most since there were none
+        self._body_bytes = self._freed_bytes = 0  # of large bodies: in memory, and freed since the last timer started
         self._returning = threading.Timer(RETURN_SECONDS, return_free_memory)  # the latest one
         self._decoders = asyncio.Semaphore(DECODERS)
         self.last_error: ErrorRecord | None = None
@@ -110,11 +110,10 @@ class Admission:
             return
         with self._lock:
             self._body_bytes += count
-            self._peak_bytes = max(self._peak_bytes, self._body_bytes)
-            is_over = self._body_bytes == 0 and self._peak_bytes >= RETURNED_BYTES
-            if is_over:  # the C library would keep the memory; one call serves large requests in quick succession
-                self._peak_bytes = 0
-                self._returning.cancel()
+            self._freed_bytes -= min(count, 0)
+            # The C library would keep the memory; one call serves large requests in quick succession.
+            if self._freed_bytes >= RETURNED_BYTES and not self._returning.is_alive():
+                self._freed_bytes = 0
                 self._returning = threading.Timer(RETURN_SECONDS, return_free_memory)
                 self._returning.daemon = True
                 self._returning.start()

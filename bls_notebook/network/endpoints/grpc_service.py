@@ -225,7 +225,7 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
             body.release()
             if not isinstance(error, ProtocolError):
                 raise
-            answers.refused(request_id, error)
+            answers.refused(request_id, error.with_traceback(None))
 
 
 def _refuse_repository(request: Any) -> None:
@@ -259,10 +259,12 @@ def _with_status(behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awai
         try:
             return await behaviour(request, context)
         except ProtocolError as error:
+            error.__traceback__ = None  # its frames have the future that raised it: a cycle, which would keep the body
             status, message = getattr(grpc.StatusCode, GRPC_STATUS[error.code]), error.message
         except Exception as error:
             if isinstance(error, grpc.aio.AbortError):
                 raise
+            error.__traceback__ = None
             status = grpc.StatusCode.INTERNAL
             message = f"internal error of the endpoint: {type(error).__name__}: {error}"
         return await context.abort(status, message)

@@ -85,6 +85,7 @@ class HttpApplication:
                     for body in bodies:
                         body.release()
         except ProtocolError as error:
+            error.__traceback__ = None  # its frames have the future that raised it: a cycle, which would keep the body
             answer = _failed(error.message, error.status)
             if error.message == UNKNOWN_ENCODING:
                 answer.headers["accept-encoding"] = "gzip, deflate"
@@ -94,6 +95,7 @@ class HttpApplication:
         except Exception as error:
             if began:
                 raise
+            error.__traceback__ = None
             await _failed(f"internal error of the endpoint: {type(error).__name__}: {error}", 500)(scope, receive, sent)
 
     def _routes(self) -> list[Route]:

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.requests import Request
 from starlette.types import Receive
@@ -114,6 +115,11 @@ class HttpServer:
                     self._cancel_timeout()
                 elif self._timeout is None and (self.cycle is None or self.cycle.response_complete):
                     self._timeout = self.loop.call_later(patience, self.transport.close)
+
+            def send_400_response(self, msg: str) -> None:
+                if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                    super().send_400_response(msg)
+                self.transport.close()  # without a response where one came before the end of its request
 
             def connection_lost(self, exc: Exception | None) -> None:
                 opened.pop(self, None)

@@ -192,6 +192,7 @@ async def in_thread(function: Callable[..., _Result], *arguments: Any) -> _Resul
         try:
             call = future.set_result, function(*arguments)
         except Exception as error:
+            error.__context__ = error.__cause__ = None
             call = future.set_exception, error.with_traceback(None)  # type: ignore[assignment]
         with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(settle, *call)

@@ -205,13 +205,13 @@ def test_bodies_in_flight_have_a_common_limit_and_their_memory_is_returned(monke
         bodies[3].add(1 << 19)
     assert refused.value.status == 503
     returned = threading.Event()
-    monkeypatch.setattr(admission_module, "RETURNED_BYTES", 1 << 20)
     monkeypatch.setattr(admission_module, "RETURN_SECONDS", 0.0)
     monkeypatch.setattr(admission_module, "return_free_memory", returned.set)
-    for each in bodies:
+    for each in bodies[3:0:-1]:
         assert not returned.is_set()
         each.release()
     assert returned.wait(gates.LIMIT)
+    bodies[0].release()
     Body(admission).add(1 << 20)
 
 
@@ -296,3 +296,18 @@ def test_messages_of_too_many_parts_are_refused_unparsed() -> None:
             with pytest.raises(grpc.RpcError, match="too many") as refused:
                 channel.unary_unary(SERVICE + method)(data, timeout=LIMIT)
             assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("rest", [b"\n" * 70_000, b"\0" * 70_000], ids=["lines", "bytes"])
+def test_the_rest_of_a_request_that_was_answered_early_closes_the_connection(
+    caplog: pytest.LogCaptureFixture, rest: bytes
+) -> None:
+    with bls.ModelRepository() as repo, bls.endpoint(repo) as endpoint:
+        with socket.create_connection(("127.0.0.1", endpoint.http_port), LIMIT) as early:
+            early.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n")
+            assert early.recv(12) == b"HTTP/1.1 401"
+            with suppress(OSError):
+                early.sendall(rest)
+                while early.recv(1 << 16):
+                    pass
+    assert not caplog.records
