@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import gzip
 import http.client
 import json
 import os
@@ -11,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -302,12 +304,38 @@ def test_messages_of_too_many_parts_are_refused_unparsed() -> None:
 def test_the_rest_of_a_request_that_was_answered_early_closes_the_connection(
     caplog: pytest.LogCaptureFixture, rest: bytes
 ) -> None:
-    with bls.ModelRepository() as repo, bls.endpoint(repo) as endpoint:
-        with socket.create_connection(("127.0.0.1", endpoint.http_port), LIMIT) as early:
-            early.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n")
-            assert early.recv(12) == b"HTTP/1.1 401"
-            with suppress(OSError):
-                early.sendall(rest)
-                while early.recv(1 << 16):
-                    pass
+    with ExitStack() as stack:
+        endpoint = stack.enter_context(bls.endpoint(stack.enter_context(bls.ModelRepository())))
+        early = stack.enter_context(socket.create_connection(("127.0.0.1", endpoint.http_port), LIMIT))
+        early.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n")
+        assert early.recv(12) == b"HTTP/1.1 401"
+        with suppress(OSError):
+            early.sendall(rest)
+            while early.recv(1 << 16):
+                pass
     assert not caplog.records
+
+
+def test_a_refused_request_leaves_no_cycle_that_keeps_its_body() -> None:
+    """A body of 200 MB would otherwise stay in memory until a garbage collection."""
+    body = gzip.compress(b"[" + b"0," * 50_000)
+    with bls.ModelRepository() as repo, bls.endpoint(repo, token="") as endpoint:
+        gc.collect()
+        gc.disable()
+        try:
+            honest = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=LIMIT)
+            honest.request("POST", "/v2/repository/index", body, {"content-encoding": "gzip"})
+            assert b"failed to parse" in honest.getresponse().read()
+            with grpc.insecure_channel(f"127.0.0.1:{endpoint.grpc_port}") as channel:
+                call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+                with pytest.raises(grpc.RpcError, match="cannot parse the request"):
+                    call(b"\x3a" * 100_000, timeout=LIMIT)
+            honest.request("GET", "/v2/health/live")  # the endpoint's thread is done with the others
+            assert honest.getresponse().status == 200
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            assert not [garbage for garbage in gc.garbage if isinstance(garbage, ProtocolError)]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
