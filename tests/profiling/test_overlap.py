@@ -76,6 +76,8 @@ def test_the_order_of_calls_is_the_true_one(repo: bls.ModelRepository, place: st
          "`b` (line 23) needs the answer of `a` (line 23): with that changed (mirrored), input `IN` changed"),
         ("a = out(ask('a', x).exec())\nreturn ok(out(ask('b', x).exec()) if a.sum() > 3 else a)", "control",
          "whether `b` (line 24) is sent depends on the answer of `a` (line 23)"),
+        ("a = out(ask('a', x).exec())\nreturn ok(out(ask('b', x).exec()) if a.max() < 5_000_000 else a)", "control",
+         "with that changed (large), it was not sent"),
         ("return ok(out(ask('a', x).exec()) + out(ask('b', x).exec()))", "independent",
          "sends `a` and `b` (line 23) one after the other. No dependence between them was seen in 7 changes"),
         ("a = out(ask('a', x).exec())\nassert (a == x * 2 + 1).all()\nreturn ok(out(ask('b', x).exec()))", "unknown",

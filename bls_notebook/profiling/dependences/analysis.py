@@ -46,10 +46,11 @@ def overlap(
 ) -> Overlap:
     """Find which calls of a model's `execute` are independent, and predict the gain of running them together.
 
-    The model runs with its real callees, and then again with the recorded answers, some of them changed: other inputs
-    of a later call show a data dependence, a missing call a control dependence. Callees are asked again, too, to find
-    those with state. Each run repeats the model's side effects, such as writing files. There are at most 50 runs
-    within 10 s, and up to 20 more to try the change; a run that takes longer is cancelled.
+    The model runs with its real callees, and then again with the recorded answers, some of them changed: other
+    inputs of a later call show a data dependence, a missing call a control dependence. Callees are asked again,
+    too, to find those with state. Numbers change up to 1,000-fold, and beyond those in the model's code, up to
+    10,000,000. Each run repeats the model's side effects, such as writing files. There are at most 50 runs within
+    10 s, and up to 20 more to try the change; a run that takes longer is cancelled.
 
     Parameters
     ----------

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field, replace
 from itertools import count
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -37,11 +38,12 @@ from bls_notebook.profiling.sync_vs_async import Inputs, Workload
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
+from bls_notebook.repository.source.model_source import SourcePlace
 from bls_notebook.repository.substitution.call import MADE_UP, Answer, Call, Waiter
 from bls_notebook.repository.substitution.variant import Variant, VariantChange
 
 from .evidence import OPTIONS, ObservedCall, RunDifference, difference
-from .perturbation import CHANGES, ERROR, SUCCESS, Kept, KeptResponse, changed, content
+from .perturbation import CHANGES, ERROR, SUCCESS, Kept, KeptResponse, changed, content, reach_of
 
 _Turn = Callable[[Sequence[int]], int]
 RUNS, SECONDS = 50, 10.0  # limits of an analysis; a busy machine gets more time
@@ -101,9 +103,22 @@ class Runs(Workload):
             with self.variant() as fresh, fresh.serving():  # the first run left state, such as a cache
                 session = self.sequential()
         self._values = _values(self.recorded)
+        self._reach = reach_of(self.source[0] if self.source is not None else "")
         self.asked += 2 * len(self.recorded)
         self.allow(RUNS - self.runs)
         return session
+
+    @property
+    def file(self) -> str:
+        """The name of the model's file."""
+        return self.host.ready(self.model).spec.config.default_model_filename or "model.py"
+
+    @property
+    def source(self) -> tuple[str, SourcePlace] | None:
+        """The text of the model's file, and the place where it was written; None if it is not known."""
+        model = self.host.ready(self.model)
+        home: Any = next((i.modules for i in (*model.instances, *model.passive) if i.modules is not None), None)
+        return None if home is None else home.written(str(Path(model.directory, self.file)))
 
     def sequential(self, name: str = "as it is written") -> Session:
         """Run the version in service; `answers` are its responses."""
@@ -139,8 +154,8 @@ class Runs(Workload):
         if (key := (frozenset(group), change)) not in self._differences:
             answers = {}
             for number in group:
-                call = self.recorded[number]
-                if new := changed(call.responses, change, number, self._values[call.sent.model], call.free):
+                call, values = self.recorded[number], self._values[self.recorded[number].sent.model]
+                if new := changed(call.responses, change, number, values, call.free, self._reach):
                     answers[number] = new
             seen = self.compared(self.replay(answers)) if answers else RunDifference({}, set())
             if CHANGES[change] == ERROR:  # a call that is missing after an error proves no dependence

@@ -8,6 +8,7 @@ changed together do not stay equal to one another.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -47,12 +48,13 @@ def _rotated(char: str, by: int) -> str:
 
 
 _Make = Callable[[Any, int, Any], Any]
-_NUMBERS: dict[str, _Make] = {  # arguments: array (of objects if integers), salt, its least and greatest value
+# Arguments: array (of objects if integers), salt; its least and greatest value, and the reach.
+_NUMBERS: dict[str, _Make] = {
     "mirrored": lambda a, s, v: v[0] + v[1] - a,
     "shifted": lambda a, s, v: _shifted(a, s, v) if a.dtype == object else a * (1.37 + s % 16 / 64) + 0.11,
     "zeros": lambda a, s, v: a * 0,
-    "large": lambda a, s, v: a * 1000 + 7 + s % 16,
-    "large negative": lambda a, s, v: -1000 * abs(a) - 7 - s % 16,
+    "large": lambda a, s, v: a * 1000 + v[2] + s % 16,
+    "large negative": lambda a, s, v: -1000 * abs(a) - v[2] - s % 16,
 }
 _TEXTS: dict[str, _Make] = {  # arguments: one text (or a leaf of JSON), salt, all texts seen
     "other letters": lambda t, s, v: "".join(_rotated(char, 1 + s % 5) for char in t),
@@ -69,6 +71,16 @@ SUCCESS = KeptResponse({})
 """An answer made up from the callee's configuration."""
 
 
+_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d*)?(?:[eE]\d+)?")
+_FARTHEST = 10_000_000  # larger numbers, as the size of an array, could exhaust the memory
+
+
+def reach_of(source: str) -> int:
+    """Return a number beyond those in a source, with which answers are compared perhaps; at least 7."""
+    numbers = (float(number) for number in _NUMBER.findall(source.replace("_", "")))
+    return 7 + int(max((number for number in numbers if number <= _FARTHEST), default=0))
+
+
 def name_of(change: int, kept: Kept) -> str:
     """Return the words for a change of an answer."""
     if any(response.error is not None for response in kept):
@@ -77,10 +89,13 @@ def name_of(change: int, kept: Kept) -> str:
     return (*(_TEXTS if is_text else _NUMBERS), *_SHAPES)[change]
 
 
-def changed(kept: Kept, change: int, salt: int, seen: Seen, free: Mapping[str, Sequence[int]]) -> Kept | None:
+def changed(
+    kept: Kept, change: int, salt: int, seen: Seen, free: Mapping[str, Sequence[int]], reach: int = 7
+) -> Kept | None:
     """Return the answer with one change, or None if the change has no effect on it.
 
-    `free` maps outputs to their axes of free length: the first becomes longer or shorter, the others are wider.
+    `free` maps outputs to their axes of free length: the first becomes longer or shorter, the others are wider. Large
+    numbers differ from the recorded ones by `reach` at least.
     """
     kind = CHANGES[change]
     if any(response.error is not None for response in kept):
@@ -100,7 +115,7 @@ def changed(kept: Kept, change: int, salt: int, seen: Seen, free: Mapping[str, S
             for axis in axes[1:] if kind == "wider" else axes[:1]:
                 array = _other_length(array, kind != "shorter", axis)
             return array
-        return _other_values(array, change if kind in _NUMBERS else 0, salt, seen.get(name, ()))
+        return _other_values(array, change if kind in _NUMBERS else 0, salt, seen.get(name, ()), reach)
 
     made, first = list(kept), len(kept) - 1 if kind == "last response changed" else 0
     for number, response in enumerate(kept[first:], first):
@@ -120,19 +135,19 @@ def _other_length(array: Array, longer: bool, free: int) -> Array:
     return np.concatenate([array, np.take(array, [-1], free)], free) if longer else np.delete(array, -1, free)
 
 
-def _other_values(array: Array, change: int, salt: int, values: Sequence[Any]) -> Array:
+def _other_values(array: Array, change: int, salt: int, values: Sequence[Any], reach: int) -> Array:
     if array.dtype.kind in "OS":
         text, texts = list(_TEXTS.values())[change], list(dict.fromkeys(map(_plain, values)))
         new = np.empty(array.size, object)
         new[:] = [_text(item, text, salt, texts) for item in array.reshape(-1)]
     elif array.dtype.kind == "b":
-        new = _other_values(array.astype(np.uint8), change, salt, (0, 1))
+        new = _other_values(array.astype(np.uint8), change, salt, (0, 1), reach)
     elif not array.size:
         return array
     else:
         with np.errstate(all="ignore"):
             try:
-                new = _numbers(array, list(_NUMBERS.values())[change], salt, values)
+                new = _numbers(array, list(_NUMBERS.values())[change], salt, values, reach)
                 if content(new) == content(array):  # zeros of zeros
                     new = array + array.dtype.type(1 + change % 3)
             except (TypeError, ValueError, OverflowError):  # a data type without arithmetic
@@ -140,12 +155,12 @@ def _other_values(array: Array, change: int, salt: int, values: Sequence[Any]) -
     return np.ascontiguousarray(new.astype(array.dtype)).reshape(array.shape)
 
 
-def _numbers(array: Array, make: _Make, salt: int, values: Sequence[Any]) -> Array:
+def _numbers(array: Array, make: _Make, salt: int, values: Sequence[Any], reach: int) -> Array:
     if array.dtype.kind not in "iu":
         wide = array.astype(np.float64)
-        return np.asarray(make(wide, salt, (np.nanmin(wide), np.nanmax(wide)))).astype(array.dtype)
+        return np.asarray(make(wide, salt, (np.nanmin(wide), np.nanmax(wide), reach))).astype(array.dtype)
     info, known = np.iinfo(array.dtype), [int(value) for value in (*values, array.min(), array.max())]
-    new = make(array.astype(object), salt, (min(known), max(known)))
+    new = make(array.astype(object), salt, (min(known), max(known), reach))
     return np.asarray(np.clip(new, info.min, info.max), array.dtype)
 
 

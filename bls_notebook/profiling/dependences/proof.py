@@ -6,8 +6,6 @@ import random
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.profiling.analysis.measured_ratio import ratio, relative_error
@@ -32,15 +30,12 @@ def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> Co
 
     `blocked` lists the direct and indirect predecessors of each call.
     """
-    model = runs.host.ready(runs.model)
-    home: Any = next((i.modules for i in (*model.instances, *model.passive) if i.modules is not None), None)
-    file = model.spec.config.default_model_filename or "model.py"
-    written = None if home is None else home.written(str(Path(model.directory, file)))
     by_hand = CodeChange(template=template([overlap.calls[n] for n in longest(overlap)]))
-    if written is None:
-        return replace(by_hand, reason=f"its source is not in a {file}")
-    text, place = written
-    label = place.label if place.line > 1 else f"{model.name}/{model.version}/{file}"
+    if runs.source is None:
+        return replace(by_hand, reason=f"its source is not in a {runs.file}")
+    text, place = runs.source
+    version = runs.host.ready(runs.model).version
+    label = place.label if place.line > 1 else f"{runs.model}/{version}/{runs.file}"
     by_hand = replace(by_hand, file=label, folder=runs.repository.record(runs.model).source.removeprefix("cell"))
     try:
         from .program_change import NotSimpleError, Place, changed_program  # LibCST is an extra
