@@ -146,6 +146,8 @@ EXERCISES = {
              "An input is moved to the CPU unless the model sets"),
             (ch("INPUT1=x * 10", "INPUT1=x * 10 --device cpu"), "OUTPUT0 on cpu"),
             (ch("INPUT0=x INPUT1=x * 10", "INPUT0=x.get() INPUT1=x.get() * 10"), "OUTPUT0 on cpu"),
+            (ch("INPUT0=x ", "INPUT0=x.get() "), "Alive at that moment: notebook/INPUT0"),
+            (ch("INPUT1=x * 10", "INPUT1=(x * 10).get()"), "Alive at that moment: notebook/INPUT1"),
             (ch("%bls dlpack_add_sub INPUT0=x INPUT1=x * 10", "%bls identity_device INPUT=x"), "Its outputs are OUTPUT"),
             (ch("INPUT0=x INPUT1=x * 10", "INPUT0=x * 10 INPUT1=x"), "Every value has the wrong sign"),
             (ch("INPUT1=x * 10", "INPUT1=x"), "element 1: got 2, expected 11"),
