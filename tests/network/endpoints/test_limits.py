@@ -332,6 +332,7 @@ def test_a_refused_request_leaves_no_cycle_that_keeps_its_body() -> None:
                     call(b"\x3a" * 100_000, timeout=LIMIT)
             honest.request("GET", "/v2/health/live")  # the endpoint's thread is done with the others
             assert honest.getresponse().status == 200
+            honest.close()
             gc.set_debug(gc.DEBUG_SAVEALL)
             gc.collect()
             assert not [garbage for garbage in gc.garbage if isinstance(garbage, ProtocolError)]
