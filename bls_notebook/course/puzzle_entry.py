@@ -14,7 +14,8 @@ class Puzzle(PuzzleData):
     """A puzzle: a ``story``, ``constraints`` (claims of `bls.judge`), the naive model and a reference ``solution``.
 
     ``callees`` are the models that the naive model calls. ``requests`` describe the generated requests, a line for each
-    input; ``measured`` are the requests, as JSON, for which the constraints are judged.
+    input; ``measured`` are the requests, as JSON, for which the constraints are judged. ``hint`` is shown for answers
+    that differ.
     """
 
     def check(self, source: str) -> PuzzleCheck:

@@ -74,12 +74,11 @@ def cases(lines: Sequence[str]) -> st.SearchStrategy[Case]:
 
     @st.composite
     def interleaved(draw: st.DrawFn) -> Case:
-        steps = [(key, step) for key in range(1, draw(st.integers(*_span(options["sequences"]))) + 1) for step in "abc"]
-        order = draw(st.permutations([key for key, _ in steps]))
-        case, seen = [], dict.fromkeys(order, 0)
-        for key in order:
+        keys = range(1, draw(st.integers(*_span(options["sequences"]))) + 1)
+        case, seen = [], dict.fromkeys(keys, 0)
+        for key in draw(st.permutations([key for key in keys for _ in range(4)])):  # two sequences of two requests
+            case.append({**draw(request()), "sequence": key, "start": seen[key] % 2 == 0, "end": seen[key] % 2 == 1})
             seen[key] += 1
-            case.append({**draw(request()), "sequence": key, "start": seen[key] == 1, "end": seen[key] == 3})
         return case
 
     if "sequences" in options:
@@ -181,7 +180,7 @@ def difference(got: Sequence[Answer], expected: Sequence[Answer]) -> tuple[str, 
     for mine, wanted in zip(got, expected, strict=False):
         error, expected_error = error_line(mine), error_line(wanted)
         if error and not expected_error:
-            return f"the request failed: {error}", f"The model answered with an error: {error}", ""
+            return "a request failed", f"The model answered with an error: {error}", ""
         if expected_error and not error:
             return "the request succeeded", f"Expected an error response: {expected_error}", ""
         if error != expected_error:
@@ -204,6 +203,15 @@ def difference(got: Sequence[Answer], expected: Sequence[Answer]) -> tuple[str, 
     if extra:
         return f"an output {extra[0]}", f"{extra[0]} was not requested: return only the requested outputs.", ""
     return "", "", ""
+
+
+def request_words(request: Mapping[str, Any]) -> str:
+    """Return a request in a few words."""
+    words = [f"{name} {value}" for name, value in request.items() if name.isupper()]
+    words += [f"outputs {', '.join(request['outputs'])}"] if "outputs" in request else []
+    if "sequence" in request:
+        words.append(f"sequence {request['sequence']}" + " START" * request["start"] + " END" * request["end"])
+    return ", ".join(words)
 
 
 def summary(answers: Sequence[Answer]) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import difflib
 import io
-import json
 import re
 from collections.abc import Sequence
-from contextlib import ExitStack, redirect_stdout
+from contextlib import ExitStack, nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +22,7 @@ from bls_notebook.testing.claim_values import Answer
 from bls_notebook.testing.waits import longest_chain
 
 from .puzzle_check import SAME, PuzzleCheck, is_about_memory
-from .puzzle_requests import LIMIT, Case, NoAnswerError, Side, difference, find_smallest, summary
+from .puzzle_requests import LIMIT, Case, NoAnswerError, Side, difference, find_smallest, request_words, summary
 from .puzzle_text import PuzzleData, case_of
 
 _PRINTED = 2_000  # characters
@@ -93,45 +92,58 @@ def _changed(puzzle: PuzzleData, source: str) -> int:
 
 
 def _compare(puzzle: PuzzleData, source: str, result: PuzzleCheck) -> PuzzleCheck:
-    """Compare the answers to generated cases and to the measured ones; keep the smallest difference."""
+    """Compare the answers to generated cases and to the measured ones; describe the smallest difference."""
+    smallest: list[Case] = []
+    described = result
+
+    def afresh(case: Case) -> PuzzleCheck | None:
+        """Send a case without the state that earlier requests left behind."""
+        with Side(puzzle, puzzle.solution) as reference, Side(puzzle, source) as own:
+            return _described(puzzle, result, case, own.answers(case), reference.answers(case))
+
     with Side(puzzle, puzzle.solution) as reference, Side(puzzle, source) as own:
-        kept = result
 
         def differs(case: Case) -> bool:
-            nonlocal kept
-            expected, got = reference.answers(case), own.answers(case)
-            for number, pair in enumerate(zip(got, expected, strict=True), 1):
-                seen, hint, code = difference(*pair)
-                if seen:
-                    which = f" (number {number} of {len(case)})" * (len(case) > 1)
-                    request = json.dumps(case if len(case) > 1 else case[0]) + which
-                    wrong = Judgement(SAME, False, seen, hint, (("code", code),))
-                    kept = replace(
-                        result, judgements=(wrong,), request=request, got=summary(pair[0]), expected=summary(pair[1])
-                    )
-                    return True
-            return False
+            nonlocal described
+            if "sequence" in case[0]:
+                found = afresh(case)
+            else:
+                found = _described(puzzle, result, case, own.answers(case), reference.answers(case))
+            if found is not None:
+                smallest[:], described = [case], found
+            return found is not None
 
         if not find_smallest(puzzle, differs):
             any(differs(case_of(text)) for text in puzzle.measured)
-        return kept
+    return (afresh(smallest[0]) if smallest else None) or described
 
 
-def _remembers(puzzle: PuzzleData) -> bool:
-    return any(map(is_about_memory, puzzle.constraints))
+def _described(
+    puzzle: PuzzleData, result: PuzzleCheck, case: Case, got: list[list[Answer]], expected: list[list[Answer]]
+) -> PuzzleCheck | None:
+    """Return a result with the first difference between the answers to a case; None if they agree."""
+    for number, pair in enumerate(zip(got, expected, strict=True), 1):
+        seen, hint, code = difference(*pair)
+        if seen:
+            request = "; ".join(map(request_words, case)) + f" (number {number} differs)" * (len(case) > 1)
+            hint = " ".join(filter(None, (hint, puzzle.hint)))
+            return replace(
+                result, judgements=(Judgement(SAME, False, seen, hint, (("code", code),)),),
+                request=request, got=summary(pair[0]), expected=summary(pair[1]),
+            )  # fmt: skip
+    return None
 
 
 def _measure(puzzle: PuzzleData, source: str, case: Case, seconds: float, name: str) -> _Run:
-    memory = bls.track_memory(name=name)
-    with Side(puzzle, source, seconds) as side, ExitStack() as recordings:
-        if _remembers(puzzle):
-            recordings.enter_context(memory)
-        with bls.profile(name=name) as profile:
+    memory, remembers = bls.track_memory(name=name), any(map(is_about_memory, puzzle.constraints))
+    with ExitStack() as stack:
+        profile = stack.enter_context(bls.profile(name=name))
+        side = stack.enter_context(Side(puzzle, source, seconds))  # closing it waits for open calls
+        with memory if remembers else nullcontext():
             answers = side.answers(case)
-        recordings.close()
-        session = profile.record
-        ended = max((span.ended for span in session.spans), default=session.wall)
-        return _Run(replace(session, wall=ended), memory.record if _remembers(puzzle) else Lifetimes(), answers)
+    session = profile.record
+    ended = max((span.ended for span in session.spans), default=session.wall)
+    return _Run(replace(session, wall=ended), memory.record if remembers else Lifetimes(), answers)
 
 
 def _judge(puzzle: PuzzleData, source: str, result: PuzzleCheck) -> PuzzleCheck:

@@ -1,7 +1,7 @@
 """A naive model, the constraints for its replacement, and the models that it calls; read from ``puzzles/``.
 
-A file has the sections Constraints, Variants, Model, Callees, Requests, Naive and Solution. The first line of a model
-is its signature; the lines below compute the outputs of a callee, or are its whole model.py.
+A file has the sections Constraints, Variants, Hint, Model, Callees, Requests, Naive and Solution. The first line of a
+model is its signature; the lines below compute the outputs of a callee, or are its whole model.py.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class PuzzleData(Record):
     requests: tuple[str, ...]
     measured: tuple[str, ...]
     solution: str
+    hint: str = ""
     seed: int = 0
 
 
@@ -86,7 +87,7 @@ def read_puzzle(name: str, seed: int = 0) -> PuzzleData:
     if name not in names:
         raise BLSError(f"puzzle: got {name!r}, expected one of {', '.join(names)}")
     number = names.index(name) + 1
-    (file,) = FOLDER.glob(f"*_{name}.md")
+    file = FOLDER / f"{number:02}_{name}.md"
     head, _, rest = file.read_text("utf-8").partition("\n## ")
     sections = {title: text.strip("\n") for title, _, text in (part.partition("\n") for part in rest.split("\n## "))}
     replaced = _variant(sections.pop("Variants"), f"{name} {seed}") if seed else {}
@@ -110,6 +111,7 @@ def read_puzzle(name: str, seed: int = 0) -> PuzzleData:
         tuple(line for line in requests if line[0] != "{" and line[0] != "["),
         tuple(line for line in requests if line[0] in "{["),
         _code(texts["Solution"]),
+        " ".join(texts.get("Hint", "").split()),
         seed,
     )
 
@@ -134,7 +136,8 @@ def _model(text: str, source: str = "") -> PuzzleModel:
     inputs, outputs = _TENSOR.findall(match[2]), _TENSOR.findall(match[3])
     lines = ['backend: "python"']
     for kind, tensors in (("input", inputs), ("output", outputs)):
-        lines += [f'{kind} {{ name: "{name}" data_type: TYPE_{dtype} dims: {dims} }}' for name, dtype, dims in tensors]
+        typed = [(name, dtype.replace("BYTES", "STRING"), dims) for name, dtype, dims in tensors]
+        lines += [f'{kind} {{ name: "{name}" data_type: TYPE_{dtype} dims: {dims} }}' for name, dtype, dims in typed]
     for option, _, value in (words.strip().partition(" ") for words in match[4].split(";")[1:]):
         lines.append(_OPTIONS[option].format(value))
     body = source or _code(text)
@@ -149,7 +152,7 @@ _SECONDS = 'parameters {{ key: "seconds" value {{ string_value: "{}" }} }}'
 _OPTIONS = {
     "count": "instance_group {{ count: {} kind: KIND_CPU }}",
     "batch": "max_batch_size: {}",
-    "waits": "dynamic_batching {{ max_queue_delay_microseconds: {} }}",
+    "delay": "dynamic_batching {{ max_queue_delay_microseconds: {} }}",
     "decoupled": "model_transaction_policy {{ decoupled: true }}",
     "sequence": "sequence_batching {{ oldest {{ max_candidate_sequences: 4 }} }}",
     "keeps": 'parameters {{ key: "FORCE_CPU_ONLY_INPUT_TENSORS" value {{ string_value: "no" }} }}',

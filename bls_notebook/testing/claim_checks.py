@@ -75,6 +75,12 @@ class Form:
         return None if match is None else {name: text or "" for name, text in match.groupdict().items()}
 
 
+_NOT_CANCELLED = (
+    "No request was cancelled. `task.cancel()` cancels the request that a task waits for, and `asyncio.wait_for` one "
+    "that takes too long."
+)
+
+
 def _limit(words: _Words) -> tuple[str, float, str]:
     name = next(name for name in _UNITS if name in words)
     limit = quantity(words[name])
@@ -99,7 +105,7 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
             "moved": sum(span.crossings for span in spans),
             "wall": session.wall,
         }[name]
-        hint = {"moved": HOW_TENSORS_MOVE, "cancelled": "No request was cancelled." * (not value)}.get(name, "")
+        hint = {"moved": HOW_TENSORS_MOVE, "cancelled": _NOT_CANCELLED * (not value)}.get(name, "")
         if name == "requests":
             fewer = value > int(words["n"]) or words["op"] == "<"
             hint = f"There should be {'fewer' if fewer else 'more'} requests{f' to {model}' * bool(model)}."

@@ -14,12 +14,16 @@ def chain_of(session: Session, span: Span, until_first: bool = False) -> list[Sp
     """Return the calls that a request waited for in turn, the first call first.
 
     It is found backwards: the call answered last, then the call answered last before that one was sent, and so on.
-    `until_first`: only the calls before the request's first response.
+    `until_first`: instead all calls that were answered before the request's first response.
     """
     tree = SpanTree.of(session)
-    now = next((mark.ns for mark in span.marks if mark.kind == "response"), span.ended) if until_first else span.ended
+    calls = sorted(tree.children.get(tree.execution(span.id), ()), key=lambda call: call.ended)
+    if until_first:
+        first = next((mark.ns for mark in span.marks if mark.kind == "response"), span.ended)
+        return [call for call in calls if call.ended <= first]
     chain: list[Span] = []
-    for call in sorted(tree.children.get(tree.execution(span.id), ()), key=lambda call: -call.ended):
+    now = span.ended
+    for call in reversed(calls):
         if call.ended <= now:
             chain.insert(0, call)
             now = call.sent
