@@ -126,6 +126,8 @@ def _described(
         seen, hint, code = difference(*pair)
         if seen:
             request = "; ".join(map(request_words, case)) + f" (number {number} differs)" * (len(case) > 1)
+            if len(case) > 1 and sorted(map(summary, got)) == sorted(map(summary, expected)):
+                hint = "The responses are those of other requests: they must be in the order of the requests."
             hint = " ".join(filter(None, (hint, puzzle.hint)))
             return replace(
                 result, judgements=(Judgement(SAME, False, seen, hint, (("code", code),)),),
