@@ -132,7 +132,11 @@ class Side:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._repository.close(0.0 if kind is NoAnswerError else 5.0)
+        self.close(0.0 if kind is NoAnswerError else 5.0)
+
+    def close(self, seconds: float = 5.0) -> None:
+        """Unload the models; wait for open calls for at most so long."""
+        self._repository.close(seconds)
 
     def answers(self, case: Case) -> list[list[Answer]]:
         """Return the responses to each request of a case; NoAnswerError if one gets none."""

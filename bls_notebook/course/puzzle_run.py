@@ -6,7 +6,7 @@ import difflib
 import io
 import re
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext, redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -138,11 +138,11 @@ def _described(
 
 def _measure(puzzle: PuzzleData, source: str, case: Case, seconds: float, name: str) -> _Run:
     memory, remembers = bls.track_memory(name=name), any(map(is_about_memory, puzzle.constraints))
-    with ExitStack() as stack:
-        profile = stack.enter_context(bls.profile(name=name))
-        side = stack.enter_context(Side(puzzle, source, seconds))  # closing it waits for open calls
+    profile = bls.profile(name=name)
+    with Side(puzzle, source, seconds) as side, profile:
         with memory if remembers else nullcontext():
             answers = side.answers(case)
+        side.close()  # waits for open calls, such as cancelled ones
     session = profile.record
     ended = max((span.ended for span in session.spans), default=session.wall)
     return _Run(replace(session, wall=ended), memory.record if remembers else Lifetimes(), answers)

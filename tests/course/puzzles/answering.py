@@ -11,37 +11,85 @@ FEWER = "There should be fewer requests to "
 ATTEMPTS = {
     "every_request": Attempts(
         "Each `await` waits for its response",
-        ch("return await asyncio.gather(*[self.answer(request) for request in requests])",
-           "tasks = [asyncio.create_task(self.answer(request)) for request in requests]\n        return [await task for task in tasks]"),
+        ch(
+            "return await asyncio.gather(*[self.answer(request) for request in requests])",
+            "tasks = [asyncio.create_task(self.answer(request)) for request in requests]\n        return [await task for task in tasks]",
+        ),
         (
-            (ch("[self.answer(request) for request in requests]", "[self.answer(requests[0])]"), "do not match the number of InferenceRequest objects"),
-            (ch("return await asyncio.gather(*[", "return [await task for task in asyncio.as_completed([", " for request in requests])", " for request in requests])]"), "in the order of the requests"),
+            (
+                ch("[self.answer(request) for request in requests]", "[self.answer(requests[0])]"),
+                "do not match the number of InferenceRequest objects",
+            ),
+            (
+                ch(
+                    "return await asyncio.gather(*[",
+                    "return [await task for task in asyncio.as_completed([",
+                    " for request in requests])",
+                    " for request in requests])]",
+                ),
+                "in the order of the requests",
+            ),
             (ch("await request.async_exec()", "request.exec()"), "`exec` blocks until its response arrives"),
-            (ch("[self.answer(request) for request in requests])", "[self.answer(request) for request in requests[::-1]])"), "in the order of the requests"),
+            (
+                ch(
+                    "[self.answer(request) for request in requests])",
+                    "[self.answer(request) for request in requests[::-1]])",
+                ),
+                "in the order of the requests",
+            ),
         ),
     ),
     "requested": Attempts(
         FEWER + "heat",
-        ch('        if "LABEL" in request.requested_output_names():\n            outputs.append(self.ask("classify", scan, "LABEL"))\n'
-           '        if "HEAT" in request.requested_output_names():\n            outputs.append(self.ask("heat", scan, "HEAT"))\n',
-           '        for name, model in (("LABEL", "classify"), ("HEAT", "heat")):\n            if name in request.requested_output_names():\n'
-           '                outputs.append(self.ask(model, scan, name))\n'),
+        ch(
+            '        if "LABEL" in request.requested_output_names():\n            outputs.append(self.ask("classify", scan, "LABEL"))\n'
+            '        if "HEAT" in request.requested_output_names():\n            outputs.append(self.ask("heat", scan, "HEAT"))\n',
+            '        for name, model in (("LABEL", "classify"), ("HEAT", "heat")):\n            if name in request.requested_output_names():\n'
+            "                outputs.append(self.ask(model, scan, name))\n",
+        ),
         (
             (ch('if "HEAT" in request.requested_output_names():', "if True:"), FEWER + "heat"),
             (ch('if "LABEL" in request.requested_output_names():', "if True:"), FEWER + "classify"),
             (ch('if "HEAT" in request.requested_output_names():', "if False:"), "has no HEAT"),
-            (ch('if "HEAT" in request.requested_output_names():', 'if "LABEL" in request.requested_output_names():'), "has no HEAT"),
-            (ch('if "LABEL" in request.requested_output_names():', 'if request.requested_output_names() == ["LABEL"]:'), "has no LABEL"),
+            (
+                ch('if "HEAT" in request.requested_output_names():', 'if "LABEL" in request.requested_output_names():'),
+                "has no HEAT",
+            ),
+            (
+                ch(
+                    'if "LABEL" in request.requested_output_names():',
+                    'if request.requested_output_names() == ["LABEL"]:',
+                ),
+                "has no LABEL",
+            ),
         ),
     ),
     "once": Attempts(
         FEWER + "dictionary",
-        ch("        if self.known is None:\n            self.known = self.words()\n", "        self.known = self.known or self.words()\n"),
+        ch(
+            "        if self.known is None:\n            self.known = self.words()\n",
+            "        self.known = self.known or self.words()\n",
+        ),
         (
-            (ch("self.known = None", "self.known = self.words()"), "BLS is only supported during the 'execute' function"),
-            (ch("            self.known = self.words()\n        number = self.known.index(word)", "            number = self.words().index(word)"), FEWER + "dictionary"),
+            (
+                ch("self.known = None", "self.known = self.words()"),
+                "BLS is only supported during the 'execute' function",
+            ),
+            (
+                ch(
+                    "            self.known = self.words()\n        number = self.known.index(word)",
+                    "            number = self.words().index(word)",
+                ),
+                FEWER + "dictionary",
+            ),
             (ch("if self.known is None:", "if not self.known or word not in self.known[:1]:"), FEWER + "dictionary"),
-            (ch("self.known = self.words()\n        number", 'self.known = [b"apple", b"fig", b"pear"]\n        number'), "failed"),
+            (
+                ch(
+                    "self.known = self.words()\n        number",
+                    'self.known = [b"apple", b"fig", b"pear"]\n        number',
+                ),
+                "failed",
+            ),
             (ch("self.known.index(word)", "self.known.index(word) + 1"), "got"),
         ),
     ),
@@ -49,94 +97,210 @@ ATTEMPTS = {
         "expected FP32",
         ch("images.mean(axis=1, keepdims=True).astype(np.float32)", "images.mean(axis=1, dtype=np.float32)[:, None]"),
         (
-            (ch("images.mean(axis=1, keepdims=True)", "images.mean().reshape(1, 1)"), "The first dimension is the batch"),
+            (
+                ch("images.mean(axis=1, keepdims=True)", "images.mean().reshape(1, 1)"),
+                "The first dimension is the batch",
+            ),
             (ch(".astype(np.float32)", ""), "FP64, expected FP32"),
             (ch("axis=1", "axis=0"), "The first dimension is the batch"),
             (ch(", keepdims=True", ""), "The shape of BRIGHT should be"),
-            (ch("images.mean(axis=1, keepdims=True)", "images[:1].mean(axis=1, keepdims=True)"), "one row for each picture"),
+            (
+                ch("images.mean(axis=1, keepdims=True)", "images[:1].mean(axis=1, keepdims=True)"),
+                "one row for each picture",
+            ),
         ),
     ),
     "in_place": Attempts(
         "two names or a slice share the memory",
         ch("shifted = data - data.min()", "shifted = data.copy()\n        shifted -= shifted.min()"),
         (
-            (ch("shifted = data - data.min()", "shifted = data[:]\n        shifted -= shifted.min()"), "two names or a slice share the memory"),
-            (ch("shifted = data - data.min()", "data -= data.min()\n        shifted = data.copy()"), "two names or a slice share the memory"),
+            (
+                ch("shifted = data - data.min()", "shifted = data[:]\n        shifted -= shifted.min()"),
+                "two names or a slice share the memory",
+            ),
+            (
+                ch("shifted = data - data.min()", "data -= data.min()\n        shifted = data.copy()"),
+                "two names or a slice share the memory",
+            ),
             (ch("data - data.min()", "data - data.max()"), "too small"),
-            (ch("data - data.min()", "data - data.min()\n        self.ask('mean', pb_utils.Tensor('DATA', data), 'MEAN')"), FEWER + "mean"),
+            (
+                ch(
+                    "data - data.min()",
+                    "data - data.min()\n        self.ask('mean', pb_utils.Tensor('DATA', data), 'MEAN')",
+                ),
+                FEWER + "mean",
+            ),
         ),
     ),
     "leak": Attempts(
         "held by painter.pictures",
-        ch("self.means = []", "self.count, self.total = 0, 0.0", "self.means.append(float(picture.mean()))", "self.count += 1\n        self.total += float(picture.mean())",
-           "mean = np.mean(self.means)", "mean = self.total / self.count"),
+        ch(
+            "self.means = []",
+            "self.count, self.total = 0, 0.0",
+            "self.means.append(float(picture.mean()))",
+            "self.count += 1\n        self.total += float(picture.mean())",
+            "mean = np.mean(self.means)",
+            "mean = self.total / self.count",
+        ),
         (
-            ((*NAIVE, *ch("self.pictures.append(picture)", "self.pictures.append(picture[:1])")), "held by painter.pictures"),
-            ((*NAIVE, *ch("self.pictures.append(picture)", "self.pictures.append(picture.reshape(512, 512))")), "held by painter.pictures"),
-            (ch("mean = np.mean(self.means)", "self.last = picture\n        mean = np.mean(self.means)"), "held by painter.last"),
+            (
+                (*NAIVE, *ch("self.pictures.append(picture)", "self.pictures.append(picture[:1])")),
+                "held by painter.pictures",
+            ),
+            (
+                (*NAIVE, *ch("self.pictures.append(picture)", "self.pictures.append(picture.reshape(512, 512))")),
+                "held by painter.pictures",
+            ),
+            (
+                ch("mean = np.mean(self.means)", "self.last = picture\n        mean = np.mean(self.means)"),
+                "held by painter.last",
+            ),
             (ch("mean = np.mean(self.means)", "mean = self.means[-1]"), "got"),
             (ch("mean = np.mean(self.means)", "mean = np.mean(self.means)\n        self.means.clear()"), "got"),
         ),
     ),
     "stay": Attempts(
         "is moved to --device (preferred_memory)",
-        ch("inputs=[tensor])", "inputs=[tensor],\n            **({'preferred_memory': pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, 0)} if output == 'CLEAN' else {}))"),
+        ch(
+            "inputs=[tensor])",
+            "inputs=[tensor],\n            **({'preferred_memory': pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, 0)} if output == 'CLEAN' else {}))",
+        ),
         (
-            (ch("inputs=[tensor])", "inputs=[tensor],\n            preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0))"), "preferred_memory"),
-            (ch('clean = self.ask("clean", pb_utils.get_input_tensor_by_name(request, "SIGNAL"), "CLEAN")', 'clean = self.ask("clean", pb_utils.get_input_tensor_by_name(request, "SIGNAL"), "CLEAN")\n'
-                '        clean = pb_utils.Tensor("CLEAN", clean.as_numpy())'), "failed"),
+            (
+                ch(
+                    "inputs=[tensor])",
+                    "inputs=[tensor],\n            preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0))",
+                ),
+                "preferred_memory",
+            ),
+            (
+                ch(
+                    'clean = self.ask("clean", pb_utils.get_input_tensor_by_name(request, "SIGNAL"), "CLEAN")',
+                    'clean = self.ask("clean", pb_utils.get_input_tensor_by_name(request, "SIGNAL"), "CLEAN")\n'
+                    '        clean = pb_utils.Tensor("CLEAN", clean.as_numpy())',
+                ),
+                "failed",
+            ),
             (ch('[self.ask("loudest", clean, "PEAK")]', "[clean]"), "has no PEAK"),
         ),
     ),
     "blocking": Attempts(
         "`exec` blocks until its response arrives",
-        ch("await asked.async_exec()", "await asyncio.to_thread(asked.exec)", "import triton", "import asyncio\n\nimport triton"),
+        ch(
+            "await asked.async_exec()",
+            "await asyncio.to_thread(asked.exec)",
+            "import triton",
+            "import asyncio\n\nimport triton",
+        ),
         (
-            (ch("response = await asked.async_exec()", "await asyncio.sleep(0)\n            response = asked.exec()", "import triton", "import asyncio\n\nimport triton"), "`exec` blocks until its response arrives"),
+            (
+                ch(
+                    "response = await asked.async_exec()",
+                    "await asyncio.sleep(0)\n            response = asked.exec()",
+                    "import triton",
+                    "import asyncio\n\nimport triton",
+                ),
+                "`exec` blocks until its response arrives",
+            ),
             (ch("await asked.async_exec()", "asked.async_exec()"), "failed"),
-            (ch("await asked.async_exec()", "asyncio.run(asked.async_exec())", "import triton", "import asyncio\n\nimport triton"), "failed"),
-            (ch("async def", "def", "await asked.async_exec()", "asked.exec()"), "`exec` blocks until its response arrives"),
+            (
+                ch(
+                    "await asked.async_exec()",
+                    "asyncio.run(asked.async_exec())",
+                    "import triton",
+                    "import asyncio\n\nimport triton",
+                ),
+                "failed",
+            ),
+            (
+                ch("async def", "def", "await asked.async_exec()", "asked.exec()"),
+                "`exec` blocks until its response arrives",
+            ),
         ),
     ),
     "early": Attempts(
         "send each response as soon as it is known",
-        ch("for page in pages:", "for number, page in enumerate(pages):",
-           "sender.send(pb_utils.InferenceResponse([text]))\n            sender.send(flags=FINAL)",
-           "is_last = number == len(pages) - 1\n                sender.send(pb_utils.InferenceResponse([text]), flags=FINAL if is_last else 0)"),
+        ch(
+            "for page in pages:",
+            "for number, page in enumerate(pages):",
+            "sender.send(pb_utils.InferenceResponse([text]))\n            sender.send(flags=FINAL)",
+            "is_last = number == len(pages) - 1\n                sender.send(pb_utils.InferenceResponse([text]), flags=FINAL if is_last else 0)",
+        ),
         (
-            (ch("                sender.send(pb_utils.InferenceResponse([text]))\n", "                sender.send(pb_utils.InferenceResponse([text]))\n                break\n"), "expected"),
+            (
+                ch(
+                    "                sender.send(pb_utils.InferenceResponse([text]))\n",
+                    "                sender.send(pb_utils.InferenceResponse([text]))\n                break\n",
+                ),
+                "expected",
+            ),
             (ch("for page in pages:", "for page in pages[::-1]:"), "in another order"),
-            (ch("for page in pages:", "texts = []\n            for page in pages:", "                sender.send(pb_utils.InferenceResponse([text]))\n",
-                "                texts.append(text)\n                if len(texts) > 1:\n                    sender.send(pb_utils.InferenceResponse([texts[-2]]))\n            sender.send(pb_utils.InferenceResponse([texts[-1]]))\n"),
-             "The first response came after 2 calls"),
-            (ch("sender.send(pb_utils.InferenceResponse([text]))", "sender.send(pb_utils.InferenceResponse([text]), flags=FINAL)"), "nothing can be sent after the final flag"),
+            (
+                ch(
+                    "for page in pages:",
+                    "texts = []\n            for page in pages:",
+                    "                sender.send(pb_utils.InferenceResponse([text]))\n",
+                    "                texts.append(text)\n                if len(texts) > 1:\n                    sender.send(pb_utils.InferenceResponse([texts[-2]]))\n            sender.send(pb_utils.InferenceResponse([texts[-1]]))\n",
+                ),
+                "The first response came after 2 calls",
+            ),
+            (
+                ch(
+                    "sender.send(pb_utils.InferenceResponse([text]))",
+                    "sender.send(pb_utils.InferenceResponse([text]), flags=FINAL)",
+                ),
+                "nothing can be sent after the final flag",
+            ),
         ),
     ),
     "final_flag": Attempts(
         "sent exactly once",
-        ch("for number in range(count):", "if not count:\n                sender.send(flags=FINAL)\n            for number in range(count):",
-           "sender.send(pb_utils.InferenceResponse([tick]))\n            sender.send(flags=FINAL)",
-           "sender.send(pb_utils.InferenceResponse([tick]), flags=FINAL if number == count - 1 else 0)"),
+        ch(
+            "for number in range(count):",
+            "if not count:\n                sender.send(flags=FINAL)\n            for number in range(count):",
+            "sender.send(pb_utils.InferenceResponse([tick]))\n            sender.send(flags=FINAL)",
+            "sender.send(pb_utils.InferenceResponse([tick]), flags=FINAL if number == count - 1 else 0)",
+        ),
         (
             (ch("            sender.send(flags=FINAL)\n", ""), "sent exactly once"),
             (ch("InferenceResponse([tick]))", "InferenceResponse([tick]), flags=FINAL)"), "sent exactly once"),
-            (ch("            sender.send(flags=FINAL)\n", "            if count == 0:\n                sender.send(flags=FINAL)\n"), "sent exactly once"),
+            (
+                ch(
+                    "            sender.send(flags=FINAL)\n",
+                    "            if count == 0:\n                sender.send(flags=FINAL)\n",
+                ),
+                "sent exactly once",
+            ),
             (ch("range(count)", "range(count - 1)"), "has no TICK"),
         ),
     ),
     "race": Attempts(
         "No request was cancelled",
-        ch("for task in pending:\n            task.cancel()", "[task.cancel() for task in pending]", "done.pop().result()", "next(iter(done)).result()"),
+        ch(
+            "for task in pending:\n            task.cancel()",
+            "[task.cancel() for task in pending]",
+            "done.pop().result()",
+            "next(iter(done)).result()",
+        ),
         (
-            (ch("for task in pending:\n            task.cancel()", "await asyncio.wait(pending)"), "No request was cancelled"),
+            (
+                ch("for task in pending:\n            task.cancel()", "await asyncio.wait(pending)"),
+                "No request was cancelled",
+            ),
             (ch("done.pop().result()", "tasks[0].result()"), "failed"),
-            (ch("return_when=asyncio.FIRST_COMPLETED", "return_when=asyncio.ALL_COMPLETED"), "No request was cancelled"),
+            (
+                ch("return_when=asyncio.FIRST_COMPLETED", "return_when=asyncio.ALL_COMPLETED"),
+                "No request was cancelled",
+            ),
             (ch('("north", "south")', '("north",)'), "No request was cancelled"),
         ),
     ),
     "deadline": Attempts(
         "The answer to a question that takes too long is -1",
-        ch("await asyncio.wait_for(self.ask(\"oracle\", question, \"ANSWER\"), 0.5)", "await asyncio.wait_for(asyncio.ensure_future(self.ask('oracle', question, 'ANSWER')), timeout=0.6)"),
+        ch(
+            'await asyncio.wait_for(self.ask("oracle", question, "ANSWER"), 0.5)',
+            "await asyncio.wait_for(asyncio.ensure_future(self.ask('oracle', question, 'ANSWER')), timeout=0.6)",
+        ),
         (
             (ch("except asyncio.TimeoutError", "except ValueError"), "failed"),
             (ch(", 0.5)", ", 5)"), "The answer to a question that takes too long is -1"),
@@ -148,8 +312,22 @@ ATTEMPTS = {
         "clerk -> archive -> clerk",
         ch("stamp = letter + 100", "stamp = letter.copy()\n        stamp += 100"),
         (
-            ((*NAIVE, *ch("response = request.exec()", "response = await request.async_exec()", "def execute", "async def execute", "[self.answer", "[await self.answer", "def answer", "async def answer")),
-             "clerk -> archive -> clerk"),
+            (
+                (
+                    *NAIVE,
+                    *ch(
+                        "response = request.exec()",
+                        "response = await request.async_exec()",
+                        "def execute",
+                        "async def execute",
+                        "[self.answer",
+                        "[await self.answer",
+                        "def answer",
+                        "async def answer",
+                    ),
+                ),
+                "clerk -> archive -> clerk",
+            ),
             (ch("letter + 100", "letter * 0 + 1"), "got 1001, expected 1101"),
             (ch("letter + 100", "letter * 0"), "clerk -> archive -> clerk"),
             (ch("letter + 100", "100 - letter"), "expected"),
@@ -157,10 +335,21 @@ ATTEMPTS = {
     ),
     "sequences": Attempts(
         "by its correlation ID",
-        ch("        if request.flags() & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END:\n            del self.sums[key]\n", ""),
+        ch(
+            "        if request.flags() & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END:\n            del self.sums[key]\n",
+            "",
+        ),
         (
             (ch("key = request.correlation_id()", "key = 0"), "by its correlation ID"),
-            (ch("self.sums[key] = 0", "self.sums.setdefault(key, 0)", "            del self.sums[key]\n", "            pass\n"), "the flag START begins at zero"),
+            (
+                ch(
+                    "self.sums[key] = 0",
+                    "self.sums.setdefault(key, 0)",
+                    "            del self.sums[key]\n",
+                    "            pass\n",
+                ),
+                "the flag START begins at zero",
+            ),
             (ch("self.sums[key] = 0", "self.sums.clear()\n            self.sums[key] = 0"), "failed"),
             (ch("self.sums[key] +=", "self.sums[key] ="), "by its correlation ID"),
         ),
