@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hypothesis import strategies as st
 
 LIMIT = 10.0  # seconds for the requests of a case, which need milliseconds
-EXAMPLES = 25  # generated cases
+EXAMPLES = 16  # generated cases; fewer if each has several sequences
 Case = list[dict[str, Any]]
 """Requests that are sent together, or one after the other if they belong to sequences. A request maps the names of
 inputs to nested lists; ``outputs`` are the requested outputs, and ``sequence``, ``start`` and ``end`` its place in a
@@ -92,9 +92,10 @@ def find_smallest(puzzle: PuzzleData, differs: Callable[[Case], bool]) -> bool:
     module = hypothesis()
     from hypothesis import configuration
 
+    sequences = any(line.startswith("sequences") for line in puzzle.requests)
     settings = module.settings(
-        max_examples=EXAMPLES, database=None, deadline=None, suppress_health_check=list(module.HealthCheck),
-        phases=[module.Phase.generate, module.Phase.shrink],
+        max_examples=EXAMPLES // 3 if sequences else EXAMPLES, phases=[module.Phase.generate, module.Phase.shrink],
+        suppress_health_check=list(module.HealthCheck), database=None, deadline=None,
     )  # fmt: skip
     with ExitStack() as stack:  # hypothesis writes into a folder of its own
         home = vars(configuration).get("__hypothesis_home_directory")

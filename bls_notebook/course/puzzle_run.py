@@ -162,7 +162,7 @@ def _judge(puzzle: PuzzleData, source: str, result: PuzzleCheck) -> PuzzleCheck:
             judged = [bls.judge(own.records(), claim) for claim in claims]
             seen, hint, code = own.difference(reference)
             outcome = [str(judgement.seen) for judgement in judged if not judgement], seen
-            if outcome in (([], ""), before):  # a busy machine hardly makes the same mistake twice
+            if outcome in (([], ""), before) or result.judgements:  # a busy machine hardly errs twice in the same way
                 break
             before = outcome
         violated = next((judgement.claim for judgement in judged if not judgement), "")
