@@ -19,7 +19,7 @@ from bls_notebook.records.errors import BLSError
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import Answer
-from bls_notebook.testing.waits import longest_chain
+from bls_notebook.testing.recorded_calls import longest_chain
 
 from .puzzle_check import SAME, PuzzleCheck, is_about_memory
 from .puzzle_requests import LIMIT, Case, NoAnswerError, Side, difference, find_smallest, request_words, summary

@@ -417,20 +417,6 @@ def waits(session: Session, compare: str, most: int, model: str = "", until_firs
     return Judgement(f"waits {compare} {most}{of}", bool(OPERATORS[compare](len(chain), most)), seen, hint, steps)
 
 
-def line_of(session: Session, span: Span) -> str:
-    """Return the line of code that sent a request; empty if it is unknown."""
-    if not 0 < span.source <= len(session.sources):
-        return ""
-    source = session.sources[span.source - 1]
-    return f"{source.model or source.name}, line {span.line}: `{code_of(session, span)}`"
-
-
-def code_of(session: Session, span: Span) -> str:
-    """Return the code of the line that sent a request."""
-    lines = session.sources[span.source - 1].text.splitlines()
-    return lines[span.line - 1].strip() if 0 < span.line <= len(lines) else ""
-
-
 def called(session: Session, model: str, times: Sequence[int] = (), caller: str = "") -> Judgement:
     """Judge whether a model received requests, from any caller or one.
 

@@ -20,7 +20,7 @@ from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.repository.source.code_analysis import called_models
 from bls_notebook.repository.substitution.call import Answer, Call, Last, Waiter
-from bls_notebook.testing.claim_checks import code_of
+from bls_notebook.testing.recorded_calls import code_of
 from bls_notebook.testing.recording.recording import RecordedAnswers, Recording
 from bls_notebook.testing.records import CodePlace
 

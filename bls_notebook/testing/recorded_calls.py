@@ -61,3 +61,17 @@ def why_not_together(session: Session, spans: Sequence[Span]) -> str:
     models = {f"`{span.model}`" for span in ran}
     reasons = [line for line in session.unbatched if line.partition(":")[0] in models]
     return reasons[0] if reasons else "Only requests of equal shapes that wait at the same time run together."
+
+
+def line_of(session: Session, span: Span) -> str:
+    """Return the line of code that sent a request; empty if it is unknown."""
+    if not 0 < span.source <= len(session.sources):
+        return ""
+    source = session.sources[span.source - 1]
+    return f"{source.model or source.name}, line {span.line}: `{code_of(session, span)}`"
+
+
+def code_of(session: Session, span: Span) -> str:
+    """Return the code of the line that sent a request."""
+    lines = session.sources[span.source - 1].text.splitlines()
+    return lines[span.line - 1].strip() if 0 < span.line <= len(lines) else ""
