@@ -31,7 +31,7 @@ from bls_notebook.records.units import count, duration, quantity, size
 from bls_notebook.records.visible_text import first_line, spoken
 
 from .claim_values import OPERATORS, Answer, answer_of, lines_that_name, output, value_of
-from .waits import longest_chain, why_not_together, why_waits
+from .recorded_calls import line_of, longest_chain, why_not_together, why_waits
 
 _OPERATOR = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*")
 _PLACES = {

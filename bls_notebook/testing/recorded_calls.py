@@ -1,4 +1,4 @@
-"""Waits of requests for callees, and for each other: the claims ``waits <= 2`` and ``executions <= 2``. Pure."""
+"""Requests of a session: the lines that sent them, and their waits for callees and for each other. Pure."""
 
 from __future__ import annotations
 
