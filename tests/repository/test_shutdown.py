@@ -111,6 +111,7 @@ def test_close_does_not_wait_for_a_finalize_that_never_ends(repo: bls.ModelRepos
             repo.close(60.0)
     else:
         repo.close(0.05)
+        gates.pass_gate("finalizing")  # its thread may start later
     assert (opened("finalizing")(), repo.closed) == (True, True)
 
 
