@@ -144,10 +144,9 @@ def _fixed_device_findings(model: CheckedModel, code: PythonSource) -> Iterator[
     line = _names_a_gpu(code)
     if not line or "is_available" in code.words:
         return
-    on_gpus = {device for group in model.given.instance_group for device in group.gpus}
-    cpu = type(model.config).DESCRIPTOR.fields_by_name["instance_group"].message_type.enum_values_by_name
     groups = model.given.instance_group
-    if groups and all(group.kind == cpu["KIND_CPU"].number for group in groups):
+    on_gpus = {device for group in groups for device in group.gpus}
+    if groups and all(group.kind == group.KIND_CPU for group in groups):
         yield model.in_code("device-unasked", code, line)
     if len(on_gpus) > 1 and "model_instance_device_id" not in code.words:
         yield model.in_code("device-fixed", code, line, what=", ".join(map(str, sorted(on_gpus))))
@@ -210,18 +209,10 @@ def _resolve_owner(node: ast.expr, aliases: set[str]) -> tuple[Any, str]:
 
 def _reassigned_names(tree: ast.Module) -> set[str]:
     """Return reassigned names; `= None`, the usual fallback without Triton, does not count."""
-    none = {
-        id(target)
-        for n in ast.walk(tree)
-        if isinstance(n, ast.Assign) and isinstance(n.value, ast.Constant) and n.value.value is None
-        for target in n.targets
-    }
-    names = {
-        n.id
-        for n in ast.walk(tree)
-        if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load) and id(n) not in none
-    }
-    return names | {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
+    nodes = list(ast.walk(tree))
+    none = {t for n in nodes if isinstance(n, ast.Assign) and getattr(n.value, "value", "") is None for t in n.targets}
+    names = {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load) and n not in none}
+    return names | {n.arg for n in nodes if isinstance(n, ast.arg)}
 
 
 def _catches(handler: ast.ExceptHandler, node: ast.Try) -> bool:

@@ -10,7 +10,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
@@ -41,22 +41,9 @@ _DECODES_TEXT = re.compile(r"b64decode|base64|data:image")
 _DECODES_FILE = re.compile(r"Image\.open|imdecode|decode_(?:image|jpeg|png|gif)|imageio|io\.read_image")
 
 
-class RequestStyle(NamedTuple):
-    """One way to generate a request; if the model rejects the first way, the others are tried."""
-
-    optional: bool = False  # with the optional inputs
-    wide: bool = False  # no variable size is 1
-    drawn: bool = False  # pictures show a word, instead of one color
-    json: bool = False  # texts are objects of JSON, if the code parses it, with the keys that it reads
-
-
-STYLES = (
-    RequestStyle(),
-    RequestStyle(optional=True),
-    RequestStyle(wide=True),
-    RequestStyle(drawn=True),
-    RequestStyle(json=True),
-)
+# Ways to generate a request, tried until the model answers one: plain; with the optional inputs; no variable size is 1;
+# pictures show a word instead of one color; texts are JSON, if the code parses it, with the keys that it reads.
+STYLES = ("", "optional", "wide", "drawn", "json")
 
 
 def json_text(sources: Sequence[str]) -> str:
@@ -71,22 +58,18 @@ def takes_files(sources: Sequence[str]) -> bool:
 
 
 def example_inputs(
-    record: ModelRecord,
-    callee: str = "",
-    files: bool = False,
-    style: RequestStyle = STYLES[0],
-    sources: Sequence[str] = (),
+    record: ModelRecord, callee: str = "", files: bool = False, style: str = "", sources: Sequence[str] = ()
 ) -> dict[str, str]:
     """Return a Python expression for each input that a request needs.
 
     `callee` is a value for inputs that name one; `files`: images are the bytes of files.
     """
-    text = json_text(sources) if style.json else ""
+    text = json_text(sources) if style == "json" else ""
     sounds = any(_AUDIO.search(spec.name) and -1 in spec.dims for spec in record.inputs)
     return {
         spec.name: _value(spec, record.max_batch_size > 0, sounds, callee, files, style, text)
         for spec in record.inputs
-        if style.optional or not spec.optional
+        if style == "optional" or not spec.optional
     }
 
 
@@ -100,13 +83,11 @@ def request_line(record: ModelRecord, inputs: Mapping[str, str], sequence: bool 
     return " ".join(words)
 
 
-def _value(
-    spec: TensorSpecRecord, batching: bool, sounds: bool, other: str, files: bool, style: RequestStyle, text: str
-) -> str:
+def _value(spec: TensorSpecRecord, batching: bool, sounds: bool, other: str, files: bool, style: str, text: str) -> str:
     """Return a value for an input; `sounds`: an input of the model is a sound; `text`: that of all texts, if any."""
     name = spec.name.lower()
     image = spec.datatype == "UINT8" or _IMAGE.search(name) is not None or spec.dims[-3:] in ((-1, -1, 3), (3, -1, -1))
-    shape = [1] * batching + _sizes(spec, image, _AUDIO.search(name) is not None, style.wide)
+    shape = [1] * batching + _sizes(spec, image, _AUDIO.search(name) is not None, style == "wide")
     if (files or text) and spec.datatype == "UINT8" and spec.dims in ((-1,), (-1, -1)):
         return _nested(str(list(text.encode() or base64.b64decode(_PICTURE))), shape[:-1])
     if spec.datatype == "BYTES":
@@ -124,7 +105,7 @@ def _value(
         number = "0.5" if number == "1" else number
     elif "." in number:
         number = "1"
-    if style.drawn and image and len(spec.dims) >= 3:
+    if style == "drawn" and image and len(spec.dims) >= 3:
         return _drawing("255" if spec.datatype == "UINT8" else "1.0", shape)
     return _nested(number, shape)
 
@@ -171,7 +152,7 @@ class ExampleRequests:
     def __init__(self, host: Host, plans: Mapping[str, ModelPlan]) -> None:
         self._host, self._repository, self._plans = host, host.repository, plans
         self._calls = {name: plan.calls for name, plan in plans.items()}
-        self._answered_with: dict[str, RequestStyle] = {}
+        self._answered_with: dict[str, str] = {}
 
     def lines(self, reports: Sequence[TriedModel]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the models that no other calls, real ones first, and a line of ``%bls`` for each."""
@@ -203,12 +184,11 @@ class ExampleRequests:
         elements = sum(prod(map(abs, spec.dims)) for spec in record.inputs)
         if elements > _MOST_ELEMENTS:
             return replace(report, warnings=(f"no request was generated: its inputs have {elements:,} elements",))
-        first, tried = report, set()
+        first, tried = report, list[dict[str, str]]()
         for style in STYLES:
-            inputs = self._inputs(name, style)
-            if (key := tuple(inputs.items())) in tried:
+            if (inputs := self._inputs(name, style)) in tried:
                 continue
-            tried.add(key)
+            tried.append(inputs)
             answered, may_retry = self._sent(report, record, inputs, seconds)
             if not answered.problem:
                 self._answered_with[name] = style
@@ -243,13 +223,13 @@ class ExampleRequests:
         made_up = f" (after made-up answers of the stub {stubs})" if errors and stubs else ""
         return replace(report, asked=True, problem="".join(errors[:1]) + made_up, warnings=tuple(warnings)), True
 
-    def _inputs(self, name: str, style: RequestStyle | None = None) -> dict[str, str]:
+    def _inputs(self, name: str, style: str | None = None) -> dict[str, str]:
         """Return a request's inputs; without `style`, those that the model answered."""
         record = self._repository.record(name)
         ready = [record for record in self._repository.index() if record.state == "READY"]
         models = {name, *reached(name, self._calls)} & self._plans.keys()
         sources = [source for model in models for source in self._plans[model].sources]
-        style = style or self._answered_with.get(name, STYLES[0])
+        style = self._answered_with.get(name, "") if style is None else style
         return example_inputs(record, _likely_callee(record, ready), takes_files(sources), style, sources)
 
 
@@ -262,7 +242,7 @@ def _in_sequences(repository: ModelRepository, name: str) -> bool:
 
 
 def _likely_callee(record: ModelRecord, known: Iterable[ModelRecord]) -> str:
-    """RequestStyle the callee that an input may name: the model that shares most inputs with this one."""
+    """Guess the callee that an input may name: the model that shares most inputs with this one."""
     names = {spec.name for spec in record.inputs}
     shared = {other.name: len(names & {spec.name for spec in other.inputs}) for other in known}
     shared.pop(record.name, None)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -178,13 +179,9 @@ def _category(error: BaseException) -> str:
 
 def _origin(error: BaseException) -> tuple[str, str, str]:
     """Return the module, function and file that raised an exception; empty if unknown."""
-    last = traceback_of(error)
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    code = None if last is None else last.tb_frame.f_code
-    return (
-        (str(last.tb_frame.f_globals.get("__name__")), code.co_name, code.co_filename) if last and code else ("",) * 3
-    )
+    for frame, _ in deque(walk_tb(traceback_of(error)), 1):
+        return str(frame.f_globals.get("__name__")), frame.f_code.co_name, frame.f_code.co_filename
+    return "", "", ""
 
 
 def _of_module(name: str, module: str, source: Path | None, top: Path) -> FailureReason:

@@ -34,8 +34,10 @@ def model_folders(
     notes: tuple[str, ...] = ()
     with suppress(OSError):  # a file cannot be read, or this user may not create links
         if names := _names_by_others(path, values):
-            view = _linked(path, names, new_folder())
-            renamed = ", ".join(f"{shown_path(path / entry)} is {name}" for entry, name in sorted(names.items()))
+            view = new_folder()
+            for entry in sorted(path.iterdir()):
+                (view / names.get(entry.name, entry.name)).symlink_to(entry.resolve(), entry.is_dir())
+            renamed = ", ".join(f"{shown_path(path / folder)} is {name}" for folder, name in sorted(names.items()))
             notes += (f"models have the names from their configurations, because other models use these: {renamed}",)
             path = view
     folders = model_names([path])
@@ -73,13 +75,6 @@ def _own_name(config: str, folder: str, values: Mapping[str, object]) -> str:
     except BLSError:
         return ""
     return "" if name == folder else name
-
-
-def _linked(folder: Path, names: Mapping[str, str], view: Path) -> Path:
-    """Fill the folder `view` with links to the models, some under another name, and return it."""
-    for entry in sorted(folder.iterdir()):
-        (view / names.get(entry.name, entry.name)).symlink_to(entry.resolve(), entry.is_dir())
-    return view
 
 
 _LISTED, _FEW = 24, 8

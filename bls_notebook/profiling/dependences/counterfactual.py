@@ -109,16 +109,12 @@ class Runs(Workload):
         return session
 
     @property
-    def file(self) -> str:
-        """The name of the model's file."""
-        return self.host.ready(self.model).spec.config.default_model_filename or "model.py"
-
-    @property
     def source(self) -> tuple[str, SourcePlace] | None:
         """The text of the model's file, and the place where it was written; None if it is not known."""
         model = self.host.ready(self.model)
+        file = model.spec.config.default_model_filename or "model.py"
         home: Any = next((i.modules for i in (*model.instances, *model.passive) if i.modules is not None), None)
-        return None if home is None else home.written(str(Path(model.directory, self.file)))
+        return None if home is None else home.written(str(Path(model.directory, file)))
 
     def sequential(self, name: str = "as it is written") -> Session:
         """Run the version in service; `answers` are its responses."""
