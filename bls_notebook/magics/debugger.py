@@ -1,7 +1,7 @@
 """JupyterLab's debugger in cells of models: stepping from the notebook into a model skips the engine's frames.
 
 The debugger neither steps through nor shows frames of this package, NumPy and asyncio. While it is on, cell magics
-below empty lines still work.
+below empty lines still work. The debugger of ``%debug`` names a model's cell as its errors do.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy
 
 import bls_notebook
+from bls_notebook.engine.exception_text import label_of
 
 from .notebook import Notebook
 
@@ -36,13 +37,30 @@ def help_debugger(notebook: Notebook) -> Callable[[], None]:
 
     transforms.insert(0, _from_magic_on)
     shell.events.register("pre_run_cell", before_cell)
+    tracebacks = shell.InteractiveTB
+    before, tracebacks.pdb = tracebacks.debugger_cls, None
+    tracebacks.debugger_cls = with_cells = _with_cells(before)
 
     def remove() -> None:
         for callbacks, own in ((transforms, _from_magic_on), (shell.events.callbacks["pre_run_cell"], before_cell)):
             if own in callbacks:
                 callbacks.remove(own)
+        if tracebacks.debugger_cls is with_cells:
+            tracebacks.debugger_cls, tracebacks.pdb = before, None
 
     return remove
+
+
+def _with_cells(debugger: type) -> type:
+    """Return a class of debuggers that shows ``> Cell In[3](8)execute()`` instead of the file that a cell was put in."""
+
+    class WithCells(debugger):  # type: ignore[misc]
+        def format_stack_entry(self, frame_lineno: Any, *arguments: Any, **options: Any) -> str:
+            entry: str = super().format_stack_entry(frame_lineno, *arguments, **options)
+            file = frame_lineno[0].f_code.co_filename
+            return entry.replace(self.canonic(file), label_of(file), 1)
+
+    return WithCells
 
 
 def _from_magic_on(lines: list[str]) -> list[str]:

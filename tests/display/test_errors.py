@@ -132,6 +132,8 @@ def test_what_was_sent_and_where_the_debugger_opens() -> None:
     raised = FrameRecord("caller", 1, "Cell In[2]", 27, "ask")
     through = error(debug=True, frames=(raised, *error().frames))
     assert as_text(through).endswith("\n\n  %debug opens in caller, Cell In[2] line 27")
+    # A caller that passed the callee's error on raised nothing.
+    assert as_text(error(debug=True)).endswith("\n\n  %debug opens here")
     assert "%debug" not in as_text(error(debug=True, frames=()))
 
 

@@ -39,6 +39,7 @@ def test_an_error_response(cells, debug: Callable[..., str]) -> None:
     shown = debug("p array")
     assert "array([-5.]" in shown
     assert "raise ValueError" in shown, "the first stop shows the source"
+    assert "Cell In[" in shown
     cells("1/0")
     cells("%bls times IN=[-5] -n 3")
     assert innermost(sys.last_traceback) == "execute"

@@ -64,8 +64,10 @@ def _blocks(record: ErrorRecord) -> Iterator[Block]:
 
 
 def _debugger(record: ErrorRecord) -> Iterator[Block]:
-    """Yield the line that says where ``%debug`` opens: the last frame of the outermost model, not of its callees."""
-    at = next((i for i, f in reversed(list(enumerate(record.frames))) if f.model in record.chain[:1]), None)
+    """Yield the line that says where ``%debug`` opens: the last frame of the outermost model that raised."""
+    frames = list(reversed(list(enumerate(record.frames))))
+    raised = next((name for name in record.chain if any(frame.model == name for _, frame in frames)), None)
+    at = next((i for i, frame in frames if frame.model == raised), None)
     if at is None:
         return
     frame, last = record.frames[at], not any(frame.model for frame in record.frames[at + 1 :])

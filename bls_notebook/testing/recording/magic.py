@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 from collections.abc import Callable
 from types import CodeType, FrameType
@@ -75,7 +76,8 @@ def _stopped_in(notebook: Notebook, code: CodeType, run: Callable[[], _Result]) 
     if _has_frontend(notebook):
         return _traced(code, run, _stop_in_frontend)
     kernel: Any = getattr(notebook.shell, "kernel", None)
-    if kernel is not None and not getattr(kernel, "_allow_stdin", True):
+    is_kernels = builtins.input == getattr(kernel, "raw_input", None)  # a script may answer the prompts
+    if kernel is not None and is_kernels and not getattr(kernel, "_allow_stdin", True):
         raise bls.BLSError("no debugger can open: this notebook runs without input (nbconvert, papermill or nbval)")
     debugger: Any = notebook.shell.InteractiveTB.debugger_cls(skip=_SKIPPED)
     stops = debugger.stop_here
