@@ -1,6 +1,6 @@
-"""Make the pictures of README.md: screenshots of cell outputs in JupyterLab, in both themes.
+"""Make the pictures of README.md and of notebook 10: screenshots of cell outputs in JupyterLab, in both themes.
 
-    python docs/make_images.py [timeline lifetimes inspector]
+    python docs/make_images.py [timeline lifetimes inspector debugger]
     python docs/make_images.py --records
 
 The second command saves the records of the first two, which the manual shows instead of the screenshots, with zoom.
@@ -98,7 +98,7 @@ def main(names: list[str]) -> None:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=find_chromium(), args=CHROMIUM_FLAGS)
             for name in names:
-                take(lab, browser, name)
+                (take_debugger if name == "debugger" else take)(lab, browser, name)
             browser.close()
     finally:
         lab.close()
@@ -148,6 +148,36 @@ def save_records() -> None:
         file.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
+def take_debugger(lab: Any, browser: Any, name: str) -> None:
+    """Stop at a breakpoint in a callee's callee, and save a screenshot of the notebook and the debugger's panel."""
+    import json
+
+    from tests.browser.lab import OpenNotebook, notebook_file
+    from tests.course.exercises.exercise import source
+
+    cells = [source("10_debugging", f"debug-{number}") for number in ("04", "05", "14")]
+    call = '%bls checkout CURRENCY=["EUR", "USD"] PRICE=[2.0, 10.0] PACKS=[1, 2]'
+    file = lab.root / "notebooks" / f"{name}.ipynb"
+    file.write_text(json.dumps(notebook_file(["%load_ext bls_notebook", *cells, call])), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 1240, "height": 620}, device_scale_factor=1.5)
+    notebook = OpenNotebook(lab, page, file.name)
+    notebook.run()
+    page.locator(".jp-DebuggerBugButton").first.click()
+    line = notebook.cell(3).locator(".cm-breakpoint-gutter .cm-gutterElement").nth(15)  # line 15, below a spacer
+    line.click()
+    line.locator(".cm-breakpoint-icon").wait_for()
+    notebook.cell(4).locator(".cm-content").click()
+    page.keyboard.press("Control+Enter")
+    page.locator(".jp-DebuggerCallstackFrame").first.wait_for()
+    for theme in ("Light", "Dark"):
+        notebook.theme(theme)
+        notebook.cell(3).scroll_into_view_if_needed()
+        page.wait_for_timeout(1500)
+        save(page.screenshot(), HERE / "images" / f"{name}-{theme.lower()}.png")
+    page.keyboard.press("F9")
+    notebook.close()
+
+
 def save(png: bytes, file: Path) -> None:
     """Write a picture with 256 colors: they look the same and keep the file small."""
     from PIL import Image
@@ -161,4 +191,4 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--records"]:
         save_records()
     else:
-        main(sys.argv[1:] or list(CELLS))
+        main(sys.argv[1:] or [*CELLS, "debugger"])

@@ -52,7 +52,7 @@ def help_debugger(notebook: Notebook) -> Callable[[], None]:
 
 
 def _with_cells(debugger: type) -> type:
-    """Return a class of debuggers that shows ``> Cell In[3](8)execute()`` instead of the file that a cell was put in."""
+    """Return a class of debuggers that shows ``Cell In[3]`` instead of the file of the cell."""
 
     class WithCells(debugger):  # type: ignore[misc]
         def format_stack_entry(self, frame_lineno: Any, *arguments: Any, **options: Any) -> str:

@@ -172,7 +172,19 @@ def _difference(have: list[list[Any]], need: list[list[Any]]) -> str:
         if pair[0] != pair[1]
     )
     which = f"Response {number + 1}: " * (len(have) > 1) + f"element {element}: " * (len(have[number]) > 1)
-    return f"{which}got {_few(have[number][element:][:1])}, expected {_few(need[number][element:][:1])}."
+    got, wanted = have[number][element], need[number][element]
+    return f"{which}got {_few([got])}, expected {_few([wanted])}.{_overflow(got, wanted)}"
+
+
+def _overflow(got: Any, wanted: Any) -> str:
+    """Return a hint if two numbers differ as they do after an overflow of a small integer."""
+    if not all(isinstance(number, (int, float)) and number == number // 1 for number in (got, wanted)):
+        return ""
+    for bits in (32, 16, 8):
+        if got != wanted and (wanted - got) % (1 << bits) == 0:
+            off = f"{abs(wanted - got):,.0f} too {'small' if got < wanted else 'large'}"
+            return f" It is {off}, like a UINT{bits} that passed {(1 << bits) - 1:,} and began again at 0."
+    return ""
 
 
 def _few(values: Sequence[Any]) -> str:
