@@ -82,7 +82,9 @@ class _MagicFunction:  # `%magic?` shows its docstring
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]
-        return self._magic().parser.format_help()
+        from .overview import with_paths  # imports the displays
+
+        return with_paths(self._magic().parser.format_help())
 
     def __call__(self, line: str, cell: str = "", local_ns: Mapping[str, Any] | None = None) -> Any:
         __tracebackhide__ = True

@@ -13,6 +13,7 @@ from typing import Any
 import bls_notebook as bls
 from bls_notebook import Response
 from bls_notebook.commands import whole_number
+from bls_notebook.display import Display
 from bls_notebook.progress import Progress, progress
 
 from .arguments import (
@@ -29,6 +30,7 @@ from .arguments import (
 from .cell_errors import CellInterrupted, debug_later, fail_on, reported
 from .magic import Magic
 from .notebook import Notebook
+from .overview import overview
 from .result_lists import Responses, Streams, responses_in
 
 FIRST_AFTER = 0.25  # seconds; a shorter stream is displayed once, when it ends
@@ -80,8 +82,10 @@ _add("-n", dest="count", type=whole_number(1), metavar="N", help="send N request
 add_options(PARSER, __file__, "%bls", identifier=identifier, sequence=sequence)
 
 
-def bls_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> Result | None:
-    """Send one or more requests to a model."""
+def bls_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> Result | Display | None:
+    """Send one or more requests to a model; without arguments, list everything that a notebook offers."""
+    if not line:
+        return overview()
     read = read_line(PARSER, line, variables)
     arguments = PARSER.parse(read.words)
     call = _call(read, arguments, variables)

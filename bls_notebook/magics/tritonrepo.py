@@ -35,12 +35,12 @@ class _Repository(Parser):
         """Return the verbs, then each verb's own help."""
         verbs: list[Verb] = [registry().load("verbs", name) for name in registry().keys("verbs")]
         lines = ["usage: %tritonrepo [VERB] [arguments]", ""]
-        lines += ["Manage the current model repository. Without a verb: list.", "", "verbs:"]
+        lines += [f"{self.description} Manual: docs/reference/magics.md.", "", "verbs:"]
         lines += [f"  {verb.name:8} {verb.summary}" for verb in verbs]
         return "\n".join(lines) + "\n\n" + "\n".join(verb.parser.format_help() for verb in verbs)
 
 
-PARSER = _Repository("%tritonrepo", "")
+PARSER = _Repository("%tritonrepo", "Manage the current model repository by a verb; without one, list its models.")
 
 
 def tritonrepo(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:

@@ -419,6 +419,13 @@ def advised(record: ErrorRecord, known: Known) -> ErrorRecord:
     return replace(record, hint=hint) if hint else record
 
 
+def guide_about(message: str) -> str:
+    """Return the how-to guide about errors with such a message; "" if there is none."""
+    guides = _TEXTS["guides"].items()
+    pages = (page for pattern, page in guides if re.search(pattern, message[:_MOST_CHARACTERS]))
+    return next((f"docs/guides/{page}.md" for page in pages), "")
+
+
 def about_loading(record: ErrorRecord, file: Path | None = None) -> ErrorRecord:
     """Return a load error with its remedy as `hint`; `file` is the model's code."""
     message = record.message[:_MOST_CHARACTERS]

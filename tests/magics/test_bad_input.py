@@ -61,7 +61,7 @@ def test_an_unknown_model(cells, line: str) -> None:
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        ("%bls", "%bls: missing: MODEL."),
+        ("%bls -q", "%bls: missing: MODEL."),
         ("%tritonrepo connect grpc://[::1", "%tritonrepo connect: [ is never closed in 'grpc://[::1'."),
         ("%bls times IN=nothing", "%bls: input IN: nothing: NameError: name 'nothing' is not defined"),
         ("%bls times IN=[1] -n 0", "%bls: -n: got '0', expected a whole number from 1."),

@@ -8,6 +8,7 @@ from bls_notebook.display import as_text as text
 from bls_notebook.display import parts
 from bls_notebook.display.document import Block, Both, Box, Document, Line, Note, Piece, Words
 from bls_notebook.display.html import Html, join, prose, tag
+from bls_notebook.records.advice import guide_about
 from bls_notebook.records.errors import ErrorRecord, FrameRecord
 from bls_notebook.records.units import shape
 from bls_notebook.records.visible_text import spoken, visible, without_traceback
@@ -44,6 +45,10 @@ def _blocks(record: ErrorRecord) -> Iterator[Block]:
         advice = parts.coded(record.hint)
         hint = tag("div", tag("b", "how to fix"), Html(" "), advice.html, cls="error-hint")
         yield Note("how to fix", advice, hint, indent="")
+    if page := guide_about(record.message):
+        yield Note(
+            "guide", page, tag("div", tag("b", "guide"), Html(" "), tag("code", page), cls="error-hint"), indent=""
+        )
     if len(record.chain) > 1:
         *through, last = record.chain
         models = tag("span", join(*through, tag("b", last), by=" → "), cls="error-chain")
