@@ -6,6 +6,10 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from bls_notebook.checking.records import Finding, Findings, SharedMemory
+from bls_notebook.course.case_display import CaseScore, CaseScores
+from bls_notebook.course.case_entry import CaseCheck, case
+from bls_notebook.course.puzzle_check import PuzzleCheck
+from bls_notebook.course.puzzle_entry import puzzle
 from bls_notebook.inspection.records import ConfigSetting, InstanceNow, KeptMemory, ModelView, ResponseView, TensorView
 from bls_notebook.network.records import ConnectionRecord, EndpointModel, EndpointRecord
 from bls_notebook.records.devices import DeviceRecord, DeviceTable
@@ -276,6 +280,10 @@ def everything() -> list[Any]:
         ),
         DeviceTable((DeviceRecord("gpu:0", "h", True, 100, 20, 3, 1), DeviceRecord("cpu", "h"))),
         Judgement("called a", False, "nothing", "Call it."),
+        case(1), CaseCheck(1, "t", 0, (Judgement("waits <= 1", False, "s", "h"),)), CaseCheck(1, "t", 0, ()),
+        CaseScores((CaseScore(1, "t", 0, 2, True, True), CaseScore(2, "u"))),
+        puzzle("gather"),
+        PuzzleCheck("p", "t", 0, (Judgement("waits <= 1", False, "s", "h"),), (), (), "v", "r", "g", "e"),
     ]  # fmt: skip
     return made
 
