@@ -10,6 +10,7 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.records.messages import message_document
 from bls_notebook.display.svg import picture_html
+from bls_notebook.display.widgets import covered
 from bls_notebook.lifetimes.display.lifetime_chart import chart_lines, lifetimes_svg
 from bls_notebook.lifetimes.display.report import figure_alt
 from bls_notebook.lifetimes.records import Lifetimes
@@ -85,11 +86,12 @@ def puzzle_document(puzzle: PuzzleData) -> doc.Document:
     """Show a puzzle: its story, its constraints, and its models."""
     models = [puzzle.naive, *puzzle.callees]
     rows = [doc.Row([parts.name(model.name), parts.code(model.signature)]) for model in models]
+    claims = " and ".join(f"`{claim}`" for claim in puzzle.constraints)
     return doc.Document(
         [
             doc.Line([parts.name(f"{puzzle.number}. {puzzle.title}")]),
-            doc.Words(parts.coded(puzzle.story), indent="  "),
-            *(doc.Note("constraint", claim) for claim in (SAME, *puzzle.constraints)),
+            doc.Words(parts.coded(puzzle.story), "message-more", indent="  "),
+            doc.Words(parts.coded(f"Same answers, and {claims}."), "message-more", indent="  "),
             doc.Table("Models", [doc.Column("model"), doc.Column("signature")], rows, last="wrap"),
         ],
         styles="message",
@@ -133,8 +135,10 @@ def _picture(check: PuzzleCheck, widget: Any) -> list[doc.Block]:
         return [timeline_block(check.sessions, widget=widget, gap=True)]
     blocks: list[doc.Block] = []
     for record in check.memory:
-        blocks.append(doc.Words(parts.name(record.name), gap=True))
-        blocks.append(doc.Both(_chart_of(record), picture_html(lifetimes_svg(record), figure_alt(record))))
+        picture = picture_html(lifetimes_svg(record), figure_alt(record))
+        if widget is not None and not blocks:
+            picture = covered(picture, widget)
+        blocks += [doc.Words(parts.name(record.name), gap=True), doc.Both(_chart_of(record), picture)]
     return blocks
 
 
@@ -143,9 +147,17 @@ def _chart_of(record: Lifetimes) -> Callable[[int], Sequence[str]]:
 
 
 def check_widget(check: PuzzleCheck, width: int) -> Any:
-    """Return the interactive timelines; None if there are none or the picture is of memory."""
-    if not check.sessions or is_about_memory(check.violated):
+    """Return the interactive timelines; or the lifetimes, at the largest block that is to blame; None without both."""
+    if not check.sessions:
         return None
-    from bls_notebook.profiling.session_report import timeline_widget
+    if not is_about_memory(check.violated):
+        from bls_notebook.profiling.session_report import timeline_widget
 
-    return timeline_widget(*check.sessions)
+        return timeline_widget(*check.sessions)
+    from bls_notebook.lifetimes.display.widget import LifetimesWidget  # needs anywidget
+
+    own = check.memory[0]
+    shown = LifetimesWidget(own, width)
+    to_blame = own.left_behind() or tuple(life for device in own.devices for life in own.peak(device.name).lives)
+    shown.selected = max(to_blame, key=lambda life: life.bytes).id if to_blame else 0
+    return shown
