@@ -266,6 +266,9 @@ def test_steps_of_an_ensemble(check: Check) -> None:
     (found,) = check({**files, **model("a")}, "e")
     assert found.code == "ensemble-misfit"
     assert "non-existing input X" in found.what
+    (found,) = check({"e/config.pbtxt": f"max_batch_size: 8\n{ensemble}".replace("X", "IN"),
+                      **model("a", CONFIG + "max_batch_size: 4\ndynamic_batching { }")}, "e")  # fmt: skip
+    assert "allows maximum batch size 8, but it contains model a which only allows" in found.what
 
 
 def test_packages_that_a_file_beside_the_models_brings(check: Check, tmp_path: Path) -> None:
