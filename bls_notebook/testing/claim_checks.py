@@ -322,13 +322,13 @@ def _at_work(session: Session) -> dict[int, Interval]:
     """Return the interval in which the model worked on each request, by its id: until the last response of a stream.
 
     A request whose instance was free is at work from its queueing, so that threads that the operating system starts
-    late on a busy machine change no verdict.
+    late on a busy machine change no verdict. A coroutine of a decoupled model is at work once it has started.
     """
     taken: dict[tuple[str, int], list[Interval]] = {}
     for model in session.models:
         ran = [s for s in session.spans if (s.model, s.version) == (model.name, model.version) and s.ran]
         busy = pairwise([*levels((s.started, max(s.started, s.released)) for s in ran), (session.wall, 0)])
-        if model.instances:
+        if model.instances and not (model.decoupled and model.is_async):  # whose event loop may be blocked
             all_busy = [(start, end) for (start, level), (end, _) in busy if level >= len(model.instances)]
             taken[model.name, model.version] = all_busy
     intervals = {}
