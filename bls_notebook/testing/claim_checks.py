@@ -392,6 +392,10 @@ def _why_apart(session: Session, spans: Sequence[Span], least: int, of: str, oth
         return why, (("where", where), ("what to do", what), ("code", _GATHER))
     if any(len(seen.instances) >= least for seen in session.models if seen.name == spans[0].model):
         return "They were sent together, but some were done before others began.", (("where", where),)
+    if any(seen.decoupled and seen.is_async for seen in session.models if seen.name == spans[0].model):
+        why = f"They were sent together, but the coroutine of {spans[0].model} blocks its event loop: it waits without "
+        what = "Await instead (asyncio.sleep, an async client), or hand the work to asyncio.to_thread."
+        return f"{why}`await`.", (("where", where), ("what to do", what), ("code", "await asyncio.sleep(seconds)"))
     return (
         "They were sent together but waited in a queue. An async execute of a model that is not decoupled takes one "
         "request at a time.",

@@ -15,6 +15,8 @@ from tests.course.cases.fixes import FIXED, FIXES, Fix
 
 CASES = [(number, seed) for number in FIXES for seed in (0, 1)]
 
+NAMES = ("config.pbtxt", "1/model.py")
+
 
 @pytest.fixture
 def repository() -> Iterator[bls.ModelRepository]:
@@ -36,18 +38,21 @@ class Variant:
         """Return a text in the words of the seed."""
         return case_text._replaced(text, self._words)
 
-    def models(self, fix: Fix) -> Iterator[CaseModel]:
-        """Yield the models of the case with a fix."""
+    def models(self, fix: Fix) -> list[CaseModel]:
+        """Return the models of the case with a fix."""
         is_fixed = fix[:1] == (FIXED,)
-        file, *texts = map(self.said, fix[is_fixed:]) if fix[is_fixed:] else [""]
-        for model in self.case.fixed if is_fixed else self.case.models:
-            content = {"config.pbtxt": model.config, "1/model.py": model.source}
-            for old, new in zip(texts[::2], texts[1::2], strict=True):
-                if file.startswith(f"{model.name}/"):
-                    name = file.partition("/")[2]
-                    assert old in content[name], (model.name, old)
-                    content[name] = content[name].replace(old, new)
-            yield CaseModel(model.name, *content.values())
+        models = self.case.fixed if is_fixed else self.case.models
+        files = {
+            f"{m.name}/{name}": text for m in models for name, text in zip(NAMES, (m.config, m.source), strict=True)
+        }
+        words = list(map(self.said, fix[is_fixed:]))
+        file = ""
+        while words:
+            file = words.pop(0) if words[0] in files else file
+            old, new, *words = words
+            assert old in files[file], (file, old)
+            files[file] = files[file].replace(old, new)
+        return [CaseModel(model.name, *(files[f"{model.name}/{name}"] for name in NAMES)) for model in models]
 
     def judged(self, repository: bls.ModelRepository, fix: Fix) -> tuple[bool, str]:
         """Return whether the check accepts a fix, and its hints."""

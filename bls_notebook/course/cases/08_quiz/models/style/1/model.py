@@ -11,7 +11,7 @@ class TritonPythonModel:
     def answer(self, request):
         value = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
         if value.min() < 0:
-            error = pb_utils.TritonError(f"style: got {value.min()}, expected no negative number")
+            error = pb_utils.TritonError(f"style got {value.min()}, expected no negative number")
             return pb_utils.InferenceResponse(error=error)
         time.sleep(0.01)
         points = np.array([value.max() * 10], np.int32)
