@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
+from bls_notebook.display.html import tag
 from bls_notebook.display.records.messages import message_document
 from bls_notebook.records.base import Record
 from bls_notebook.records.messages import MessageRecord
@@ -13,11 +14,15 @@ from bls_notebook.testing.claim_checks import judgement_document
 
 from .case_entry import CaseCheck, CourseCase
 from .case_text import CaseModel
+from .puzzle_check import is_about_memory
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CaseScore(Record):
-    """The progress with one case: how many causes were named until the right one, and whether the fix works."""
+    """The progress with one case: how many causes were named until the right one, and whether a fix works.
+
+    ``shown``: the solution was shown before.
+    """
 
     number: int
     title: str
@@ -25,11 +30,12 @@ class CaseScore(Record):
     tries: int = 0
     named: bool = False
     fixed: bool = False
+    shown: bool = False
 
     @property
     def points(self) -> int:
-        """Two for the right cause at once, one for it later, two for a fix."""
-        return (1 + (self.tries == 1)) * self.named + 2 * self.fixed
+        """Two for the right cause at once, one for it later, two for the reader's own fix."""
+        return (1 + (self.tries == 1)) * self.named + 2 * (self.fixed and not self.shown)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -49,11 +55,11 @@ def case_document(case: CourseCase):  # type: ignore[no-untyped-def]
     """Show the story, how to send its requests, the possible causes, and the code of the models."""
     seed = f", variant {case.seed}" * bool(case.seed)
     yield doc.Line([parts.name(f"Case {case.number}: {case.title}"), parts.quiet(seed.lstrip(", "))])
-    yield doc.Words(parts.coded(case.story), indent="  ")
-    yield doc.Words(
-        parts.quiet(parts.coded("send its requests and see them (`%%blsmemory` shows the memory):")), gap=True
-    )
-    yield parts.pasted("%%blsprofile\ncase.send();")
+    story = parts.coded(case.story)
+    yield doc.Words(doc.Piece(story.text, tag("span", story.html)), indent="  ")
+    yield doc.Words(parts.quiet("send its requests, and see them:"), gap=True)
+    is_leak = any(map(is_about_memory, case.claims))
+    yield parts.pasted("%%blsmemory\ncase.send();" if is_leak else "%%blsprofile\ncase.send()")
     yield doc.Words(parts.quiet(parts.coded("name the cause with `%blscase --cause NAME`:")))
     rows = [doc.Row([parts.name(cause.name), parts.coded(cause.meaning)]) for cause in case.causes]
     yield doc.Table("Causes", [doc.Column("cause"), doc.Column("meaning")], rows, heads=False, last="wrap")
@@ -77,13 +83,16 @@ def case_check_document(check: CaseCheck) -> doc.Document:
 
 def scores_document(scores: CaseScores) -> doc.Document:
     """Show a row for each case, and the sum of the points."""
-    rows = [doc.Row([str(row.number), row.title, _tries(row), "✓" * row.fixed, str(row.points)]) for row in scores.rows]
+    rows = [
+        doc.Row([str(row.number), row.title, _tries(row), ("shown" if row.shown else "✓") * row.fixed, str(row.points)])
+        for row in scores.rows
+    ]
     head = doc.Line([parts.name(f"{scores.points} of {4 * len(scores.rows)} points"), parts.quiet(POINTS)])
     table = doc.Table("The score of each case", doc.columns("case:r|pipeline|cause named|fixed|points:r"), rows)
     return doc.Document([head, table], styles="table")
 
 
-POINTS = "2 for the cause at once (1 later), 2 for the fix"
+POINTS = "2 for the cause at once (1 later), 2 for your fix"
 
 
 def _tries(row: CaseScore) -> str:

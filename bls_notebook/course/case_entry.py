@@ -13,8 +13,10 @@ import numpy as np
 
 import bls_notebook as bls
 from bls_notebook.extending import host_of
+from bls_notebook.magics.result_lists import Responses
 from bls_notebook.records.base import Record
 from bls_notebook.records.errors import BLSError
+from bls_notebook.records.models import ModelRecord
 from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import Answer, answer_of
 
@@ -84,9 +86,15 @@ class CourseCase(Record):
         """Load the pipeline as it is, by default into the current repository."""
         _define(repo or bls.current_repository(), self.models)
 
-    def send(self, repo: bls.ModelRepository | None = None) -> list[bls.Response]:
+    def fix(self, repo: bls.ModelRepository | None = None) -> list[ModelRecord]:
+        """Load the pipeline with a fix; return the records of the changed models, which show the changes."""
+        self.load(repo)
+        changed = [after for before, after in zip(self.models, self.fixed, strict=True) if before != after]
+        return _define(repo or bls.current_repository(), changed)
+
+    def send(self, repo: bls.ModelRepository | None = None) -> Responses:
         """Send the requests of the story, one after the other or, if the story says so, together."""
-        return [response for responses in self._send(repo, 0) for response in responses]
+        return Responses(response for responses in self._send(repo, 0) for response in responses)
 
     def answer(self, cause: str) -> Judgement:
         """Judge a cause: true if it is the right one; if not, the hint says why the picture contradicts it.
@@ -178,10 +186,10 @@ def _expected(number: int, seed: int, round_: int) -> list[list[Answer]]:
         return [[answer_of(response) for response in each] for each in data._send(repository, round_)]
 
 
-def _define(repository: bls.ModelRepository, models: Sequence[CaseModel]) -> None:
+def _define(repository: bls.ModelRepository, models: Sequence[CaseModel]) -> list[ModelRecord]:
     for model in models:
         repository.set_config(model.name, model.config)  # also for a cell that defines the model without options
-        repository.define(model.name, model.source)
+    return [repository.define(model.name, model.source) for model in models]
 
 
 def case(number: int, seed: int = 0) -> CourseCase:

@@ -55,11 +55,22 @@ def _use(notebook: Notebook, arguments: Any) -> None:
     if case is None:
         PARSER.error("there is no case yet: begin with %blscase 1")
     score = _scores(notebook).setdefault((case.number, case.seed), CaseScore(case.number, case.title, case.seed))
-    if arguments.cause:
+    causes = [cause.name for cause in case.causes]
+    if arguments.cause and arguments.cause not in causes:
+        notebook.say(f"`{arguments.cause}` is none of the causes: choose {', '.join(causes)}", "info")
+    elif arguments.cause:
         judgement = case.answer(arguments.cause)
         if not score.named:
             score = replace(score, tries=score.tries + 1, named=bool(judgement))
         notebook.show(judgement)
+    if arguments.fix:
+        score = replace(score, shown=not score.fixed)
+        for record in case.fix():
+            notebook.show(record)
+        for before, after in zip(case.models, case.fixed, strict=True):
+            lines = [line for line in after.config.splitlines() if line not in before.config]
+            if lines:
+                notebook.say(f"config.pbtxt of `{after.name}`: `{' '.join(lines)}`", "info")
     if arguments.check:
         check = case.check()
         score = replace(score, fixed=score.fixed or bool(check))
@@ -75,7 +86,7 @@ def _use(notebook: Notebook, arguments: Any) -> None:
         magic, text = ("%%tritonmodel", model.source) if arguments.code else ("%%tritonconfig", model.config)
         shell: Any = notebook.shell
         shell.set_next_input(f"{magic} {model.name}\n{text}", replace=False)
-    if not (arguments.cause or arguments.check or opened):
+    if not (arguments.cause or arguments.check or arguments.fix or opened):
         notebook.show(case)
 
 

@@ -1,3 +1,5 @@
+import time
+
 import triton_python_backend_utils as pb_utils
 
 
@@ -8,4 +10,5 @@ class TritonPythonModel:
     def answer(self, request):
         picture = pb_utils.get_input_tensor_by_name(request, "IN")
         value = picture.as_numpy()
+        time.sleep(0.01)
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", value[:, ::-1].copy())])

@@ -1,3 +1,5 @@
+import time
+
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -8,4 +10,5 @@ class TritonPythonModel:
 
     def answer(self, request):
         value = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+        time.sleep(0.005)
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([value.sum()], np.int32))])
