@@ -49,9 +49,9 @@ class CaseCheck(Record):
 class CourseCase(Record):
     """A pipeline that is slow, wrong or leaks for one reason.
 
-    The ``story`` is the complaint, and ``model`` receives its requests. ``models`` are the pipeline as it is, ``fixed``
-    with a fix. ``causes`` are the possible answers, ``cause`` is the right one. ``claims`` (see `bls.judge`) must hold
-    after a fix. ``rounds`` describe the requests of the story, and others.
+    The ``story`` is the complaint, and ``model`` receives its requests. ``models`` are the pipeline with its fault,
+    ``fixed`` without it. ``causes`` are the possible answers, ``cause`` is the right one. ``claims`` (see `bls.judge`)
+    must hold after a fix. ``rounds`` describe the requests of the story, and others.
     """
 
     number: int
@@ -83,7 +83,7 @@ class CourseCase(Record):
         return tuple(arrays(spec, draw) for spec in self.rounds[round_])
 
     def load(self, repo: bls.ModelRepository | None = None) -> None:
-        """Load the pipeline as it is, by default into the current repository."""
+        """Load the pipeline with its fault, by default into the current repository."""
         _define(repo or bls.current_repository(), self.models)
 
     def fix(self, repo: bls.ModelRepository | None = None) -> list[ModelRecord]:

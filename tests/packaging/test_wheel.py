@@ -43,7 +43,9 @@ def test_it_is_typed_and_licensed(names: list[str]) -> None:
 
 
 def test_it_holds_every_module_and_text(names: list[str]) -> None:
-    files = [path for ending in ("py", "json", "txt", "md", "pbtxt") for path in (ROOT / "bls_notebook").rglob(f"*.{ending}")]
+    files = [
+        path for ending in ("py", "json", "txt", "md", "pbtxt") for path in (ROOT / "bls_notebook").rglob(f"*.{ending}")
+    ]
     assert {path.relative_to(ROOT).as_posix() for path in files} <= set(names)
 
 

@@ -1,6 +1,6 @@
 """Fixes of the course's cases: right ones, and wrong ones with words of the hint.
 
-A fix changes files of the pipeline as it is: ``model/config.pbtxt`` or ``model/1/model.py`` with old and new texts, in
+A fix changes files of the faulty pipeline: ``model/config.pbtxt`` or ``model/1/model.py`` with old and new texts, in
 the words of seed 0. A fix that begins with ``FIXED`` changes the files of the reference fix.
 """
 
