@@ -51,7 +51,7 @@ FIXES = {
             (("sports/config.pbtxt", 'backend: "python"', 'backend: "python" instance_group [ { kind: KIND_CPU count: 4 } ]'), "`exec` blocks until its response arrives"),
             ((FIXED, "sports/1/model.py", "articles * 2", "articles"), "got"),
             ((FIXED, "archive/1/model.py", "time.sleep(0.05)", "pass"), "does not wait or work as long"),
-            ((FIXED, "sports/1/model.py", "await request.async_exec()", "request.async_exec()"), "the request failed"),
+            ((FIXED, "sports/1/model.py", "await request.async_exec()", "request.async_exec()"), "The model answered with an error"),
         ),
     ),
     3: Fixes(
@@ -70,7 +70,7 @@ FIXES = {
             (("gate/config.pbtxt", 'backend: "python"', 'backend: "python" instance_group [ { kind: KIND_CPU count: 2 } ]'), "waited in a queue"),
             ((FIXED, "gate/1/model.py", '"IN", checked', '"IN", ticket'), "expected"),
             ((FIXED, "scan/1/model.py", "time.sleep(0.03)", "pass"), "does not wait or work as long"),
-            ((FIXED, "gate/1/model.py", "return [await", "return [] and [await"), "the request failed"),
+            ((FIXED, "gate/1/model.py", "return [await", "return [] and [await"), "The model answered with an error"),
         ),
     ),
     4: Fixes(
@@ -83,7 +83,7 @@ FIXES = {
             ((FIXED, "tuner/1/model.py", "await asyncio.sleep(0.04)", "__import__('time').sleep(0.04)"), "the coroutine of tuner blocks its event loop"),
             ((FIXED, "tuner/1/model.py", "await asyncio.sleep(0.04)", "pass"), "does not wait or work as long"),
             ((FIXED, "tuner/1/model.py", "value * 2", "value"), "got"),
-            ((FIXED, "tuner/1/model.py", "for request in requests:", "for request in requests[:0]:"), "the request failed"),
+            ((FIXED, "tuner/1/model.py", "for request in requests:", "for request in requests[:0]:"), "The model answered with an error"),
             (("studio/config.pbtxt", 'backend: "python"', 'backend: "python" instance_group [ { kind: KIND_CPU count: 4 } ]'), "the coroutine of tuner blocks its event loop"),
         ),
     ),
@@ -140,7 +140,7 @@ FIXES = {
             (("quiz/1/model.py", "return 0 if", "return -1 if"), "Expected an error response: style got"),
             ((FIXED, "quiz/1/model.py", "response.error().message()", '"a judge failed"'), "The error should be the callee's own"),
             (("quiz/1/model.py", "return 0 if points is None else int", "return int"), "The error should be the callee's own"),
-            ((FIXED, "quiz/1/model.py", "if response.has_error()", "if not response.has_error()"), "the request failed"),
+            ((FIXED, "quiz/1/model.py", "if response.has_error()", "if not response.has_error()"), "The model answered with an error"),
             ((FIXED, "style/1/model.py", "if value.min() < 0", "if False"), "Expected an error response: style got"),
         ),
     ),
@@ -159,7 +159,7 @@ FIXES = {
         ),
     ),
     10: Fixes(
-        "request 1: the request failed",
+        "The model answered with an error",
         (
             ("sorter/1/model.py", "        return [self.answer(request) for request in requests]", """        responses = []
         for request in requests:
@@ -178,8 +178,8 @@ FIXES = {
             (("sorter/config.pbtxt", "max_batch_size: 8", "", "dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 100000 }", "", "dims: [ 1 ]", "dims: [ 1, 1 ]"), "waited in a queue"),
             ((FIXED, "sorter/1/model.py", "return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error)))", "street = code * 0"), "Expected an error response"),
             ((FIXED, "sorter/1/model.py", "str(error)", '"bad code"'), "The error should be the callee's own"),
-            (("sorter/1/model.py", "self.answer(request) for request in requests]", "self.answer(request) for request in requests if True][:3]"), "the request failed"),
-            ((FIXED, "sorter/1/model.py", "self.ask(", "1 / 0 or self.ask("), "the request failed"),
+            (("sorter/1/model.py", "self.answer(request) for request in requests]", "self.answer(request) for request in requests if True][:3]"), "The model answered with an error"),
+            ((FIXED, "sorter/1/model.py", "self.ask(", "1 / 0 or self.ask("), "The model answered with an error"),
         ),
     ),
 }  # fmt: skip
