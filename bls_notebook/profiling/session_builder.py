@@ -95,14 +95,14 @@ class _Facts:
 
     __slots__ = (
         "batch", "bytes_in", "bytes_out", "cached", "crossings", "ended", "error", "inferred", "kind",
-        "parent", "place", "queued", "released", "request_id", "responses", "rows", "seen", "sent", "site",
+        "options", "parent", "place", "queued", "released", "responses", "rows", "seen", "sent", "site",
         "started", "state", "thread", "timer",
     )  # fmt: skip
 
     def __init__(
-        self, parent: int, seen: ModelSeen, kind: str, request_id: str, bytes_in: int, sent: int, queued: int
+        self, parent: int, seen: ModelSeen, kind: str, options: Any, bytes_in: int, sent: int, queued: int
     ) -> None:
-        self.parent, self.seen, self.kind, self.request_id = parent, seen, kind, request_id
+        self.parent, self.seen, self.kind, self.options = parent, seen, kind, options
         self.bytes_in, self.sent, self.queued = bytes_in, sent, queued
         self.place = _NOWHERE
         self.thread = self.started = self.inferred = self.released = self.ended = self.batch = 0
@@ -169,8 +169,7 @@ def _facts(log: Log) -> dict[int, _Facts]:
         out[begun.number] = _Facts(*begun[1:])
     for call in entries(InlineCall, log.inline):
         one = out[call.number] = _Facts(
-            call.parent, call.place.model, "sync", call.options.request_id, call.bytes_in, call.sent,
-            call.started,
+            call.parent, call.place.model, "sync", call.options, call.bytes_in, call.sent, call.started,
         )  # fmt: skip
         one.place, one.thread, one.rows = call.place, call.thread, call.rows
         one.started, one.inferred = call.started, call.inferred
@@ -283,7 +282,9 @@ def _span(
         ended=ended,
         state="open" if is_open else one.state,
         error="" if is_open else one.error,
-        request_id=one.request_id,
+        request_id=one.options.request_id,
+        correlation_id=one.options.correlation_id,
+        flags=one.options.flags,
         rows=one.rows,
         thread=one.thread,
         bytes_in=one.bytes_in,

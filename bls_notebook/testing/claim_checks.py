@@ -31,7 +31,8 @@ from bls_notebook.records.units import count, duration, quantity, size
 from bls_notebook.records.visible_text import first_line, spoken
 
 from .claim_values import OPERATORS, Answer, answer_of, lines_that_name, output, value_of
-from .recorded_calls import line_of, longest_chain, why_not_together, why_waits
+from .recorded_calls import line_of, longest_chain, sent_in_vain, why_not_together, why_waits
+from .sequences import complete_sequences
 
 _OPERATOR = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*")
 _PLACES = {
@@ -100,6 +101,7 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
             "took": min((span.ended - span.started for span in spans if span.ran), default=0),
             "requests": len(spans),
             "executions": len({span.batch or -span.id for span in spans if span.ran}),
+            "sequences": complete_sequences(spans)[0],
             "cancelled": sum(span.state == "cancelled" for span in spans),
             "queued": sum(span.queue for span in spans),
             "moved": sum(span.crossings for span in spans),
@@ -109,7 +111,9 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
         if name == "requests":
             fewer = value > int(words["n"]) or words["op"] == "<"
             hint = f"There should be {'fewer' if fewer else 'more'} requests{f' to {model}' * bool(model)}."
-            hint += _sent_in_vain(session, spans) * fewer
+            hint += sent_in_vain(session, spans) * fewer
+        if name == "sequences":
+            hint = complete_sequences(spans)[1] or f"Complete sequences should be {words['op']} {words['n']}."
         if name == "executions" and value > int(words["n"]):
             hint = why_not_together(session, spans)
         if name == "took" and words["op"] in (">", ">="):
@@ -118,19 +122,6 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
         return _number(name, value, *_limit(words), of=of, hint=hint)
 
     return judged
-
-
-def _sent_in_vain(session: Session, spans: Sequence[Span]) -> str:
-    """Report the requests that a model sent although its own request had been cancelled."""
-    left = {span.id: mark.ns for span in session.spans for mark in span.marks if mark.kind == "cancelled"}
-    late = [span for span in spans if span.parent in left and span.sent > left[span.parent]]
-    if not late:
-        return ""
-    caller = next(span.model for span in session.spans if span.id == late[0].parent)
-    return (
-        f" {caller} sent {count(len(late), 'request')} after its client had left: ask `request.is_cancelled()` "
-        "before each request."
-    )
 
 
 def _of_responses(name: str) -> Callable[[tuple[Answer, ...], _Words], Judgement]:
@@ -147,7 +138,10 @@ def _of_responses(name: str) -> Callable[[tuple[Answer, ...], _Words], Judgement
 
 _PROFILE, _COMPARISON, _MEMORY, _ANSWERS = "%%blsprofile", "%blsprofile", "%%blsmemory", "%bls"
 _JUDGES: Mapping[str, Callable[[Any, _Words], Judgement]] = {
-    **{name: _of_spans(name) for name in ("requests", "executions", "cancelled", "queued", "moved", "wall", "took")},
+    **{
+        name: _of_spans(name)
+        for name in ("requests", "executions", "sequences", "cancelled", "queued", "moved", "wall", "took")
+    },
     **{name: _of_responses(name) for name in ("errors", "responses", "first")},
     "overlapped": lambda session, words: overlapped(session, int(words["n"]), words["model"], words["caller"]),
     "called": lambda session, words: called(

@@ -8,6 +8,7 @@ from itertools import pairwise
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
+from bls_notebook.records.units import count
 
 
 def chain_of(session: Session, span: Span, until_first: bool = False) -> list[Span]:
@@ -75,3 +76,16 @@ def code_of(session: Session, span: Span) -> str:
     """Return the code of the line that sent a request."""
     lines = session.sources[span.source - 1].text.splitlines()
     return lines[span.line - 1].strip() if 0 < span.line <= len(lines) else ""
+
+
+def sent_in_vain(session: Session, spans: Sequence[Span]) -> str:
+    """Report the requests that a model sent although its own request had been cancelled."""
+    left = {span.id: mark.ns for span in session.spans for mark in span.marks if mark.kind == "cancelled"}
+    late = [span for span in spans if span.parent in left and span.sent > left[span.parent]]
+    if not late:
+        return ""
+    caller = next(span.model for span in session.spans if span.id == late[0].parent)
+    return (
+        f" {caller} sent {count(len(late), 'request')} after its client had left: ask `request.is_cancelled()` "
+        "before each request."
+    )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bls_notebook.engine.recording import request_log as recording
 from bls_notebook.engine.recording.request_log import BLOCK, Log, RecordedInstance
+from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.profiling.records.session import Mark, ModelSeen, Session, Span
 from bls_notebook.profiling.session_builder import session_of, with_server_times
 from bls_notebook.records.statistics import StatisticsRecord, Times
@@ -18,7 +19,7 @@ from bls_notebook.records.statistics import StatisticsRecord, Times
 MS = 1_000_000
 SEEN = ModelSeen("m", 2)
 PLACE = RecordedInstance(SEEN, "m_0", "cpu", None)
-OPTIONS = SimpleNamespace(request_id="r")
+OPTIONS = Options("r", 7, 1)
 GOOD = SimpleNamespace(_error=None, _outputs=[])
 
 
@@ -46,14 +47,14 @@ def test_a_request_at_once(log: Log) -> None:
     log.inline.extend((number, 0, PLACE, OPTIONS, 64, 10, 7, 3, 20, 30, 35, 32))
     expected = Span(
         1, "m", 2, instance="m_0", sent=10, queued=20, started=20, inferred=30, ended=35, released=35, thread=7, rows=3,
-        bytes_in=64, bytes_out=32, request_id="r", kind="sync", responses=1,
+        bytes_in=64, bytes_out=32, request_id="r", correlation_id=7, flags=1, kind="sync", responses=1,
     )  # fmt: skip
     assert frozen(log).spans == (expected,)
 
 
 def in_parts(log: Log) -> int:
     number = log.take()
-    log.begun.extend((number, 0, SEEN, "async", "", 0, 10, 15))
+    log.begun.extend((number, 0, SEEN, "async", DEFAULT_OPTIONS, 0, 10, 15))
     log.place(number, PLACE, 1, 20)
     log.ran.extend((number, 30, 40))
     log.answer(number, 35, GOOD)
@@ -77,7 +78,7 @@ def test_what_comes_after_the_end_has_not_happened(log: Log, end: int, expected:
 def test_states(log: Log) -> None:
     for response in (GOOD, bad("INTERNAL"), bad("CANCELLED"), None):
         number = log.take()
-        log.begun.extend((number, 0, SEEN, "sync", "", 0, 10, 10))
+        log.begun.extend((number, 0, SEEN, "sync", DEFAULT_OPTIONS, 0, 10, 10))
         log.answer(number, 20, response)
     states = [("ok", ""), ("error", "why"), ("cancelled", "why"), ("cancelled", "")]
     assert [(s.state, s.error, s.ran) for s in frozen(log).spans] == [(*state, False) for state in states]
@@ -85,9 +86,9 @@ def test_states(log: Log) -> None:
 
 def test_parents_batches_marks_and_the_rest(log: Log) -> None:
     parent, child, other = log.take(), log.take(), log.take()
-    log.begun.extend((parent, log.base + 50, SEEN, "stream", "", 0, 10, 10))
-    log.begun.extend((child, parent, SEEN, "async", "", 0, 12, 12))
-    log.begun.extend((other, parent, SEEN, "async", "", 0, 11, 12))
+    log.begun.extend((parent, log.base + 50, SEEN, "stream", DEFAULT_OPTIONS, 0, 10, 10))
+    log.begun.extend((child, parent, SEEN, "async", DEFAULT_OPTIONS, 0, 12, 12))
+    log.begun.extend((other, parent, SEEN, "async", DEFAULT_OPTIONS, 0, 11, 12))
     for number in (child, other):
         log.place(number, PLACE, 1, 13, child)
     for ns, kind in ((30, "final"), (20, "response"), (300, "response")):
@@ -110,7 +111,7 @@ def test_parents_batches_marks_and_the_rest(log: Log) -> None:
 
 def test_an_iterative_sequence_began_when_it_first_ran(log: Log) -> None:
     number = log.take()
-    log.begun.extend((number, 0, SEEN, "sync", "", 0, 10, 10))
+    log.begun.extend((number, 0, SEEN, "sync", DEFAULT_OPTIONS, 0, 10, 10))
     for started in (20, 30):
         log.place(number, PLACE, 1, started)
         log.ran.extend((number, started + 5, started + 6))
@@ -147,7 +148,7 @@ def test_times_are_in_order_whatever_the_clock_said(raw: list[tuple[Any, ...]], 
     log = recording.Observation(10).log
     for sent, queued, started, inferred, released, ended, answered in raw:
         number = log.take()
-        log.begun.extend((number, 0, SEEN, "sync", "", 0, sent, queued))
+        log.begun.extend((number, 0, SEEN, "sync", DEFAULT_OPTIONS, 0, sent, queued))
         log.place(number, PLACE, 1, started)
         log.ran.extend((number, inferred, released))
         if answered:

@@ -34,6 +34,34 @@ def late_threads(instances: int) -> Session:
     return replace(late, spans=tuple(spans), models=tuple(models))
 
 
+def sequences(*steps: tuple[int, int, int]) -> Session:
+    """Return requests one after the other: their correlation IDs, flags (START 1, END 2) and callers."""
+    run = session(steps=("scan",) * len(steps))
+    given = zip(run.spans, steps, strict=True)
+    spans = [
+        replace(span, correlation_id=number, flags=flags, parent=parent) for span, (number, flags, parent) in given
+    ]
+    return replace(run, spans=tuple(spans))
+
+
+@pytest.mark.parametrize(
+    ("steps", "complete", "hint"),
+    [
+        (((7, 1, 1), (8, 3, 2), (7, 0, 1), (7, 2, 1)), 2, ""),
+        (((7, 3, 1), (7, 3, 2)), 2, ""),
+        (((7, 1, 1), (7, 0, 1)), 0, "1 sequence had no END"),
+        (((7, 1, 1), (7, 1, 1), (7, 2, 1)), 0, "A START in the running sequence 7 began it again"),
+        (((7, 1, 1), (7, 1, 2), (7, 2, 1), (7, 2, 2)), 0, "Several callers use sequence 7"),
+        (((7, 0, 1),), 0, "The first request of sequence 7 had no START"),
+        (((0, 3, 1),), 0, "A request had no correlation ID"),
+    ],
+)
+def test_complete_sequences_are_counted(steps: Any, complete: int, hint: str) -> None:
+    judgement = judge(sequences(*steps), "sequences == 9 of scan")
+    assert judgement.seen == f"sequences of scan: {complete}"
+    assert (hint or "Complete") in judgement.hint
+
+
 def comparison(cause: str = "queue") -> Comparison:
     verdict = Verdict(cause, "They queued.", "Set a count.", "scan")
     setting = MeasuredSetting(0, session(steps=("scan",) * 4), session(4), Measured(4, 400, 200))

@@ -49,7 +49,7 @@ class InlineCall(NamedTuple):
     number: int
     parent: int
     place: RecordedInstance
-    options: Any  # the request's options; its ID is read later
+    options: Any  # the request's options, which are read later
     bytes_in: int
     sent: int
     thread: int
@@ -67,7 +67,7 @@ class Begun(NamedTuple):
     parent: int
     model: ModelSeen
     kind: str
-    request_id: str
+    options: Any  # as in `InlineCall`
     bytes_in: int
     sent: int
     queued: int

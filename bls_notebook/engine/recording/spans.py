@@ -77,7 +77,7 @@ def record_refused(sender: Execution, request: InferenceRequest, kind: str, resp
     if log is not None and number:
         model, now = sender.server.find(request._model_name, request._model_version), perf_counter_ns()
         seen = ModelSeen(request._model_name, 0) if model is None else model.seen
-        log.begun.extend(Begun(number, sender.span, seen, kind, request._options.request_id, 0, now, now))
+        log.begun.extend(Begun(number, sender.span, seen, kind, request._options, 0, now, now))
         if log.tape is not None:
             tensors, size = request._inputs, nbytes(request._inputs)
             log.tape.sent(number, request, tensors, size, kind, (model and model.seen, {}), sender, now)
@@ -88,8 +88,8 @@ def record_begun(
     log: Log, span: int, parent: Execution | None, model: LoadedModel, request: InferenceRequest, sent: int, queued: int
 ) -> None:
     """Record that a request was sent, and queued (0: use the time of its start)."""
-    sender, who = 0 if parent is None else parent.span, request._options.request_id
-    log.begun.extend(Begun(span, sender, model.seen, request._kind, who, request._size, sent, queued))
+    sender, options = 0 if parent is None else parent.span, request._options
+    log.begun.extend(Begun(span, sender, model.seen, request._kind, options, request._size, sent, queued))
 
 
 def record_at_once(
@@ -156,8 +156,8 @@ def record_inline(
         return
     span, started = execution.span, execution.started
     kind = "ensemble" if parent.combined else "sync"
-    model, who = instance.place.model, options.request_id
-    log.begun.extend(Begun(span, parent.span, model, kind, who, bytes_in, sent, started))
+    model = instance.place.model
+    log.begun.extend(Begun(span, parent.span, model, kind, options, bytes_in, sent, started))
     log.place(span, instance.place, rows, started)
     log.ran.extend(Ran(span, inferred, ended))
     if execution.ticket is None and (failed or response is not None):

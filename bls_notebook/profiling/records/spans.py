@@ -71,7 +71,7 @@ class Span(Record):
     has the ensemble's name as ``instance``.
 
     ``line`` is the line of code that sent the request, in source number ``source`` of the session, counted
-    from 1; both are 0 if unknown.
+    from 1; both are 0 if unknown. ``correlation_id`` and ``flags`` are those of the request's sequence.
     """
 
     id: int
@@ -102,6 +102,8 @@ class Span(Record):
     responses: int = 0
     source: int = 0
     line: int = 0
+    correlation_id: int | str = 0
+    flags: int = 0
 
     @property
     def ran(self) -> bool:
