@@ -23,6 +23,7 @@ from bls_notebook.repository.source import discovery
 from bls_notebook.repository.source.model_folders import is_pointer, pointers_in, shown_path, version_folders
 
 from .checked_model import CONFIG, CheckedModel, data_type, full_shape
+from .environments import environment_findings
 from .python_source import Array, PythonSource, array_of, last_name
 from .records import Finding, finding
 
@@ -218,10 +219,7 @@ def _python_backend_findings(model: CheckedModel) -> Iterator[Finding]:
     sends = code is None or code.mistake or code.siblings or code.inherits or "get_response_sender" in code.words
     if model.decoupled and not sends:
         yield model.in_config("decoupled-returns", "model_transaction_policy")
-    path = parameters["EXECUTION_ENV_PATH"].string_value if "EXECUTION_ENV_PATH" in parameters else ""
-    file = path.removeprefix("$$TRITON_MODEL_DIRECTORY/")
-    if path != file and model.place is None and not (model.folder / file).exists():
-        yield model.in_config("environment-missing", "parameters.value.string_value", value=path, what=file)
+    yield from environment_findings(model)
 
 
 _LONG = 1_000_000  # microseconds; a longer queue delay looks like a mistake

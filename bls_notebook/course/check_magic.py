@@ -17,7 +17,7 @@ from bls_notebook.magics.result_lists import responses_in
 from bls_notebook.profiling.records.comparison import CAUSES
 from bls_notebook.records.models import ModelRecord
 from bls_notebook.records.units import count
-from bls_notebook.testing.claim_checks import FORMS, Judgement, form_of, records_of
+from bls_notebook.testing.claim_checks import CHECK, FORMS, Judgement, form_of, records_of
 from bls_notebook.testing.claim_values import Answer, answer_of
 
 
@@ -103,7 +103,7 @@ def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variable
             raise
     for recorder in recorders:
         notebook.remember(recorder)
-    if value is not None and not answers:
+    if value is not None and (not answers or CHECK in magics):
         notebook.remember(value)
     records = _records(notebook, before)
     if answers or "%bls" in magics:
@@ -146,7 +146,7 @@ def _mistakes(records: dict[str, Any]) -> list[Judgement]:
     judged = []
     if failed:
         judged.append(Judgement("errors == 0", False, f"{count(failed, 'request')} failed", "Repair the error first."))
-    wrong = [w for a in answers for w in a.warnings if w.startswith(f"model '{a.model}', output ")]
+    wrong = [w for a in answers for w in a.warnings if re.match(r"model '[^']*', output ", w)]
     judged += [Judgement("outputs as configured", False, warning) for warning in dict.fromkeys(wrong)]
     return judged
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.checking.records import Findings
 from bls_notebook.display import parts
 from bls_notebook.display.document import Block, Document, Fold, Forms, Words
 from bls_notebook.display.records.messages import message_document
@@ -30,6 +31,7 @@ from bls_notebook.records.responses import ResponseRecord
 from bls_notebook.records.units import count, duration, quantity, size
 from bls_notebook.records.visible_text import first_line, spoken
 
+from .check_figures import first_problem, largest_pools, problems
 from .claim_values import OPERATORS, Answer, answer_of, lines_that_name, output, value_of
 from .recorded_calls import line_of, longest_chain, sent_in_vain, why_not_together, why_waits
 from .sequences import complete_sequences
@@ -137,6 +139,7 @@ def _of_responses(name: str) -> Callable[[tuple[Answer, ...], _Words], Judgement
 
 
 _PROFILE, _COMPARISON, _MEMORY, _ANSWERS = "%%blsprofile", "%blsprofile", "%%blsmemory", "%bls"
+CHECK = "%tritonrepo check"
 _JUDGES: Mapping[str, Callable[[Any, _Words], Judgement]] = {
     **{
         name: _of_spans(name)
@@ -155,6 +158,10 @@ _JUDGES: Mapping[str, Callable[[Any, _Words], Judgement]] = {
     "output": lambda answers, words: _output(answers, words, None),
     "value": lambda variables, words: _value(variables, words),
     "failed": lambda answers, words: _failed(answers, words["text"]),
+    "findings": lambda findings, words: _number(
+        "findings", len(problems(findings)), *_limit(words), hint=first_problem(findings)
+    ),
+    "shm": lambda findings, words: _number("shm", findings.shm_bytes, *_limit(words), hint=largest_pools(findings)),
     "device": lambda answers, words: where(answers, words["op"], words["device"]),
 }
 _LINES = Path(__file__).with_name("claims.txt").read_text("utf-8").splitlines()
@@ -232,6 +239,8 @@ def records_of(recorded: Any) -> dict[str, Any]:
         return {_PROFILE: record}
     if isinstance(record, Lifetimes):
         return {_MEMORY: record}
+    if isinstance(record, Findings):
+        return {CHECK: record}
     answers = getattr(recorded, "records", [record] if isinstance(record, ResponseRecord) else recorded)
     if isinstance(answers, (list, tuple)):
         responses = [getattr(answer, "record", answer) for answer in answers]

@@ -28,7 +28,7 @@ PAIRS = {
     "checking": {"engines"},
     "engines": {"simulation"},
     "shipping": {"network", "checking", "trying"},
-    "testing": {"profiling", "lifetimes", "trying", "shipping"},
+    "testing": {"profiling", "lifetimes", "checking", "trying", "shipping"},
     "course": {"testing", "profiling", "lifetimes"},
 }
 UNDERSCORE_NAMES = {"_catalog", "_server", "_sender"}

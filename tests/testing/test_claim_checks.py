@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from bls_notebook.checking.records import Finding, Findings, SharedMemory
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.comparison import Comparison, Measured, MeasuredSetting, Verdict
 from bls_notebook.profiling.records.session import Session
@@ -73,6 +74,14 @@ def answers(device: str = "cpu") -> tuple[ResponseRecord, ...]:
     return (ResponseRecord("reader", tensors=(tensor,), seconds=0.02),)
 
 
+CHECKED = Findings(
+    ("reader",),
+    (
+        Finding("warning", "x", "reader", "it fails", mend="Mend it.", file="model.py", line=3),
+        Finding("note", "y", "reader", "no"),
+    ),
+    (SharedMemory("reader", 2, 18 << 20),),
+)
 FAILED = (ResponseRecord("reader", error=ErrorRecord("blank\ntraceback")),)
 
 
@@ -103,6 +112,8 @@ FAILED = (ResponseRecord("reader", error=ErrorRecord("blank\ntraceback")),)
         (answers(), "responses == 1", "responses: 1"),
         (answers(), "first < 50 ms", "first: 20.0 ms"),
         (FAILED, "failed saying blank", "blank"),
+        (CHECKED, "shm <= 36 MiB", "shm: 36 MiB"),
+        (replace(CHECKED, findings=CHECKED.findings[1:]), "findings == 0", "findings: 0"),
     ],
 )
 def test_a_claim_that_holds_says_what_was_seen_and_has_no_hint(recorded: Any, claim: str, seen: str) -> None:
@@ -137,6 +148,8 @@ def test_a_claim_that_holds_says_what_was_seen_and_has_no_hint(recorded: Any, cl
         (FAILED, "errors == 0", "errors: 1", "blank"),
         (answers(), "failed", "no request failed", "return the error"),
         (FAILED, "failed saying empty", "blank", "does not contain 'empty'"),
+        (CHECKED, "shm < 36 MiB", "shm: 36 MiB", "reader 2 x 18 MiB"),
+        (CHECKED, "findings == 0", "findings: 1", "model.py:3 of reader: it fails. Mend it."),
         (
             session(1),
             "called scan 0 then 4",

@@ -11,6 +11,7 @@ from importlib import resources
 from string import Template
 from urllib.parse import quote
 
+from bls_notebook.checking.environments import IMAGE_PYTHON
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.network.kserve.address import PLAIN
 from bls_notebook.records.units import size
@@ -19,8 +20,6 @@ from bls_notebook.shipping.records import Exported
 IMAGE = "nvcr.io/nvidia/tritonserver"
 RELEASE = "26.07"
 """Default release of Triton."""
-PYTHON = "3.12"
-"""Python version of that image (from release 24.11 on)."""
 
 
 def shm_mib(record: Exported) -> int:
@@ -47,7 +46,7 @@ def guide(record: Exported) -> str:
     install = "pip install -r /models/requirements.txt && " if _needs_packages(record) else ""
     values = {
         "image": f"{IMAGE}:{RELEASE}",
-        "python": PYTHON,
+        "python": IMAGE_PYTHON,
         "here": record.python,
         "shm": str(shm_mib(record)),
         "serve": shlex.quote(
