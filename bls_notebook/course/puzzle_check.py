@@ -36,7 +36,8 @@ class PuzzleCheck(Record):
     are its lifetimes, if a constraint is about memory. The request is one for which the constraint ``violated`` does
     not hold, with marks at the violation, or else the last measured one. ``request``, ``got`` and ``expected`` describe
     the smallest request with another answer. ``waits`` counts the calls that the model waited for in turn,
-    ``lines_changed`` the lines that differ from the naive model, and ``printed`` is what the model printed.
+    ``lines_changed`` the lines that differ from the naive model. ``printed`` is what the model printed, ``source``
+    the text of its model.py.
     """
 
     puzzle: str
@@ -52,6 +53,7 @@ class PuzzleCheck(Record):
     waits: int = 0
     lines_changed: int = 0
     printed: str = ""
+    source: str = ""
 
     @property
     def solved(self) -> bool:

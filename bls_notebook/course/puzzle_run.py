@@ -51,7 +51,9 @@ def run(puzzle: PuzzleData, source: str) -> PuzzleCheck:
     """Judge a replacement. This runs its code here: `puzzle_worker` does so in another process."""
     if any("cupy" in text for text in (puzzle.naive.source, *(callee.source for callee in puzzle.callees))):
         bls.simulate_gpus(1)
-    result = PuzzleCheck(puzzle.name, puzzle.title, puzzle.seed, (), lines_changed=_changed(puzzle, source))
+    result = PuzzleCheck(
+        puzzle.name, puzzle.title, puzzle.seed, (), lines_changed=_changed(puzzle, source), source=source
+    )
     try:
         answered = _compare(puzzle, source, result)
         if answered.judgements and not answered.request:

@@ -95,7 +95,7 @@ def check(name: str, seed: int, source: str) -> PuzzleCheck:
         return PuzzleCheck.from_dict(reply["check"])
     seen = f"the model ended its process (status {reply['status']}), or took longer than {_LONGEST:g} s"
     wrong = Judgement(SAME, False, seen, "On Triton this ends the model for all its callers.")
-    return PuzzleCheck(name, read_puzzle(name, seed).title, seed, (wrong,))
+    return PuzzleCheck(name, read_puzzle(name, seed).title, seed, (wrong,), source=source)
 
 
 def main() -> None:
