@@ -132,7 +132,7 @@ def figures(check: PuzzleCheck) -> str:
 
 
 def _picture(check: PuzzleCheck, widget: Any) -> list[doc.Block]:
-    """Return the timeline, or the lifetimes if memory is what is wrong, above the reference solution's."""
+    """Return the timeline, or the lifetimes for a claim about memory, above the reference solution's."""
     if not is_about_memory(check.violated):
         return [timeline_block(check.sessions, widget=widget, gap=True)]
     blocks: list[doc.Block] = []
@@ -149,7 +149,7 @@ def _chart_of(record: Lifetimes) -> Callable[[int], Sequence[str]]:
 
 
 def check_widget(check: PuzzleCheck, width: int) -> Any:
-    """Return the interactive timelines; or the lifetimes, at the largest block that is to blame; None without both."""
+    """Return the interactive timelines; or the lifetimes, at the largest block to blame; None without a session."""
     if not check.sessions:
         return None
     if not is_about_memory(check.violated):
