@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import bls_notebook as bls
+from bls_notebook.engine.waiting.stack_frames import stacks
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils.dtypes import triton_string_to_numpy
 from bls_notebook.records.errors import BLSError
@@ -111,8 +112,21 @@ def find_smallest(puzzle: PuzzleData, differs: Callable[[Case], bool]) -> bool:
         return True
 
 
-class NoAnswerError(Exception):
-    """A request got no response in time."""
+class NoAnswerError(BaseException):
+    """A request got no response in time; the message says where its model is, if it runs.
+
+    Not an `Exception`, because hypothesis would try to reproduce those.
+    """
+
+
+def running_code(model: str = "") -> str:
+    """Return the line that a thread runs in the code of a model, by default of any model; empty if none does."""
+    for stack in stacks().values():
+        for frame in stack:
+            file = frame.f_code.co_filename.replace("\\", "/")
+            if file.endswith(f"{model}/1/model.py"):
+                return f"line {frame.f_lineno}, in {frame.f_code.co_name}"
+    return ""
 
 
 class Side:
@@ -162,7 +176,7 @@ class Side:
         try:
             return future.result(LIMIT)
         except FutureTimeoutError:
-            raise NoAnswerError from None
+            raise NoAnswerError(running_code(self._puzzle.naive.name)) from None
 
     def _array(self, name: str, value: Any) -> Any:
         datatype = next(line.split()[1] for line in self._puzzle.requests if line.split()[0] == name)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.engine.waiting.stack_frames import stacks
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import NamedMark, Span
@@ -59,8 +58,8 @@ def run(puzzle: PuzzleData, source: str) -> PuzzleCheck:
         if answered.judgements and not answered.request:
             return answered
         return _judge(puzzle, source, answered)
-    except NoAnswerError:
-        return replace(result, judgements=(_no_answer(puzzle),))
+    except NoAnswerError as error:
+        return replace(result, judgements=(_no_answer(puzzle, str(error)),))
     except BLSError as error:
         return replace(result, judgements=(Judgement("the model loads", False, *_words_of(error)),))
 
@@ -70,19 +69,13 @@ def _words_of(error: BLSError) -> tuple[str, str]:
     return first_line(lines[0], 200), lines[-1].strip() if len(lines) > 1 else "Repair this error first."
 
 
-def _no_answer(puzzle: PuzzleData) -> Judgement:
-    """Name the line of the model at which a request is stuck."""
+def _no_answer(puzzle: PuzzleData, where: str) -> Judgement:
     seen = f"no response within {LIMIT:g} s"
-    for stack in stacks().values():
-        frame = next((f for f in stack if _is_model_code(f.f_code.co_filename, puzzle.naive.name)), None)
-        if frame is not None:
-            where = f"{puzzle.naive.name}, line {frame.f_lineno}, in {frame.f_code.co_name}"
-            return Judgement(SAME, False, seen, f"`execute` never returned: it is at {where}.")
-    why = (
-        "A decoupled model must send the final flag for each request."
-        if puzzle.naive.is_decoupled
-        else ("It awaits something that never happens.")
-    )
+    if where:
+        return Judgement(SAME, False, seen, f"`execute` never returned: it is at {puzzle.naive.name}, {where}.")
+    why = "It awaits something that never happens."
+    if puzzle.naive.is_decoupled:
+        why = "A decoupled model must send the final flag for each request."
     return Judgement(SAME, False, seen, f"The request never ended. {why}")
 
 
@@ -211,12 +204,3 @@ def _marked(session: Session, claim: str) -> Session:
     elif words[0] == "overlapped":
         marks = [(span.started, f"alone: {number}", span.id) for number, span in enumerate(spans[:4], 1)]
     return replace(session, marks=(*session.marks, *(NamedMark(*mark) for mark in marks)))
-
-
-def leaves_code_running() -> bool:
-    """Whether a thread still runs code of a model."""
-    return any(_is_model_code(frame.f_code.co_filename) for stack in stacks().values() for frame in stack)
-
-
-def _is_model_code(file: str, model: str = "") -> bool:
-    return file.replace("\\", "/").endswith(f"{model}/1/model.py")

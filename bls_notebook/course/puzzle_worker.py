@@ -21,8 +21,8 @@ from bls_notebook.records.errors import BLSError
 from bls_notebook.testing.claim_checks import Judgement
 
 from .puzzle_check import SAME, PuzzleCheck
-from .puzzle_requests import hypothesis
-from .puzzle_run import leaves_code_running, run
+from .puzzle_requests import hypothesis, running_code
+from .puzzle_run import run
 from .puzzle_text import read_puzzle
 
 _LONGEST = 90.0  # seconds of a check; most take less than one
@@ -114,7 +114,7 @@ def main() -> None:
         request = json.loads(requests.get())
         try:
             result = run(read_puzzle(request["name"], request["seed"]), request["source"])
-            reply = {"check": result.to_dict(), "last": leaves_code_running()}
+            reply = {"check": result.to_dict(), "last": bool(running_code())}
         except Exception:
             reply = {"error": traceback.format_exc(limit=-3).strip(), "last": True}
         replies.write(json.dumps(reply) + "\n")
