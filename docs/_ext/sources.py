@@ -17,7 +17,7 @@ from sphinx.application import Sphinx
 
 DOCS = Path(__file__).resolve().parents[1]
 NOTEBOOKS = DOCS.parent / "notebooks"
-_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?\)")
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 class CellLexer(PythonLexer):
@@ -46,7 +46,7 @@ def write(app: Sphinx) -> None:
     """Write the pages of the reference, and copy the notebooks. A file that has not changed is not read again."""
     generated = DOCS / "reference" / "generated"
     pages = {generated / f"{name}.md": text for name, text in reference.pages().items()}
-    for path in NOTEBOOKS.glob("*.ipynb"):
+    for path in NOTEBOOKS.glob("[0-9]*.ipynb"):  # without the index: the manual has its own
         content = json.loads(path.read_text("utf-8"))
         for cell in content["cells"]:
             if cell["cell_type"] == "markdown":
@@ -65,12 +65,14 @@ def resolved(text: str, original: Path, folder: Path) -> str:
     """Return Markdown with its links for a page in `folder`: notebooks are in the manual, other files have a path."""
 
     def link(match: re.Match[str]) -> str:
-        words, target, anchor = match[1], match[2], match[3] or ""
+        is_picture, words, target, anchor = match[1], match[2], match[3], match[4] or ""
         path = Path(os.path.normpath(original / target))
         if not path.exists():
             return match[0]  # Python code, or a wrong link, of which Sphinx warns
+        if is_picture:
+            return f"![{words}]({os.path.relpath(path, folder)})"
         if path.parent == NOTEBOOKS:
-            path = DOCS / "tutorials" / path.name
+            path = DOCS / "tutorials" / path.name.replace("index.ipynb", "index.md")
         if path.is_relative_to(DOCS) and path.suffix in (".md", ".ipynb"):
             return f"[{words}]({os.path.relpath(path, folder)}{anchor})"
         shown = str(path.relative_to(DOCS.parent))

@@ -91,7 +91,7 @@ def test_the_index_of_a_folder_lists_its_pages() -> None:
         text = index.read_text("utf-8")
         folder = ROOT / "notebooks" if index.parent.name == "tutorials" else index.parent
         pattern = "*.ipynb" if folder.name == "notebooks" else "*.md"
-        names = {path.name for path in folder.glob(pattern)} - {"index.md"}
+        names = {path.name for path in folder.glob(pattern)} - {"index.md", "index.ipynb"}
         assert [name for name in sorted(names) if f"{name})" not in text] == [], index
 
 
