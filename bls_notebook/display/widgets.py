@@ -115,11 +115,18 @@ def can_live() -> bool:
 def live(make: Callable[[], Any]) -> Any:
     """Return the widget from `make`; None if `make` returns None, or without a kernel or anywidget.
 
-    The last 24 widgets stay alive.
+    In a kernel with another comm manager than ipykernel's, such as a hosted one, a widget that cannot be created is
+    None too: its picture suffices. The last 24 widgets stay alive.
     """
     if not can_live():
         return None
-    widget = make()
+    try:
+        widget = make()
+    except Exception:
+        manager: Any = sys.modules["comm"].get_comm_manager() if "comm" in sys.modules else None
+        if type(manager).__module__.startswith("ipykernel"):
+            raise
+        return None
     if widget is None:
         return None
     _alive.append(widget)
