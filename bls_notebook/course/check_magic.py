@@ -17,6 +17,7 @@ from bls_notebook.magics.result_lists import responses_in
 from bls_notebook.profiling.records.comparison import CAUSES
 from bls_notebook.records.models import ModelRecord
 from bls_notebook.records.units import count
+from bls_notebook.records.visible_text import first_line
 from bls_notebook.testing.claim_checks import CHECK, FORMS, Judgement, form_of, records_of
 from bls_notebook.testing.claim_values import Answer, answer_of
 
@@ -145,7 +146,9 @@ def _mistakes(records: dict[str, Any]) -> list[Judgement]:
     failed = max(sum(a.error is not None for a in answers), sum(span.state == "error" for span in spans))
     judged = []
     if failed:
-        judged.append(Judgement("errors == 0", False, f"{count(failed, 'request')} failed", "Repair the error first."))
+        why = next((span.error for span in spans if span.state == "error"), "").rpartition("message: ")[2]
+        hint = f"Repair the error first: {first_line(why, 200)}".rstrip(": ")
+        judged.append(Judgement("errors == 0", False, f"{count(failed, 'request')} failed", hint))
     wrong = [w for a in answers for w in a.warnings if re.match(r"model '[^']*', output ", w)]
     judged += [Judgement("outputs as configured", False, warning) for warning in dict.fromkeys(wrong)]
     return judged

@@ -104,7 +104,7 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
             "requests": len(spans),
             "executions": len({span.batch or -span.id for span in spans if span.ran}),
             "sequences": complete_sequences(spans)[0],
-            "cancelled": sum(span.state == "cancelled" for span in spans),
+            "cancelled": sum("cancelled" in (span.state, *(mark.kind for mark in span.marks)) for span in spans),
             "queued": sum(span.queue for span in spans),
             "moved": sum(span.crossings for span in spans),
             "wall": session.wall,
@@ -376,8 +376,7 @@ def _why_apart(session: Session, spans: Sequence[Span], least: int, of: str, oth
     in_flight = _most((span.sent, span.ended) for span in spans)
     senders = [span for span in session.spans if span.id in {span.parent for span in spans}]
     busy = _most((span.started, span.inferred) for span in senders)
-    decoupled = {seen.name: seen.is_async for seen in session.models if seen.decoupled}
-    if in_flight < least <= len(senders) and busy < least and senders[0].model not in decoupled:
+    if in_flight < least <= len(senders) and busy < least:
         why = f"{senders[0].model} executed {count(busy, 'request')} at a time; the others waited in its queue."
         what = (
             "A higher instance_group.count, a decoupled model with an async execute, or dynamic_batching with "
@@ -396,7 +395,7 @@ def _why_apart(session: Session, spans: Sequence[Span], least: int, of: str, oth
         return why, (("where", where), ("what to do", what), ("code", _GATHER))
     if any(len(seen.instances) >= least for seen in session.models if seen.name == spans[0].model):
         return "They were sent together, but some were done before others began.", (("where", where),)
-    if decoupled.get(spans[0].model):
+    if any(seen.decoupled and seen.is_async for seen in session.models if seen.name == spans[0].model):
         why = f"They were sent together, but the coroutine of {spans[0].model} blocks its event loop: it waits without "
         what = "Await instead (asyncio.sleep, an async client), or hand the work to asyncio.to_thread."
         return f"{why}`await`.", (("where", where), ("what to do", what), ("code", "await asyncio.sleep(seconds)"))

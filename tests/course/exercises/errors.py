@@ -63,6 +63,7 @@ EXERCISES = {
             (ch("request.is_cancelled()", "not request.is_cancelled()"), "failed"),
             (ch("request.is_cancelled()", "pb_utils.is_cancelled()"), "has no attribute 'is_cancelled'"),
             (ch('"IDS").as_numpy():', '"IDS").as_numpy()[:5]:'), "got 23, expected 25.5"),
+            (ch(LEFT, "            if request.is_cancelled():\n                return None\n"), "execute returned None"),
             (ch("CHECK:leave_after(3)\n", ""), "No request was cancelled"),
         ),
     ),
@@ -72,8 +73,8 @@ EXERCISES = {
         ch('%%tritonmodel ink', '%%tritonmodel ink --decoupled', INK, DECOUPLED),
         (
             (ch(TOTAL, RECURSION), "circular BLS"),
-            (ch(TOTAL, 'total = self.ask("counter", rows)'), "at most 4 rows, got 8"),
-            (ch("start : start + 4", ":4"), "Every value is 20 too large"),
+            (ch(TOTAL, 'total = self.ask("counter", rows)'), "at most 4 rows, got 16"),
+            (ch("start : start + 4", ":4"), "too large"),
             (ch(TOTAL, 'total = rows.sum(dtype="int32").reshape(1)'), "No request to counter"),
             (ch("start : start + 4", "start : start + 2", "len(rows), 4)", "len(rows), 2)"), "Send fewer requests to counter"),
             (ch("len(rows), 4)", "len(rows) - 4, 4)"), "Send more requests to counter"),
