@@ -41,7 +41,8 @@ def _block(block: doc.Block) -> Html:
             items = (tag("li", tag("b", block.label), Html(" "), prose(value)) for value in block.values)
             return tag("ul", *items, cls=block.cls) if block.values else Html()
         case doc.Tiles():
-            return tag("div", join(*(_tile(*figure) for figure in block.figures), by=" "), cls="session-tiles")
+            dot = tag("span", " · ", cls="session-dot")  # for readers without the stylesheet, which hides it
+            return tag("div", join(*(_tile(*figure) for figure in block.figures), by=dot), cls="session-tiles")
         case doc.Table():
             return _table(block)
         case doc.Fold():

@@ -66,6 +66,7 @@ def test_the_sentence_comes_first_then_figures_timelines_and_what_if() -> None:
     assert "14% off" in text
     html = render(comparison()).html
     assert html.count('class="bls-session-verdict"') == 1
+    assert html.count('class="bls-session-dot"> · <') == html.count('class="bls-session-tile"') - 1
     assert html.index('class="bls-session-verdict"') < html.index('class="bls-session-tiles"') < html.index("<img")
     assert ("<code>a</code>" in html, "verified" in html) == (True, False)
 
