@@ -376,7 +376,8 @@ def _why_apart(session: Session, spans: Sequence[Span], least: int, of: str, oth
     in_flight = _most((span.sent, span.ended) for span in spans)
     senders = [span for span in session.spans if span.id in {span.parent for span in spans}]
     busy = _most((span.started, span.inferred) for span in senders)
-    if in_flight < least <= len(senders) and busy < least:
+    decoupled = {seen.name: seen.is_async for seen in session.models if seen.decoupled}
+    if in_flight < least <= len(senders) and busy < least and senders[0].model not in decoupled:
         why = f"{senders[0].model} executed {count(busy, 'request')} at a time; the others waited in its queue."
         what = (
             "A higher instance_group.count, a decoupled model with an async execute, or dynamic_batching with "
@@ -395,7 +396,7 @@ def _why_apart(session: Session, spans: Sequence[Span], least: int, of: str, oth
         return why, (("where", where), ("what to do", what), ("code", _GATHER))
     if any(len(seen.instances) >= least for seen in session.models if seen.name == spans[0].model):
         return "They were sent together, but some were done before others began.", (("where", where),)
-    if any(seen.decoupled and seen.is_async for seen in session.models if seen.name == spans[0].model):
+    if decoupled.get(spans[0].model):
         why = f"They were sent together, but the coroutine of {spans[0].model} blocks its event loop: it waits without "
         what = "Await instead (asyncio.sleep, an async client), or hand the work to asyncio.to_thread."
         return f"{why}`await`.", (("where", where), ("what to do", what), ("code", "await asyncio.sleep(seconds)"))

@@ -135,7 +135,7 @@ FIXES = {
         "Expected an error response: style got",
         (("quiz/1/model.py", "        points = pb", "        if response.error() is not None:\n            raise pb_utils.TritonModelException(response.error().message())\n        points = pb"),
          ("quiz/1/model.py", "return 0 if points is None else int", "return int",
-          "        points = pb", "        if response.has_error():\n            raise ValueError(response.error().message())\n        points = pb")),
+          "        points = pb", "        if response.has_error():\n            raise ValueError(f'{judge} failed: {response.error().message()}')\n        points = pb")),
         (
             (("quiz/1/model.py", "return 0 if", "return -1 if"), "Expected an error response: style got"),
             ((FIXED, "quiz/1/model.py", "response.error().message()", '"a judge failed"'), "The error should be the callee's own"),

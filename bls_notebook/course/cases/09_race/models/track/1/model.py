@@ -9,5 +9,5 @@ class TritonPythonModel:
 
     def answer(self, request):
         value = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
-        time.sleep(0.04 * float(value[0]))
+        time.sleep(0.05 * float(value[0]))
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", 900 + value * 11)])
