@@ -55,7 +55,6 @@ class CourseCase(Record):
     """
 
     number: int
-    name: str
     title: str
     story: str
     model: str
@@ -72,11 +71,6 @@ class CourseCase(Record):
     def requests(self) -> tuple[dict[str, np.ndarray[Any, Any]], ...]:
         """The inputs of each request of the story."""
         return self._requests(0)
-
-    @property
-    def inputs(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The inputs of the first request."""
-        return self.requests[0]
 
     def _requests(self, round_: int) -> tuple[dict[str, np.ndarray[Any, Any]], ...]:
         draw = np.random.default_rng([self.number, self.seed, round_])

@@ -82,7 +82,7 @@ def read_case(number: int, seed: int) -> dict[str, Any]:
     fixes = {model.name: model for model in _models(folder / "fix", words, orders, folder / "models")}
     named = [CaseCause(name.rstrip("*"), meanings[name.rstrip("*")], words) for name, _, words in causes]
     return {
-        "number": number, "name": folder.name.partition("_")[2], "title": title, "story": " ".join(story.split()),
+        "number": number, "title": title, "story": " ".join(story.split()),
         "model": root, "models": models, "fixed": tuple(fixes.get(model.name, model) for model in models),
         "causes": tuple(named), "cause": next(name.rstrip("*") for name, *_ in causes if name.endswith("*")),
         "claims": tuple(_section(text, "Claims")), "rounds": rounds,
