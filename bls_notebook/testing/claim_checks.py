@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,6 @@ from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import NOTEBOOK, Span
 from bls_notebook.records.base import Record
 from bls_notebook.records.errors import BLSError
-from bls_notebook.records.intervals import Interval, levels
 from bls_notebook.records.messages import MessageRecord
 from bls_notebook.records.responses import ResponseRecord
 from bls_notebook.records.units import count, duration, quantity, size
@@ -33,7 +30,16 @@ from bls_notebook.records.visible_text import first_line, spoken
 
 from .check_figures import first_problem, largest_pools, problems
 from .claim_values import OPERATORS, Answer, answer_of, lines_that_name, output, value_of
-from .recorded_calls import line_of, longest_chain, sent_in_vain, why_not_together, why_waits
+from .recorded_calls import (
+    at_work_intervals,
+    line_of,
+    longest_chain,
+    longest_queue,
+    most_at_once,
+    sent_in_vain,
+    why_not_together,
+    why_waits,
+)
 from .sequences import complete_sequences
 
 _OPERATOR = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*")
@@ -118,6 +124,8 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
             hint = complete_sequences(spans)[1] or f"Complete sequences should be {words['op']} {words['n']}."
         if name == "executions" and value > int(words["n"]):
             hint = why_not_together(session, spans)
+        if name in ("wall", "queued") and words["op"] in ("<", "<="):
+            hint = longest_queue(spans)
         if name == "took" and words["op"] in (">", ">="):
             hint = f"The shortest execution took {duration(value / 1e9)}: it does not wait or work as long as expected."
         of = f" of {model}" if model else ""
@@ -303,15 +311,17 @@ def overlapped(session: Session, least: int, model: str = "", caller: str = "") 
     """
     callers = _callers(session)
     spans = [span for span in session.spans if model in ("", span.model) and caller in ("", callers[span.id])]
-    at_work = _at_work(session)
-    most = _most(at_work[span.id] for span in spans)
+    at_work = at_work_intervals(session)
+    most = most_at_once(at_work[span.id] for span in spans)
     if not model:
         # The larger of two counts: requests of one model, or of all models without callers that wait.
         tree = SpanTree(session)
         members = tree.members.items()
         own = [interval for execution, spans in members for interval in tree.self_time(execution) * len(spans)]
         names = {span.model for span in spans}
-        most = max([_most(own), *(_most(at_work[s.id] for s in spans if s.model == name) for name in names)])
+        most = max(
+            [most_at_once(own), *(most_at_once(at_work[s.id] for s in spans if s.model == name) for name in names)]
+        )
     of = f" of {model}" * bool(model)
     seen = f"{'at most ' * (most < least)}{count(most, 'request')}{of} at work at the same time"
     seen = seen if most else f"no request{of} was at work"
@@ -319,34 +329,6 @@ def overlapped(session: Session, least: int, model: str = "", caller: str = "") 
     others = _others(session, model, caller)
     hint, steps = _why_apart(session, spans, least, of, others)
     return Judgement(f"overlapped {least}{of}{by}", most >= least, seen, hint, steps)
-
-
-def _at_work(session: Session) -> dict[int, Interval]:
-    """Return the interval in which the model worked on each request, by its id: until the last response of a stream.
-
-    A request whose instance was free is at work from its queueing, so that threads that the operating system starts
-    late on a busy machine change no verdict. A coroutine of a decoupled model is at work once it has started.
-    """
-    taken: dict[tuple[str, int], list[Interval]] = {}
-    for model in session.models:
-        ran = [s for s in session.spans if (s.model, s.version) == (model.name, model.version) and s.ran]
-        busy = pairwise([*levels((s.started, max(s.started, s.released)) for s in ran), (session.wall, 0)])
-        if model.instances and not (model.decoupled and model.is_async):  # whose event loop may be blocked
-            all_busy = [(start, end) for (start, level), (end, _) in busy if level >= len(model.instances)]
-            taken[model.name, model.version] = all_busy
-    intervals = {}
-    for span in session.spans:
-        start = span.started
-        key = (span.model, span.version)
-        if not span.batch and key in taken:
-            before = bisect_left(taken[key], (start, 0)) - 1
-            start = min(start, max(span.queued, taken[key][before][1] if before >= 0 else 0))
-        intervals[span.id] = (start, span.ended if span.kind == "stream" else span.inferred) if span.ran else (0, 0)
-    return intervals
-
-
-def _most(intervals: Iterable[Interval]) -> int:
-    return max((level for _, level in levels(intervals)), default=0)
 
 
 def _callers(session: Session) -> dict[int, str]:
@@ -373,17 +355,21 @@ def _why_apart(session: Session, spans: Sequence[Span], least: int, of: str, oth
     if len(spans) < least:
         verb = "was" if len(spans) == 1 else "were"
         return f"There {verb} {count(len(spans), 'request')}{of} in all: send {least}. {others}", (("where", where),)
-    in_flight = _most((span.sent, span.ended) for span in spans)
+    in_flight = most_at_once((span.sent, span.ended) for span in spans)
     senders = [span for span in session.spans if span.id in {span.parent for span in spans}]
-    busy = _most((span.started, span.inferred) for span in senders)
+    busy = most_at_once((span.started, span.inferred) for span in senders)
+    sent_at_once = most_at_once((span.sent, span.ended) for span in senders)
     decoupled = {seen.name: seen.is_async for seen in session.models if seen.decoupled}
-    if in_flight < least <= len(senders) and busy < least and senders[0].model not in decoupled:
+    if in_flight < least <= sent_at_once and busy < least and senders[0].model not in decoupled:
         why = f"{senders[0].model} executed {count(busy, 'request')} at a time; the others waited in its queue."
         what = (
             "A higher instance_group.count, a decoupled model with an async execute, or dynamic_batching with "
             "asyncio.gather over all requests of an execute."
         )
         return why, (("where", where), ("what to do", what))
+    if sent_at_once < least <= len(senders) and in_flight < least:
+        why = f"At most {count(sent_at_once, 'request')} to {senders[0].model} at a time: send {least} at once."
+        return why, (("where", line_of(session, senders[0])),)
     if in_flight < least:
         sent = "Each request was sent after an earlier response: "
         if in_flight > 1:
@@ -400,9 +386,10 @@ def _why_apart(session: Session, spans: Sequence[Span], least: int, of: str, oth
         why = f"They were sent together, but the coroutine of {spans[0].model} blocks its event loop: it waits without "
         what = "Await instead (asyncio.sleep, an async client), or hand the work to asyncio.to_thread."
         return f"{why}`await`.", (("where", where), ("what to do", what), ("code", "await asyncio.sleep(seconds)"))
+    is_async = any(seen.is_async for seen in session.models if seen.name == spans[0].model)
     return (
-        "They were sent together but waited in a queue. An async execute of a model that is not decoupled takes one "
-        "request at a time.",
+        "They were sent together but waited in a queue."
+        + " An async execute of a model that is not decoupled takes one request at a time." * is_async,
         (
             ("what to do", "A higher instance_group.count lets them run side by side."),
             ("code", f"instance_group [{{ count: {least} }}]"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
-from bls_notebook.records.units import count
+from bls_notebook.records.intervals import Interval, levels
+from bls_notebook.records.units import count, duration
 
 
 def chain_of(session: Session, span: Span, until_first: bool = False) -> list[Span]:
@@ -89,3 +92,48 @@ def sent_in_vain(session: Session, spans: Sequence[Span]) -> str:
         f" {caller} sent {count(len(late), 'request')} after its client had left: ask `request.is_cancelled()` "
         "before each request."
     )
+
+
+def at_work_intervals(session: Session) -> dict[int, Interval]:
+    """Return the interval in which the model worked on each request, by its id: until the last response of a stream.
+
+    A request whose instance was free is at work from its queueing, so that threads that the operating system starts
+    late on a busy machine change no verdict. A coroutine of a decoupled model is at work once it has started.
+    """
+    taken: dict[tuple[str, int], list[Interval]] = {}
+    for model in session.models:
+        ran = [s for s in session.spans if (s.model, s.version) == (model.name, model.version) and s.ran]
+        busy = pairwise([*levels((s.started, max(s.started, s.released)) for s in ran), (session.wall, 0)])
+        if model.instances and not (model.decoupled and model.is_async):  # whose event loop may be blocked
+            all_busy = [(start, end) for (start, level), (end, _) in busy if level >= len(model.instances)]
+            taken[model.name, model.version] = all_busy
+    free: dict[tuple[str, int, str], int] = {}  # since when each instance is free
+    intervals = {}
+    for span in sorted(session.spans, key=lambda span: span.started):
+        start = span.started
+        key = (span.model, span.version)
+        if not span.batch and key in taken:
+            before = bisect_left(taken[key], (start, 0)) - 1
+            all_taken = taken[key][before][1] if before >= 0 else 0
+            start = min(start, max(span.queued, all_taken, free.get((*key, span.instance), 0)))
+        free[(*key, span.instance)] = max(span.inferred, span.released)
+        intervals[span.id] = (start, span.ended if span.kind == "stream" else span.inferred) if span.ran else (0, 0)
+    return intervals
+
+
+def most_at_once(intervals: Iterable[Interval]) -> int:
+    """Return the largest number of intervals that have a moment in common."""
+    return max((level for _, level in levels(intervals)), default=0)
+
+
+def longest_queue(spans: Sequence[Span]) -> str:
+    """Return a hint that names the model in front of which requests waited longest; empty if none waited."""
+    waits: Counter[str] = Counter()
+    for span in spans:
+        waits[span.model] += span.queue
+    ((model, longest),) = waits.most_common(1)
+    if not longest:
+        return ""
+    number = sum(span.model == model and span.queue > 0 for span in spans)
+    waited = f"{count(number, 'request')} waited {duration(longest / 1e9)} in all"
+    return f"The longest queue is in front of {model}: {waited}."
