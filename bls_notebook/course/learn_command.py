@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from bls_notebook.commands import Command, add_options, print_record
+from bls_notebook.records.errors import BLSError
 
 from .puzzle_entry import Puzzle, puzzle
 from .puzzle_text import puzzle_names
@@ -54,22 +55,23 @@ class _Learner:
         """Return the puzzle whose model was saved last, has not been checked since, and is not naive; else empty."""
         times = {name: file.stat().st_mtime for name, file in self._models.items() if file.exists()}
         new = [name for name in times if times[name] != self._checked.get(name)]
-        new = [name for name in new if self._models[name].read_text("utf-8") != self._naive[name]]
+        new = [name for name in new if self._text(name).strip() not in ("", self._naive[name].strip())]
         return max(new, key=times.__getitem__, default="")
 
     def skip_old(self) -> None:
         """Do not check the files as they are now, except the one that was saved last."""
         last = self.saved_last()
-        for name, file in self._models.items():
-            if name != last:
-                self._checked[name] = file.stat().st_mtime
+        self._checked = {name: file.stat().st_mtime for name, file in self._models.items() if name != last}
+
+    def _text(self, name: str) -> str:
+        return self._models[name].read_text("utf-8", errors="replace")
 
     def check(self, name: str) -> bool:
         """Check a model, print the result and what to do next."""
         file = self._models[name]
         self._checked[name] = file.stat().st_mtime
         print(f"\n{file.parent.name}/{file.name}\n")
-        result = puzzle(name, self._seed).check(file.read_text("utf-8"))
+        result = puzzle(name, self._seed).check(self._text(name))
         print_record(result, False)
         (self._solved.add if result else self._solved.discard)(name)
         self._record.write_text(json.dumps(sorted(self._solved)) + "\n", "utf-8")
@@ -90,7 +92,10 @@ class _Learner:
 
 def _run(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder)
-    learner = _Learner(folder, arguments.seed)
+    try:
+        learner = _Learner(folder, arguments.seed)
+    except OSError as error:
+        raise BLSError(f"folder: {error}") from None
     if arguments.once:
         last = learner.saved_last()
         if last:

@@ -155,6 +155,9 @@ def _judge(puzzle: PuzzleData, source: str, result: PuzzleCheck) -> PuzzleCheck:
                 own = _measure(puzzle, source, case, seconds, f"your {puzzle.naive.name}")
             claims = [_resolved(claim, reference.session) for claim in puzzle.constraints]
             judged = [bls.judge(own.records(), claim) for claim in claims]
+            # The model must not do the work of a callee itself.
+            used = dict.fromkeys(span.model for span in reference.session.spans if span.parent)
+            judged += [call for name in used if not (call := bls.judge(own.records(), f"called {name}"))]
             seen, hint, code = own.difference(reference)
             outcome = [str(judgement.seen) for judgement in judged if not judgement], seen
             if outcome in (([], ""), before) or result.judgements:  # a busy machine hardly errs twice in the same way

@@ -36,6 +36,16 @@ ATTEMPTS = {
             ),
             (ch(', self.ask("ink", "INK", image)', ""), "has no INK"),
             (ch("await asyncio.gather(", "asyncio.gather("), "failed"),
+            (
+                ch(
+                    'self.ask("ink", "INK", image)',
+                    "self.total(image)",
+                    "    async def ask",
+                    "    async def total(self, image):\n"
+                    "        return pb_utils.Tensor('INK', image.as_numpy().sum(keepdims=True))\n\n    async def ask",
+                ),
+                "No request to ink",
+            ),
         ),
     ),
     "in_order": Attempts(
