@@ -64,7 +64,7 @@ def _use(notebook: Notebook, arguments: Any) -> None:
             score = replace(score, tries=score.tries + 1, named=bool(judgement))
         notebook.show(judgement)
     if arguments.fix:
-        score = replace(score, shown=not score.fixed)
+        score = replace(score, shown=score.shown or not score.fixed)
         for record in case.fix():
             notebook.show(record)
         for before, after in zip(case.models, case.fixed, strict=True):

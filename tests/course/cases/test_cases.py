@@ -117,4 +117,6 @@ def test_the_magic_leads_from_the_story_to_the_score(cells: Any) -> None:
     assert "solved" in cells("%blscase --check").text
     assert "3 of " in cells("%blscase --score").text
     assert "at try 2" in cells("%blscase --score").text
+    assert "count: 4" in cells("%blscase 1\n%blscase --fix\n%blscase --check").text
+    assert "3 of " in cells("%blscase --score").text  # the reader's own fix still counts
     assert "expected one of depot, label" in cells("%blscase --code nothing").stderr
