@@ -35,6 +35,17 @@ def late_threads(instances: int) -> Session:
     return replace(late, spans=tuple(spans), models=tuple(models))
 
 
+def gaps() -> Session:
+    """Return four requests at two instances: one instance is free a moment before the other, and begins late."""
+    run = session(2)
+    times = [(10, 95), (10, 100), (110, 200), (110, 200)]
+    spans = [
+        replace(span, queued=0, started=start, inferred=end, ended=end, released=end)
+        for span, (start, end) in zip(run.spans, times, strict=True)
+    ]
+    return replace(run, spans=tuple(spans))
+
+
 def sequences(*steps: tuple[int, int, int]) -> Session:
     """Return requests one after the other: their correlation IDs, flags (START 1, END 2) and callers."""
     run = session(steps=("scan",) * len(steps))
@@ -134,6 +145,10 @@ def test_a_claim_that_holds_says_what_was_seen_and_has_no_hint(recorded: Any, cl
         (session(4), "overlapped 2 of resize", "no request of resize was at work", "send 2"),
         # A caller that waits for its callee is not at work beside it.
         (session(1, ("page",)), "overlapped 2", "at most 1 request", "waited in a queue"),
+        (gaps(), "overlapped 3 of scan", "at most 2 requests of scan", "waited in a queue"),
+        (session(1, ("page",) * 4), "overlapped 5 of scan", "at most", "flight"),
+        (session(1), "wall < 1 ns", "wall: ", "The longest queue is in front of scan: 3 requests waited"),
+        (session(1), "queued <= 0 ns of scan", "queued of scan", "The longest queue is in front of scan"),
         (session(1), "called resize", "0 requests to resize; others: scan 4", "No request to resize"),
         (session(1), "called scan 5", "4 requests to scan", "Send more requests"),
         (session(1), "called scan 3", "4 requests to scan", "Send fewer requests"),
