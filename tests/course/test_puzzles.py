@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from bls_notebook.course.puzzle_text import puzzle_names
 from bls_notebook.display import render
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
-from tests.course.exercises.exercise import Changes
+from tests.course.exercises.exercise import NOTEBOOKS, Changes
 from tests.course.puzzles.attempts import Attempts
 
 pytest.importorskip("hypothesis")
@@ -82,12 +83,17 @@ def test_nothing_that_a_replacement_does_stops_the_caller() -> None:
 
 
 @pytest.mark.slow
-def test_a_variant_has_other_names_and_accepts_its_own_solution() -> None:
-    puzzle = bls.puzzle("gather", seed=3)
-    assert puzzle.naive.name != bls.puzzle("gather").naive.name
+@pytest.mark.parametrize("name", puzzle_names())
+def test_a_variant_has_other_names_accepts_its_own_solution_and_rejects_its_naive_model(name: str) -> None:
+    puzzle = bls.puzzle(name, seed=5)
+    assert puzzle.naive.name != bls.puzzle(name).naive.name
     check = puzzle.check(puzzle.solution)
     assert check, told(check)
-    assert "variant 3" in check.card()
+    assert "variant 5" in check.card()
+    assert not puzzle.check(puzzle.naive.source)
+
+
+def test_an_unknown_puzzle_is_an_error_with_the_names() -> None:
     with pytest.raises(bls.BLSError, match="got 'gathr', expected one of gather"):
         bls.puzzle("gathr")
 
@@ -158,3 +164,15 @@ def test_learn_checks_the_file_saved_last_and_says_what_is_next(
     assert f"1 of {total} puzzles solved" in out
     assert "Next: edit 02_in_order/model.py" in out
     assert model.read_text(encoding="utf-8") == puzzle.solution
+
+
+def test_the_notebook_has_the_naive_model_and_the_solution_of_each_puzzle() -> None:
+    cells = json.loads((NOTEBOOKS / "16_puzzles.ipynb").read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells]
+    models = [text for text in sources if text.startswith("%%blspuzzle")]
+    expected = []
+    for name in puzzle_names():
+        puzzle = bls.puzzle(name)
+        expected += [f"%%blspuzzle {name}\n{text.rstrip()}" for text in (puzzle.naive.source, puzzle.solution)]
+        assert any(f"## {puzzle.number}. {puzzle.title}" in text and puzzle.constraints[0] in text for text in sources)
+    assert models == expected

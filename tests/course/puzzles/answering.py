@@ -126,9 +126,9 @@ ATTEMPTS = {
             (
                 ch(
                     "data - data.min()",
-                    "data - data.min()\n        self.ask('mean', pb_utils.Tensor('DATA', data), 'MEAN')",
+                    "data - data.min()\n        self.ask('mean_of', pb_utils.Tensor('DATA', data), 'MEAN')",
                 ),
-                FEWER + "mean",
+                FEWER + "mean_of",
             ),
         ),
     ),
