@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -176,3 +177,9 @@ def test_the_notebook_has_the_naive_model_and_the_solution_of_each_puzzle() -> N
         expected += [f"%%blspuzzle {name}\n{text.rstrip()}" for text in (puzzle.naive.source, puzzle.solution)]
         assert any(f"## {puzzle.number}. {puzzle.title}" in text and puzzle.constraints[0] in text for text in sources)
     assert models == expected
+
+
+def test_without_hypothesis_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    with pytest.raises(bls.BLSError, match=r'^puzzles need hypothesis, .*: pip install "bls_notebook\[prove\]"$'):
+        bls.puzzle("gather").check("x = 1")

@@ -181,6 +181,14 @@ ATTEMPTS = {
                 ),
                 "failed",
             ),
+            (
+                ch(
+                    "return pb_utils.InferenceResponse([self.ask",
+                    "import cupy\n        clean = pb_utils.Tensor('CLEAN', cupy.asnumpy(cupy.from_dlpack(clean)))\n"
+                    "        return pb_utils.InferenceResponse([self.ask",
+                ),
+                "pipe/CLEAN 1 MiB",
+            ),
             (ch('[self.ask("loudest", clean, "PEAK")]', "[clean]"), "has no PEAK"),
         ),
     ),
