@@ -26,6 +26,7 @@ EXERCISES = {
             (ch(", inputs={\"CURRENCY\": [\"USD\"]}", ""), "mistakes is ['always asks for euros']"),
             (ch('"rate", 1, inputs', '"rate", inputs'), "mistakes is ['calls rate twice']"),
             (ch('"rate", 1, inputs', '"rate", 2, inputs'), "it fails with the right model"),
+            (ch("[0.5, 1.5]})", "[0.5, 1.5]})\n    pytest.fail('too early')"), "it fails with the right model: too early"),
             (ch("[0.5, 1.5]", "[2.0, 6.0]"), "it fails with the right model: price: EUROS differ"),
             (ch('    triton_repository.assert_answer(answer, {"EUROS": [0.5, 1.5]})', "    assert answer.error is None"), "mistakes is ['divides by the rate'"),
         ),
