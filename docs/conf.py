@@ -47,6 +47,7 @@ numpydoc_show_class_members = False
 html_theme = "furo"
 html_title = "bls_notebook"
 html_static_path = ["_static"]
+templates_path = ["_templates"]
 html_css_files = ["manual.css"]
 html_js_files = ["manual.js"]
 html_copy_source = False

@@ -29,7 +29,7 @@ export class Tools {
       oninput: () => this.find(), onkeydown: (/** @type {KeyboardEvent} */ event) => this.queryKey(event),
     }));
     this.foundText = make("span", { class: "bls-chart-found" });
-    this.fullButton = toggle("Full screen", "Fill the screen, and back (f)", () => this.fill());
+    this.fullButton = toggle("Full screen", "Full screen, and back (f)", () => this.fill());
     this.helpButton = toggle("?", "Keys and mouse (?)", () => this.help());
     const walk = ["← → ↑ ↓", `go from ${thing} to ${thing}`];
     const lines = [walk, ...EVERY_KEY, ...keys].flatMap(([key, what]) => [make("kbd", {}, key), make("span", { class: "bls-chart-dim" }, what)]);

@@ -62,7 +62,8 @@ class Pictures(SphinxTransform):
         for node in list(self.document.findall(nodes.image)):
             record = folder / node["uri"].replace("-light.png", ".json.gz")
             if record.name.endswith(".json.gz") and record.exists():
-                self.env.note_dependency(str(record))
+                for file in (record, *(DOCS.parent / "widgets").iterdir()):
+                    self.env.note_dependency(str(file))
                 node.replace_self(nodes.raw("", picture_of(record, node.get("alt", "")), format="html"))
 
 

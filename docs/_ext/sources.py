@@ -17,6 +17,7 @@ from sphinx.application import Sphinx
 
 DOCS = Path(__file__).resolve().parents[1]
 NOTEBOOKS = DOCS.parent / "notebooks"
+_EMPTY_HEAD = re.compile(r'<th scope="col"([^>]*)></th>')  # names no column for screen readers
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -51,6 +52,10 @@ def write(app: Sphinx) -> None:
         for cell in content["cells"]:
             if cell["cell_type"] == "markdown":
                 cell["source"] = resolved("".join(cell["source"]), NOTEBOOKS, DOCS / "tutorials")
+            for output in cell.get("outputs", ()):
+                shown = output.get("data", {})
+                if "text/html" in shown:
+                    shown["text/html"] = _EMPTY_HEAD.sub(r"<td\1></td>", "".join(shown["text/html"]))
         pages[DOCS / "tutorials" / path.name] = json.dumps(content)
     for folder, kind in ((generated, "*.md"), (DOCS / "tutorials", "*.ipynb")):
         folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-// Two things that JupyterLab does for displays: it names the theme, and it runs the widgets on their pictures.
+// Does for displays what JupyterLab does: names the theme, and runs the widgets on their pictures.
 
 const blsWidgets = {};
 
@@ -47,8 +47,18 @@ const blsWidgets = {};
     return loaded[name];
   }
 
+  /** What the theme leaves out: names of the two sidebars, and a way for keys to scroll wide code. */
+  function complete() {
+    document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", "Pages");
+    document.querySelector(".toc-drawer")?.setAttribute("aria-label", "This page");
+    for (const code of document.querySelectorAll("pre")) {
+      if (code.scrollWidth > code.clientWidth) code.tabIndex = 0;
+    }
+  }
+
   document.addEventListener("DOMContentLoaded", () => {
     nameTheme();
+    complete();
     new MutationObserver(nameTheme).observe(document.body, { attributes: true, attributeFilter: ["data-theme"] });
     dark.addEventListener("change", nameTheme);
     for (const block of document.querySelectorAll("script[data-bls-widget]")) {

@@ -385,7 +385,7 @@ def test_a_model_can_be_shown_alone_and_the_critical_path_is_lit(one: Shown) -> 
 
 
 def test_it_fills_the_screen_and_comes_back(one: Shown) -> None:
-    one.root.get_by_role("button", name="Fill the screen").click()
+    one.root.get_by_role("button", name="Full screen").click()
     one.page.wait_for_function("() => document.fullscreenElement?.matches('.bls-timeline')")
     one.page.evaluate(DRAWN)
     screen = one.page.viewport_size
