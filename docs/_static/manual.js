@@ -47,18 +47,20 @@ const blsWidgets = {};
     return loaded[name];
   }
 
-  /** What the theme leaves out: names of the two sidebars, and a way for keys to scroll wide code. */
+  /** What the theme leaves out: names of the two sidebars, and a way for keys to scroll what is wide. */
   function complete() {
     document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", "Pages");
     document.querySelector(".toc-drawer")?.setAttribute("aria-label", "This page");
-    for (const code of document.querySelectorAll("pre")) {
-      if (code.scrollWidth > code.clientWidth) code.tabIndex = 0;
+    for (const wide of document.querySelectorAll("pre, .table-wrapper, .bls-scroll")) {
+      if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
     }
   }
 
   document.addEventListener("DOMContentLoaded", () => {
     nameTheme();
     complete();
+    document.addEventListener("toggle", complete, true);
+    addEventListener("resize", complete);
     new MutationObserver(nameTheme).observe(document.body, { attributes: true, attributeFilter: ["data-theme"] });
     dark.addEventListener("change", nameTheme);
     for (const block of document.querySelectorAll("script[data-bls-widget]")) {
