@@ -26,6 +26,7 @@ extensions = [
 root_doc = "index"
 exclude_patterns = ["_build"]
 nitpicky = True
+smartquotes = False  # of two hyphens of an option it makes a dash
 # Types in signatures and docstrings are Python's and Triton's; only links that somebody wrote have to resolve.
 nitpick_ignore_regex = [("py:.*", ".*")]
 

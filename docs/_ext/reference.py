@@ -31,6 +31,8 @@ _VARIABLES = {
 }
 _ELSEWHERE = ("RepositoryUnderTest",)  # on the page of the pytest plugin
 
+_PAGE = re.compile(r"\bdocs/(\w+/\w+)\.md")  # in the help of a magic
+
 
 def pages() -> dict[str, str]:
     """Return the text of each generated page, by its name."""
@@ -105,7 +107,7 @@ def _parser(name: str, parser: argparse.ArgumentParser, level: str = "##") -> st
         for part in (
             f"({label(name)})=\n{level} `{name}`",
             f"```text\n{textwrap.fill(usage, 100, subsequent_indent='    ')}\n```",
-            plain(" ".join((parser.description or "").split())),
+            _PAGE.sub(r"[\1](../../\1.md)", plain(" ".join((parser.description or "").split())).replace(r"\_", "_")),
             table(("argument", "meaning"), rows) if rows else "",
             f"```python\n{examples}\n```" if examples else "",
         )
