@@ -7,6 +7,7 @@ the reader opens the fold.
 from __future__ import annotations
 
 import base64
+import re
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from bls_notebook.magics.notebook import Notebook
 from bls_notebook.records.base import Record
 
 LONGEST = 200  # characters of a guess
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _IMAGES = ("image/svg+xml", "image/png", "image/jpeg")
 
 
@@ -57,9 +59,10 @@ class Guess(Record):
 def shown(printed: str, outputs: Iterable[Mapping[str, Any]]) -> tuple[Shown, ...]:
     """Return the printed text and the displays (MIME bundles) of a cell, for use inside another display.
 
-    Lines that were overwritten, for example by a progress bar, are left out.
+    Lines that were overwritten, for example by a progress bar, and colors of a terminal are left out.
     """
-    lines = (line.rstrip("\r").rpartition("\r")[2] for line in printed.splitlines())
+    plain_lines = _COLOR.sub("", printed).splitlines()
+    lines = (line.rstrip("\r").rpartition("\r")[2] for line in plain_lines)
     words = "\n".join(lines).strip("\n")
     outcome = [Shown(words, tag("pre", prose(words)))] if words else []
     for bundle in outputs:

@@ -8,6 +8,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.course.check_magic import next_words
+from bls_notebook.course.guess_magic import shown
 from bls_notebook.testing.claim_checks import FORMS
 
 
@@ -145,6 +146,11 @@ def test_a_cell_is_recorded_as_its_claims_need_it(sender: Any) -> None:
     assert "did you mean called" in sender("%%blscheck caled times\n1").text
     for line in ("", "and", "called times and"):
         assert "missing: a claim" in sender(f"%%blscheck {line}\n1").stderr
+
+
+def test_colors_of_a_terminal_are_left_out_of_a_guess() -> None:
+    (output,) = shown("\x1b[31m\x1b[1mred\x1b[0m\x1b[38;5;28m green\x1b[39m", ())
+    assert output.text == "red green"
 
 
 def test_a_claim_begins_with_one_of_its_forms() -> None:

@@ -40,7 +40,7 @@ EXERCISES = {
         ),
     ),
     "cut a strip": Exercise(
-        "10_debugging", ("debug-01", "debug-37"), "debug-45", "debug-43",
+        "10_debugging", ("debug-01", "debug-37", "debug-38"), "debug-45", "debug-43",
         ch("import triton", "import numpy as np\nimport triton", CUT, "np.stack(np.split(strip, strip.shape[1] // 8, axis=1))"),
         (
             (ch(CUT, "strip.reshape(-1, 8, 8)"), "The values are right, but in another order"),
@@ -49,9 +49,9 @@ EXERCISES = {
             (ch(CUT, CUT + "[::-1]"), "The values are right, but in another order"),
             (ch(CUT, CUT + "[:3]"), "The response has 192 values, expected 320"),
             (ch(CUT, CUT + ".astype('float32')"), "IMAGES is FP32, expected UINT8"),
-            (ch(CUT, "strip.reshape(3, 8, 8)"), "cannot reshape"),
+            (ch(CUT, "strip.reshape(4, 8, 8)"), "cannot reshape"),
             (ch(CUT, "strip.reshape(8, 3, 8).swapaxes(0, 1)"), "cannot reshape"),
-            (ch(CUT, CUT + " // 16"), "element 2: got 0, expected 5"),
+            (ch(CUT, CUT + " // 16"), "element 2: got 4, expected 75"),
         ),
     ),
 }  # fmt: skip
