@@ -227,7 +227,7 @@ def _shown(view: TensorView) -> Iterator[doc.Block]:
     if figures is not None and any(figures.histogram):
         counts = figures.histogram
         ends = number(figures.least), number(figures.greatest)
-        axis = tag("div", tag("span", ends[0]), tag("span", ends[1]), cls="seen-axis")
+        axis = tag("div", tag("span", ends[0]), Html(" "), tag("span", ends[1]), cls="seen-axis")
         most = f"up to {count(max(counts), 'element')} a bin"
         boxes.append(_figure(join(bars(counts, _bins(figures)), axis), f"histogram, {most}"))
         said.append(f"{ends[0]} ▕{sparks(counts)}▏ {ends[1]}  histogram, {most}")
