@@ -22,11 +22,6 @@ class Quartiles(Record):
     most: float = 0.0
     total: float = 0.0
 
-    @property
-    def iqr(self) -> float:
-        """The interquartile range: third minus first quartile."""
-        return self.q3 - self.q1
-
 
 NONE = Quartiles()
 
