@@ -124,6 +124,7 @@ class HttpServer:
             def connection_lost(self, exc: Exception | None) -> None:
                 opened.pop(self, None)
                 self._cancel_timeout()
+                self._unset_keepalive_if_required()  # uvicorn keeps it, and so this connection, after a reset
                 super().connection_lost(exc)
 
             def _cancel_timeout(self) -> None:

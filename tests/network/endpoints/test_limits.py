@@ -9,8 +9,10 @@ import http.client
 import json
 import os
 import socket
+import struct
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, suppress
@@ -21,6 +23,7 @@ import grpc
 import h11
 import pytest
 from tritonclient.grpc import service_pb2 as pb
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import bls_notebook as bls
 from bls_notebook.network import limits
@@ -33,6 +36,7 @@ from bls_notebook.network.kserve.grpc_codec import _varint
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.network.kserve.tensors import flat
 from tests.engine import gates
+from tests.engine.harness import until
 from tests.repository.models import ECHOES
 from tests.shipping.fake_tritonserver import linux
 from tests.waiting import LIMIT
@@ -340,3 +344,21 @@ def test_a_refused_request_leaves_no_cycle_that_keeps_its_body() -> None:
             gc.set_debug(0)
             gc.garbage.clear()
             gc.enable()
+
+
+def test_a_connection_that_its_client_resets_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    freed = threading.Event()
+    lost = H11Protocol.connection_lost
+
+    def connection_lost(self: H11Protocol, error: Exception | None) -> None:
+        lost(self, error)
+        weakref.finalize(self, freed.set)
+
+    monkeypatch.setattr(H11Protocol, "connection_lost", connection_lost)
+    with bls.ModelRepository() as repo, bls.endpoint(repo) as endpoint:
+        client = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=LIMIT)
+        client.request("GET", "/v2", headers=endpoint.headers)
+        assert client.getresponse().read()
+        client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        until(lambda: gc.collect() >= 0 and freed.is_set())
