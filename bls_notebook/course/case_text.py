@@ -119,10 +119,13 @@ def _replaced(text: str, words: dict[str, str]) -> str:
 def _models(
     folder: Path, words: dict[str, str], orders: dict[str, dict[str, str]], rest: Path | None = None
 ) -> tuple[CaseModel, ...]:
-    """Read the models of a folder; `rest` has the files that are missing there."""
+    """Read the models of a folder; `rest` has the files that are missing there.
+
+    A model.py is kept as model.txt: it is data with a fault, and no module of this package.
+    """
     found = []
     for model in sorted(folder.iterdir()):
-        files = [model / name for name in ("config.pbtxt", "1/model.py")]
+        files = [model / name for name in ("config.pbtxt", "model.txt")]
         files = [file if file.exists() or rest is None else rest / file.relative_to(folder) for file in files]
         config, source = (file.read_text("utf-8") for file in files)
         source = _replaced(source, orders.get(model.name, {}))

@@ -41,8 +41,6 @@ class Package:
         self.name = root.name
         self.files: dict[str, Path] = {}
         for file in sorted(root.rglob("*.py")):
-            if "cases" in file.relative_to(root).parts:  # models that a case loads, which nobody imports
-                continue
             parts = file.relative_to(root.parent).with_suffix("").parts
             self.files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
         self.texts = {name: file.read_text(encoding="utf-8") for name, file in self.files.items()}
