@@ -63,7 +63,7 @@ def case_document(case: CourseCase):  # type: ignore[no-untyped-def]
     yield doc.Words(parts.quiet(parts.coded("name the cause with `%blscase --cause NAME`:")))
     rows = [doc.Row([parts.name(cause.name), parts.coded(cause.meaning)]) for cause in case.causes]
     yield doc.Table("Causes", [doc.Column("cause"), doc.Column("meaning")], rows, heads=False, last="wrap")
-    how = "change a model (`%blscase --code MODEL` and `--config MODEL` open it), and check: `%blscase --check`"
+    how = "change a model (`%blscase --code MODEL` and `--pbtxt MODEL` open it), and check: `%blscase --check`"
     yield doc.Words(parts.quiet(parts.coded(how)))
     names = ", ".join(f"`{model.name}`" for model in case.models)
     yield doc.Forms([doc.Words(f"models: {names}")], [doc.Fold(m.name, [_code(m)]) for m in case.models])

@@ -77,12 +77,12 @@ def _use(notebook: Notebook, arguments: Any) -> None:
         fail_on(notebook, [] if check else [f"case {case.number}: {check.hint}"], check)
         notebook.show(check)
     _scores(notebook)[case.number, case.seed] = score
-    opened = arguments.code or arguments.config
+    opened = arguments.code or arguments.pbtxt
     if opened:
         model = next((model for model in case.models if model.name == opened), None)
         if model is None:
             names = ", ".join(each.name for each in case.models)
-            PARSER.error(f"--{'code' if arguments.code else 'config'}: got {opened!r}, expected one of {names}")
+            PARSER.error(f"--{'code' if arguments.code else 'pbtxt'}: got {opened!r}, expected one of {names}")
         magic, text = ("%%tritonmodel", model.source) if arguments.code else ("%%tritonconfig", model.config)
         shell: Any = notebook.shell
         shell.set_next_input(f"{magic} {model.name}\n{text}", replace=False)

@@ -70,7 +70,7 @@ def _ticks(latency: Latency) -> list[float]:
         steps = (1, 2, 5) if high / low < 100 else (1,)
         ticks = [s * 10.0**e for e in range(-10, 8) for s in steps]
     else:
-        step = next(s * 10.0**e for e in range(-12, 8) for s in (1, 2, 5) if (high - low) / (s * 10.0**e) <= _TICKS)
+        step = next(s * 10.0**e for e in range(-12, 300) for s in (1, 2, 5) if (high - low) / (s * 10.0**e) <= _TICKS)
         first = ceil(low / step)
         ticks = [(first + i) * step for i in range(_TICKS + 1)]
     return [time for time in ticks if low <= time <= high]
