@@ -81,9 +81,10 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import PackageNotFoundError, version
 
         try:
-            return version(__name__)
+            found = version(__name__)
         except PackageNotFoundError:  # a copy of the files, not an installation
-            return "unknown"
+            found = "unknown"
+        return globals().setdefault(name, found)
     try:
         value = globals()[name] = registry().load("names", name)
     except KeyError:

@@ -18,6 +18,8 @@ from bls_notebook.pb_utils.dtypes import triton_string_to_numpy
 from bls_notebook.records.base import Record
 from bls_notebook.records.errors import BLSError
 
+from .puzzle_text import replace_words
+
 FOLDER = Path(__file__).with_name("cases")
 _TENSOR = re.compile(r"(\w+) (\w+) \[([\d, ]+)\] (\S[^;]*)")
 
@@ -71,7 +73,7 @@ def read_case(number: int, seed: int) -> dict[str, Any]:
     folder = folders[number]
     text = (folder / "case.md").read_text("utf-8")
     words, orders = _variant(_section(text, "Variants"), f"{folder.name} {seed}") if seed else ({}, {})
-    text = _replaced(text, words)
+    text = replace_words(text, words)
     title, _, story = text.partition("\n## ")[0].lstrip("# ").partition("\n")
     meanings = cause_meanings()
     causes = [item.partition(": ") for item in _section(text, "Causes")]
@@ -111,11 +113,6 @@ def _variant(items: list[str], seed: str) -> tuple[dict[str, str], dict[str, dic
     return words, orders
 
 
-def _replaced(text: str, words: dict[str, str]) -> str:
-    pattern = "|".join(map(re.escape, words))
-    return re.sub(rf"\b(?:{pattern})\b", lambda match: words[match[0]], text) if words else text
-
-
 def _models(
     folder: Path, words: dict[str, str], orders: dict[str, dict[str, str]], rest: Path | None = None
 ) -> tuple[CaseModel, ...]:
@@ -128,6 +125,6 @@ def _models(
         files = [model / name for name in ("config.pbtxt", "model.txt")]
         files = [file if file.exists() or rest is None else rest / file.relative_to(folder) for file in files]
         config, source = (file.read_text("utf-8") for file in files)
-        source = _replaced(source, orders.get(model.name, {}))
-        found.append(CaseModel(*(_replaced(text, words) for text in (model.name, config, source))))
+        source = replace_words(source, orders.get(model.name, {}))
+        found.append(CaseModel(*(replace_words(text, words) for text in (model.name, config, source))))
     return tuple(found)

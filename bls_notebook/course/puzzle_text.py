@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,13 +92,8 @@ def read_puzzle(name: str, seed: int = 0) -> PuzzleData:
     head, _, rest = file.read_text("utf-8").partition("\n## ")
     sections = {title: text.strip("\n") for title, _, text in (part.partition("\n") for part in rest.split("\n## "))}
     replaced = _variant(sections.pop("Variants"), f"{name} {seed}") if seed else {}
-    pattern = re.compile(r"\b(?:" + "|".join(map(re.escape, replaced)) + r")\b") if replaced else None
-
-    def varied(text: str) -> str:
-        return pattern.sub(lambda match: replaced[match[0]], text) if pattern else text
-
-    title, _, story = varied(head).lstrip("# ").partition("\n")
-    texts = {key: varied(text) for key, text in sections.items()}
+    title, _, story = replace_words(head, replaced).lstrip("# ").partition("\n")
+    texts = {key: replace_words(text, replaced) for key, text in sections.items()}
     requests = [line[2:] for line in texts["Requests"].splitlines()]
     naive = _code(texts["Naive"])
     return PuzzleData(
@@ -121,6 +117,12 @@ def _variant(lines: str, seed: str) -> dict[str, str]:
     choose = random.Random(seed)
     pairs = (line[2:].split(": ") for line in lines.splitlines())
     return {word: choose.choice(others.split(", ")) for word, others in pairs}
+
+
+def replace_words(text: str, words: Mapping[str, str]) -> str:
+    """Return a text in which each of the words, such as a name of a model, is replaced."""
+    pattern = "|".join(map(re.escape, words))
+    return re.sub(rf"\b(?:{pattern})\b", lambda match: words[match[0]], text) if words else text
 
 
 def _code(text: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bls_notebook.pb_utils import TRITONSERVER_REQUEST_FLAG_SEQUENCE_END as END
+from bls_notebook.pb_utils import TRITONSERVER_REQUEST_FLAG_SEQUENCE_START as START
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.records.units import count
-
-_START, _END = 1, 2  # TRITONSERVER_REQUEST_FLAG_SEQUENCE_START and _END
 
 
 def complete_sequences(spans: Sequence[Span]) -> tuple[int, str]:
@@ -22,14 +22,14 @@ def complete_sequences(spans: Sequence[Span]) -> tuple[int, str]:
         key = (span.model, span.correlation_id)
         if not span.correlation_id:
             hints.append("A request had no correlation ID, so it belongs to no sequence: pass `correlation_id=`.")
-        elif span.flags & _START and key in running:
+        elif span.flags & START and key in running:
             hints.append(_restarted(running[key], span))
             restarted.add(key)
-        elif span.flags & _START:
+        elif span.flags & START:
             running[key] = span
         elif key not in running:
             hints.append(f"The first request of sequence {span.correlation_id} had no START flag.")
-        if span.flags & _END and running.pop(key, None) is not None:
+        if span.flags & END and running.pop(key, None) is not None:
             complete += key not in restarted
             restarted.discard(key)
     if running and not hints:

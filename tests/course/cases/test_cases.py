@@ -36,7 +36,7 @@ class Variant:
 
     def said(self, text: str) -> str:
         """Return a text in the words of the seed."""
-        return case_text._replaced(text, self._words)
+        return case_text.replace_words(text, self._words)
 
     def models(self, fix: Fix) -> list[CaseModel]:
         """Return the models of the case with a fix."""
