@@ -29,3 +29,14 @@ def test_the_links_lead_through_all_notebooks_in_order() -> None:
         line = " · ".join([*links, "[Index](index.ipynb)"])
         assert texts[-1].splitlines()[-1] == line, f"the last line of {name}"
         assert {target for _, target in LINK.findall("\n".join(texts))} <= files, name
+
+
+def test_no_two_notebooks_write_the_same_folder() -> None:
+    # The notebooks are tested at the same time, and an export replaces its folder.
+    owners: dict[str, str] = {}
+    for file in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        cells = json.loads(file.read_text("utf-8"))["cells"]
+        code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+        for folder in set(re.findall(r"(?<![\w.])exported\w*(?=[\s/\"'])", code)):
+            assert owners.setdefault(folder, file.name) == file.name, f"{folder}: in two notebooks"
+    assert owners
