@@ -18,6 +18,7 @@ from bls_notebook.display import render
 from bls_notebook.profiling import Overlap
 from bls_notebook.profiling.dependences import analysis, counterfactual, perturbation, proof, schedule
 from bls_notebook.profiling.dependences.evidence import ENOUGH, Evidence, RunDifference, closure, explore
+from bls_notebook.profiling.dependences.proof import template
 from bls_notebook.profiling.dependences.records import SentCall
 from bls_notebook.records.recorded_models import ModelSeen
 from tests.profiling.overlap_graphs import CALLEE, CONFIG, GRAPHS, Graph, define_callees, source_of
@@ -303,6 +304,15 @@ def test_other_forms_have_a_reason_and_a_template(slow: bls.ModelRepository, bod
     assert code.source == ""
     assert why in code.reason
     assert "request_1.async_exec(),  # `a`, sent at line " in code.template
+    assert code.template.startswith("responses = await")
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [("response = 0", "responses"), ("responses = []", "answers"), ("responses answers", "answers_1")],
+)
+def test_a_template_overwrites_no_variable_of_the_model(source: str, name: str) -> None:
+    assert template([], source).startswith(f"{name} = await asyncio.gather(")
 
 
 @pytest.mark.slow

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import chain, count
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.profiling.analysis.measured_ratio import ratio, relative_error
@@ -30,7 +32,8 @@ def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> Co
 
     `blocked` lists the direct and indirect predecessors of each call.
     """
-    by_hand = CodeChange(template=template([overlap.calls[n] for n in longest(overlap)]))
+    together = [overlap.calls[n] for n in longest(overlap)]
+    by_hand = CodeChange(template=template(together, runs.source[0] if runs.source else ""))
     if runs.source is None:
         return replace(by_hand, reason="its source is not in one file")
     text, place = runs.source
@@ -86,8 +89,14 @@ def _pairs(run: ObservedRun) -> set[tuple[int, int]]:
     return {(earlier, later) for earlier, later in both if earlier >= 0}
 
 
-def template(group: Sequence[SentCall]) -> str:
-    """Return the form of a change by hand, with the names of the callees and the lines that send to them."""
+def template(group: Sequence[SentCall], source: str = "") -> str:
+    """Return the form of a change by hand, with the names of the callees and the lines that send to them.
+
+    The answers get a name that `source` does not use: most models collect their own `responses`.
+    """
+    used = set(re.findall(r"\w+", source))
+    names = chain(("responses", "answers"), map("answers_{}".format, count(1)))
+    name = next(each for each in names if each not in used)
     sent = []
     for number, model in enumerate(dict.fromkeys(call.model for call in group), 1):
         calls = [call for call in group if call.model == model]
@@ -95,7 +104,7 @@ def template(group: Sequence[SentCall]) -> str:
         where = f"  # {', '.join(calls_of(calls))}" + f", sent at line {lines}" * bool(lines)
         many = f"*[request.async_exec() for request in requests_{number}]"
         sent.append(f"    {many if len(calls) > 1 else f'request_{number}.async_exec()'},{where}")
-    return "\n".join(["responses = await asyncio.gather(", *sent, ")"])
+    return "\n".join([f"{name} = await asyncio.gather(", *sent, ")"])
 
 
 def proven(runs: Runs, overlap: Overlap, repeat: int) -> Overlap:
