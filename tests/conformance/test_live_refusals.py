@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.shipping.servers.server_programs import TritonServerError
 from bls_notebook.shipping.servers.tritonserver import TritonRequestError
 from tests.conformance.sides import SECONDS, Sides, normal
 
@@ -80,8 +81,12 @@ def test_a_warm_up_that_fails(sides: Sides) -> None:
         "instance_group": [{"count": 1, "kind": "KIND_CPU"}],
         "model_warmup": [sample],
     }
-    with pytest.raises(TritonRequestError) as there:
-        sides.on_real(lambda: sides.real.load("script", config, wait=SECONDS))
+    with pytest.raises(TritonServerError) as there:
+        sides.on_real(lambda: sides.real.load("script", config, wait=SECONDS / 3), again=1)
+    if not isinstance(there.value, TritonRequestError) and "Signal (11)" in sides.real.log():
+        sides.real.stop(graceful=False)
+        sides.real.start()
+        pytest.xfail("At random, more often on a busy machine, the server crashes while it unloads this model.")
     with pytest.raises(BLSError) as here:
         sides.here.load("script", config)
     assert normal(here.value.reason) == normal(str(there.value))  # type: ignore[attr-defined]
