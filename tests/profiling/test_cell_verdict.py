@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from bls_notebook.profiling.analysis.span_tree import lock_waits
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
-from bls_notebook.profiling.records.spans import LockHeld
+from bls_notebook.profiling.records.spans import LockHeld, Source
 from bls_notebook.profiling.records.verdicts import CAUSES, Verdict
-from tests.profiling.simulated import Model, session
+from tests.profiling.simulated import Model, Step, session
 
 MS = 1_000_000
 TWO = {"a": Model([10 * MS], 2)}
 PIPELINE = {"a": Model([MS, "b", "c", MS], 4), "b": Model([5 * MS]), "c": Model([7 * MS], 2)}
+
+SHARED = {"decoupled": True, "is_async": True}
 
 
 def of(record: Session, cpu: float = 0.1) -> Verdict:
@@ -43,6 +46,61 @@ def test_requests_that_are_as_fast_as_they_can_be_and_one_alone() -> None:
     assert found.cause == "one"
     assert "The time went on `c` (50%), `b` (36%)" in found.sentence
     assert "`a` waits for `b`, then for `c`: `%blsprofile a … --overlap` finds out" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("steps", "instances", "traits", "cause", "words"),
+    [
+        ([("b",) * 4], 1, {}, "queue", "One request took 40 ms: 3 calls queued on the one instance of `b` for 75%"),
+        ([("b",) * 4], 4, {}, "one", "The time went on `b`"),
+        ([("b",) * 4], 1, {"b": SHARED}, "blocking", "One request took 40 ms: the coroutine of `b` blocks its event"),
+        ([("b",) * 4], 4, {"b": SHARED}, "one", "The time went on `b`"),
+        (["b"] * 4, 1, {"b": SHARED}, "one", "The time went on `b`"),  # in turn: nothing shows a blocked loop
+        (["b"] * 4, 4, {"a": {"is_async": True}}, "sync_exec", "One request took 40 ms: `a` calls exec, which blocks"),
+        (["b"] * 4, 4, {}, "one", "The time went on `b`"),
+    ],
+)
+def test_the_calls_of_one_request(
+    steps: list[Step], instances: int, traits: dict[str, dict[str, Any]], cause: str, words: str
+) -> None:
+    record = session({"a": Model(steps), "b": Model([10 * MS], instances)}, "a")
+    found = of(replace(record, models=tuple(replace(m, **traits.get(m.name, {})) for m in record.models)))
+    assert (found.cause, found.model) == (cause, "a" if cause in ("one", "sync_exec") else "b")
+    assert words in found.sentence
+    assert (found.count == 4) == (cause == "queue")
+
+
+def test_many_short_calls_could_be_one_request() -> None:
+    advice = {n: of(session({"a": Model(["b"] * n), "b": Model([10_000])}, "a")).advice for n in (2, 60)}
+    assert advice[60].startswith("`a` sends 60 requests to `b`, one after the other, at 10 µs each")
+    assert "running them together" in advice[2]
+
+
+@pytest.mark.parametrize(("code", "said"), [("asyncio.as_completed(runs)", True), ("asyncio.gather(*runs)", False)])
+def test_responses_in_the_order_of_their_arrival(code: str, said: bool) -> None:
+    record = session({"a": Model([("b", "b")]), "b": Model([10 * MS], 2)}, "a")
+    first, *calls = (replace(span, source=1, line=2) for span in record.spans)
+    late = replace(calls[0], ended=record.wall, inferred=record.wall)
+    record = replace(record, spans=(first, late, calls[1]), sources=(Source("model.py", f"a\nawait {code}\n"),))
+    assert ("(asyncio.as_completed, line 2)" in of(record).advice) == said
+    in_order = replace(record, spans=(first, *calls))
+    assert "arrival" not in of(in_order).advice
+
+
+@pytest.mark.parametrize(("failing", "raised", "said"), [(1, True, True), (2, True, False), (1, False, False)])
+def test_an_exception_fails_the_whole_batch(failing: int, raised: bool, said: bool) -> None:
+    record = session({"a": Model(["b", "b"], batch=2), "b": Model([MS])}, ("a", "a"))
+    error = "Failed to process the request(s) for model 'a_0', message: no" if raised else "no"
+    bad = [span.id for span in record.spans if span.parent][-failing:]
+    spans = tuple(
+        replace(span, state="error", error=error if not span.parent else "no")
+        if not span.parent or span.id in bad
+        else span
+        for span in record.spans
+    )
+    found = of(replace(record, spans=spans))
+    assert found.sentence.startswith("2 of 2 requests to `a` failed")
+    assert ("`a` ran 2 requests as one batch, and 1 of its 2 calls failed (of `b`)" in found.advice) == said
 
 
 def test_the_cells_own_code_failures_and_nothing_at_all() -> None:

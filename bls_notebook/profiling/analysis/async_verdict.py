@@ -39,6 +39,7 @@ from .span_tree import SpanTree, holds
 CONTENDED = 1.7  # slowdown beside other requests above which requests wait for each other
 _IDLE = 0.2  # processor time as a fraction of the wall time: below it, the process hardly computes
 _AT_ONCE = 8  # the most threads that are assumed to wait for a processor at the same time
+_RAISED = "Failed to process the request(s) for model"  # the error of a request whose `execute` raised an exception
 _BLOCKED = 0.5  # fraction of the time that an event loop runs the model's own code: above it, the loop is blocked
 
 
@@ -96,6 +97,24 @@ def serial_loops(
         covered = total(union(spans))
         if len(spans) > 1 and alone and covered > 0.7 * alone / max(1, len(model.instances)):
             out.add(key)
+    return out
+
+
+def blocked_loops(session: SessionData) -> set[Key]:
+    """Return the decoupled async models whose requests waited while an instance ran another request of the model.
+
+    Coroutines of such a model share its instance, so a request waits only for a coroutine that does not await.
+    """
+    out = set()
+    for model in session.models:
+        spans = [s for s in session.spans if key_of(s) == key_of(model) and s.ran]
+        if model.decoupled and model.is_async and len(spans) > 1:
+            waits = union((s.queued, s.started) for s in spans)
+            running = union((s.started, s.ended) for s in spans)
+            beside = total(waits) - total(minus(waits, running))
+            alone = max(s.ended - s.started for s in spans)
+            if beside > max(_BLOCKED * (total(running) - alone), (WORTH - 1) * total(running)):
+                out.add(key_of(model))
     return out
 
 
@@ -163,7 +182,25 @@ def failed(session: SessionData) -> Verdict:
     bad = sum(s.model == model for s in unanswered)
     how = f"failed: {error}" if error else f"{'was' if bad == 1 else 'were'} cancelled"
     words = f"{bad} of {len(roots)} requests to `{model}` {how}"
-    return Verdict("failed", words, model=model)
+    return Verdict("failed", words, _spread(session), model=model)
+
+
+def _spread(session: SessionData) -> str:
+    """Name a batch whose requests all failed by an exception, although not all of its calls failed; or empty."""
+    tree = SpanTree.of(session)
+    for execution, members in tree.members.items():
+        calls = tree.children.get(execution, ()) if execution else ()
+        failing = [call for call in calls if call.state == "error"]
+        raised = {span.error.startswith(_RAISED) and span.error for span in members}
+        if len(members) > 1 and len(raised) == 1 and all(raised) and 0 < len(failing) < len(calls):
+            name = failing[0].model
+            of_them = f"{len(failing)} of its {len(calls)} calls failed (of `{name}`)"
+            return (
+                f"`{members[0].model}` ran {len(members)} requests as one batch, and {of_them}: the exception of "
+                "its execute is the answer to every request of the batch. Return "
+                "InferenceResponse(error=...) for the one request, and answer the others."
+            )
+    return ""
 
 
 class SimulatedWorkload:
@@ -390,22 +427,33 @@ class SimulatedWorkload:
         contended = contention(self.sequential, self.gathered, self.measured, now)
         if contended is not None:
             return "contention", contended
+        removable = self._removable(limits)
+        if removable is not None:
+            return removable
+        if bound * GAIN > now:
+            return self._busy(best)
+        if self._near(best):
+            return "helped", root
+        return ("partly" if speedup > GAIN else "chain"), root
+
+    def _removable(self, limits: list[Key]) -> tuple[str, Key] | None:
+        """Return the cause that other code or more instances would remove, and its model; None without one."""
+        bound = max(self.python, self.own_cpu)
+        now = max(self._queues(self.capacity), bound)
         for key in self.sync_callers:
             wall = self._queues(capacities(self.gathered, self.serial_now - {key}), self._gathering())
             if max(wall, bound) * GAIN < now:
                 return "sync_exec", key
         # If the GIL or the processors allow no shorter time, nothing else can help.
         if bound * GAIN > now:
-            return self._busy(best)
+            return None
         for key in self.serial_now:
             return "blocking", key
         if limits:
             model = self.models[limits[0]]
             waiting = model.is_async and not model.decoupled and len(model.instances) == 1
             return ("one_at_a_time" if waiting else "queue"), limits[0]
-        if self._near(best):
-            return "helped", root
-        return ("partly" if speedup > GAIN else "chain"), root
+        return None
 
     def _busy(self, best: float) -> tuple[str, Key | None]:
         """Return the bound of the work itself (GIL, event loop or processors), and the model."""

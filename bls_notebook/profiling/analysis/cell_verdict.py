@@ -6,6 +6,8 @@ other, and all at once, are simulated.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
@@ -25,17 +27,18 @@ from bls_notebook.profiling.records.verdicts import (
 )
 from bls_notebook.records.intervals import total, union
 
-from .async_verdict import LITTLE, SimulatedWorkload, failed
+from .async_verdict import LITTLE, SimulatedWorkload, blocked_loops, failed
 from .critical_path import of_roots, shares
 from .queue_simulation import Key, capacities, key_of, recipes, replay
 from .span_tree import SpanTree, lock_waits
 
+_MANY = 8  # calls of one model by one `execute`: from here on, short ones could be one request
 _MUCH = 0.15  # fraction of a request's time that gathering its calls could save: less is not mentioned
 
 
 def worded(f: Facts, session: SessionData, at_once: bool) -> Verdict:
     calls = "" if f.verdict.cause == "sync_exec" else _one_after_the_other(session)
-    said = " ".join(filter(None, (_advice(f, session.sender), calls)))
+    said = " ".join(filter(None, (_advice(f, session.sender), calls, _order_of_arrival(session))))
     return replace(f.verdict, sentence=_sentence(f, session, at_once), advice=said)
 
 
@@ -53,17 +56,21 @@ def _sentence(f: Facts, session: SessionData, at_once: bool) -> str:
     v, m = f.verdict, f.measured
     took = f"{m.requests} requests took {time_of(m.gathered)}, {'' if at_once else 'one '}"
     took += "under way together" if at_once else "after the other"
+    if m.requests == 1:
+        took = f"One request took {time_of(m.gathered)}"
+    of_roots = any(span.model == v.model for span in session.spans if not span.parent)
+    waiting = f"{f.waiting} of them" if of_roots else f"{f.waiting} call{'s' * (f.waiting != 1)}"
     instances = "one instance" if f.instances == 1 else f"{f.instances} instances"
     together = "{took}{faster}.{most}"
     in_turn = "{took}, each sent when the one before had been answered.{most}"
     words = TEXTS["cell"].get(v.cause, together if at_once else in_turn)
     fast = "as long" if m.speedup < WORTH else f"{times(m.speedup)} times as fast"
-    faster = f"; they {'took' if m.speedup < WORTH else 'were'} {fast} as one after the other"
+    faster = f"; they {'took' if m.speedup < WORTH else 'were'} {fast} as one after the other" * at_once
     return words.format(
-        took=took, name=f"`{v.model}`", waiting=f.waiting, instances=instances, queued=v.queued,
-        faster=faster, would="" if at_once else ", and together they would take as long",
+        took=took, name=f"`{v.model}`", waiting=waiting, instances=instances, queued=v.queued,
+        faster=faster, would="" if at_once or m.requests == 1 else ", and together they would take as long",
         who=f"the {instances} of" if f.instances > 1 else "requests to", cached=f.cached, batch=f.batch,
-        time=time_of(m.gathered), most=_most(session, v.model) if "{most}" in words else "",
+        most=_most(session, v.model) if "{most}" in words else "",
     )  # fmt: skip
 
 
@@ -110,15 +117,46 @@ def _one_after_the_other(session: SessionData) -> str:
     if best is None:
         return ""
     saved, caller, mine = best
+    name, count = Counter(call.model for call in mine).most_common(1)[0]
+    each = (mine[-1].ended - mine[0].sent) / len(mine)
+    if count >= _MANY and each < LITTLE:
+        return (
+            f"`{caller.model}` sends {count} requests to `{name}`, one after the other, at {time_of(each)} each: so "
+            "little work that sending it is a large part of the time. Send one request with all the data, if "
+            f"`{name}` takes it."
+        )
     if any(call.kind == "async" for call in mine):
         return (
-            f"`{caller.model}` awaits {called(mine)}: if they do not need each other, asyncio.gather of them "
+            f"`{caller.model}` waits for {called(mine)}: if they do not need each other, asyncio.gather of them "
             f"may save up to {time_of(saved)}."
         )
     return (
         f"`{caller.model}` waits for {called(mine)}: `%blsprofile {caller.model} … --overlap` finds out whether "
         f"they need each other; running them together may save up to {time_of(saved)}."
     )
+
+
+_ARRIVAL = re.compile(r"\basyncio\.(?:as_completed|wait)(?=\()")  # code that takes responses in any order
+
+
+def _order_of_arrival(session: SessionData) -> str:
+    """Name an `execute` that took the responses to its calls as they arrived, in another order; empty without one."""
+    tree = SpanTree.of(session)
+    for execution, calls in tree.children.items():
+        text = session.sources[calls[0].source - 1].text if execution and calls[0].source else ""
+        code = _ARRIVAL.search(text)
+        if code is None:
+            continue
+        for name in {call.model: 0 for call in calls}:
+            ends = [call.ended for call in calls if call.model == name]
+            if ends != sorted(ends):
+                line = text.count("\n", 0, code.start()) + 1
+                return (
+                    f"`{tree.members[execution][0].model}` takes the responses of `{name}` in the order of their "
+                    f"arrival ({code[0]}, line {line}), which was not the order of its calls. If the order matters, "
+                    "use asyncio.gather: it returns them in the order of the calls."
+                )
+    return ""
 
 
 def called(spans: list[Span]) -> str:
@@ -179,6 +217,8 @@ class _AtOnce(SimulatedWorkload):
         now = capacities(session)
         alone = sum(replay([recipe], now) for recipe in recipes(session))
         super().__init__(session, session, _measured(session, roots, alone, busy))
+        self.serial_now = blocked_loops(session)
+        self.capacity = capacities(session, self.serial_now)
 
     def _cause(self, limits: list[Key], best: float) -> tuple[str, Key | None]:
         session, measured = self.gathered, self.measured
@@ -200,8 +240,8 @@ class _InTurn(SimulatedWorkload):
 
     def __init__(self, session: SessionData, roots: list[Span], busy: int) -> None:
         super().__init__(session, session, _measured(session, roots, busy, busy))
-        self.serial_now = set()
-        self.capacity = capacities(session)
+        self.serial_now = blocked_loops(session)
+        self.capacity = capacities(session, self.serial_now)
         self.sent = [0] * len(roots)
 
     def _cause(self, limits: list[Key], best: float) -> tuple[str, Key | None]:
@@ -209,7 +249,7 @@ class _InTurn(SimulatedWorkload):
         if self.cached.spans:
             return "cached", key_of(self.cached.spans[0])
         if len(self.requests) < 2:
-            return "one", root
+            return (self._each() > LITTLE and self._removable(limits)) or ("one", root)
         if self._each() < LITTLE:
             return "little", root
         if self.measured.sequential > _TOGETHER * self._wall(self.capacity):
