@@ -275,6 +275,7 @@ def test_the_changed_program_is_proven(slow: bls.ModelRepository, body: str, lin
     assert code is not None
     assert all(line in code.source for line in lines), code.source
     assert "equal answers on 2 runs" in code.proof.lower()
+    assert code.file == "caller/1/model.py"
     assert found.changed is not None
     shown = render(found)
     assert "asyncio.gather" in shown.text
