@@ -74,6 +74,8 @@ def test_many_short_calls_could_be_one_request() -> None:
     advice = {n: of(session({"a": Model(["b"] * n), "b": Model([10_000])}, "a")).advice for n in (2, 60)}
     assert advice[60].startswith("`a` sends 60 requests to `b`, one after the other, at 10 µs each")
     assert "running them together" in advice[2]
+    slow_cell = session({"a": Model(["b"] * 60), "b": Model([10_000])}, 20 * MS, "a")
+    assert (of(slow_cell).cause, of(slow_cell).advice) == ("notebook", advice[60])
 
 
 @pytest.mark.parametrize(("code", "said"), [("asyncio.as_completed(runs)", True), ("asyncio.gather(*runs)", False)])

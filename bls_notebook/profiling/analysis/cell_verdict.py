@@ -190,7 +190,8 @@ def cell_verdict(session: SessionData) -> Verdict:
     if session.wall - busy > _OWN * session.wall and session.wall > _SHORT:
         whose = "the cell's own code" if session.sender == NOTEBOOK else "without a request"
         under_way = f"{busy / session.wall:.0%} of {time_of(session.wall)}"
-        verdict = Verdict("notebook", f"Most of the time was {whose}: requests were under way for {under_way}.")
+        words = f"Most of the time was {whose}: requests were under way for {under_way}."
+        verdict = Verdict("notebook", words, _one_after_the_other(session))
     else:
         at_once = sum(span.duration for span in roots) > 1.05 * busy
         facts = (_AtOnce if at_once else _InTurn)(session, roots, busy).facts()
