@@ -7,8 +7,7 @@ import hmac
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from bls_notebook.devices.registry import return_free_memory
@@ -52,7 +51,26 @@ class Body:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.release()
+        if self._counted:
+            self.release()
+
+
+class CountedRequest:
+    """Counts a request that runs in the ``with``; an error appended to the list that it returns is a failure."""
+
+    __slots__ = ("_admission", "_errors", "_model")
+
+    def __init__(self, admission: Admission, model: str) -> None:
+        self._admission, self._model = admission, model
+
+    def __enter__(self) -> list[BaseException]:
+        self._admission.enter()
+        self._errors: list[BaseException] = []
+        return self._errors
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._admission.leave(self._model, error or (self._errors[-1] if self._errors else None))
+        self._errors.clear()  # a cycle of errors and frames would keep the request's body
 
 
 class Admission:
@@ -126,20 +144,6 @@ class Admission:
             return function(*arguments)
         async with self._decoders:
             return await in_thread(function, *arguments)
-
-    @contextmanager
-    def request(self, model: str) -> Iterator[list[BaseException]]:
-        """Count a request that runs in the ``with``. An error appended to the yielded list counts as a failure."""
-        self.enter()
-        errors: list[BaseException] = []
-        try:
-            yield errors
-        except BaseException as error:
-            errors.append(error)
-            raise
-        finally:
-            self.leave(model, errors[-1] if errors else None)
-            errors.clear()  # a cycle of errors and frames would keep the request's body
 
     def counted(self, model: str) -> tuple[int, int]:
         """Return the number of requests to a model, and the number of failed ones."""

@@ -33,7 +33,7 @@ from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.pb_utils import InferenceResponse, Tensor
 from bls_notebook.pb_utils.response import StreamEnded
 
-from .admission import Admission
+from .admission import Admission, CountedRequest
 from .http_server import until_disconnect
 from .served_models import is_empty, without_error
 from .served_models import send as send_request
@@ -124,7 +124,7 @@ class Events(Response):
         self._call, self._admission = call, admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._admission.request(self._call.model.name) as errors:
+        with CountedRequest(self._admission, self._call.model.name) as errors:
             work = asyncio.ensure_future(self._send_all(send, errors))
             await until_disconnect(Request(scope, receive), work)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from time import monotonic
 from typing import Any, cast
 
 import grpc
@@ -29,9 +30,9 @@ from bls_notebook.network.kserve.grpc_codec import (
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.network.kserve.tensors import AnswerError
-from bls_notebook.network.limits import METADATA_BYTES, Limits
+from bls_notebook.network.limits import INLINE_BYTES, METADATA_BYTES, Limits
 
-from .admission import UNAUTHORIZED, Admission, Body
+from .admission import UNAUTHORIZED, Admission, Body, CountedRequest
 from .grpc_stream import AnswerStream
 from .header_options import category_of
 from .served_models import ServedModels, in_thread, send, version_of, without_error
@@ -46,6 +47,8 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
     def __init__(self, models: ServedModels, regions: Regions, admission: Admission) -> None:
         self._models, self._regions, self._admission = models, regions, admission
         self._streams: dict[AnswerStream, asyncio.Task[Any]] = {}  # the oldest first
+        self._deadlines: dict[asyncio.Task[Any], float] = {}  # of unary calls without a message; the oldest first
+        self._timer: asyncio.TimerHandle | None = None  # one for all these calls, because a timer is slow to make
         # Each function takes the request message and returns, perhaps awaitably, the response or its fields as JSON.
         methods: dict[str, Callable[[Any], Any]] = {
             "ServerLive": lambda request: {"live": True},
@@ -82,7 +85,11 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def service(self, details: Any) -> Any:
         """Return the handler of an RPC; None if there is no such RPC."""
-        authorization = next((value for key, value in details.invocation_metadata if key == "authorization"), None)
+        authorization = None
+        for key, value in details.invocation_metadata:
+            if key == "authorization":
+                authorization = value
+                break
         if not self._admission.authorized(authorization):
             return _refusing(grpc.StatusCode.UNAUTHENTICATED, UNAUTHORIZED)
         options = self._admission.grpc
@@ -142,16 +149,28 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
         """
         task, patience = asyncio.current_task(), self._admission.limits.patience
         assert task is not None
-        timer = task.get_loop().call_later(patience, task.cancel)
+        self._deadlines[task] = monotonic() + patience
+        if self._timer is None:
+            self._timer = task.get_loop().call_later(patience, self._end_late_calls)
         try:
-            data = await context.read()
+            data: bytes = await context.read()
         except asyncio.CancelledError:
-            if timer.when() > task.get_loop().time():
+            if task in self._deadlines:
                 raise
             refuse(f"the message did not arrive within {patience:g} s")
         finally:
-            timer.cancel()
-        return cast(bytes, data) if data is not grpc.aio.EOF else refuse("the call has no message")
+            self._deadlines.pop(task, None)
+        return data if data is not grpc.aio.EOF else refuse("the call has no message")
+
+    def _end_late_calls(self) -> None:
+        """End the calls whose message is late, and set the timer for the next one."""
+        self._timer, now = None, monotonic()
+        for task, deadline in list(self._deadlines.items()):
+            if deadline > now:
+                self._timer = task.get_loop().call_later(deadline - now, self._end_late_calls)
+                break
+            del self._deadlines[task]
+            task.cancel()
 
     async def _infer(self, _: Any, context: Any) -> Any:
         data = await self._message(context)
@@ -160,19 +179,29 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
             model = self._models.find(message.model_name, message.model_version)
             if model.decoupled:
                 refuse("ModelInfer RPC doesn't support models with decoupled transaction policy", UNSUPPORTED)
-            with self._admission.request(model.name):
+            with CountedRequest(self._admission, model.name):
                 call = await self._decoded(model, message, raws, body, context)
                 response = without_error(await send(call))
                 arguments = call, response, self._regions, None
-                return await self._admission.work(call.effort_of(response), encode_response, *arguments)
+                effort = call.effort_of(response)
+                if effort <= INLINE_BYTES:  # without a coroutine, here and below: it would take longer than the work
+                    return encode_response(*arguments)
+                return await self._admission.work(effort, encode_response, *arguments)
 
     async def _split(self, data: bytes, body: Body) -> Any:
         body.add(len(data))
-        return await self._admission.work(effort_of_parsing(data), _parsed, pb.ModelInferRequest, data)
+        effort = effort_of_parsing(data)
+        if effort <= INLINE_BYTES:
+            return _parsed(pb.ModelInferRequest, data)
+        return await self._admission.work(effort, _parsed, pb.ModelInferRequest, data)
 
     async def _decoded(self, model: Any, message: Any, raws: Any, body: Body, context: Any) -> DecodedRequest:
         arguments = model, version_of(message.model_version), message, raws, self._regions, body.add
-        call = await self._admission.work(effort_of(message, raws), decode_request, *arguments)
+        effort = effort_of(message, raws)
+        if effort <= INLINE_BYTES:
+            call = decode_request(*arguments)
+        else:
+            call = await self._admission.work(effort, decode_request, *arguments)
         if self._admission.grpc.pattern:
             call.parameters |= self._admission.grpc.parameters(context.invocation_metadata())
         return call

@@ -32,7 +32,7 @@ from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.network.limits import PATH_CHARACTERS
 
-from .admission import UNAUTHORIZED, Admission, Body
+from .admission import UNAUTHORIZED, Admission, Body, CountedRequest
 from .generate import Events, decode_generate, generating, only_response
 from .header_options import HeaderOptions, category_of
 from .http_server import UNKNOWN_ENCODING, GoneError, coding_of, packed, read_body, until_disconnect
@@ -140,7 +140,7 @@ class HttpApplication:
         length = request.headers.get(JSON_LENGTH)
         if not body and length is None:
             length = "0"
-        with self._admission.request(model.name):
+        with CountedRequest(self._admission, model.name):
             arguments = model, _version(request), body, length, self._regions, request.scope["bodies"][1].add
             call = await self._admission.work(effort_of(body, length), decode_request, *arguments)
             if self._admission.http.pattern:
@@ -158,7 +158,7 @@ class HttpApplication:
 
     async def _generate(self, request: Request) -> Any:
         call = await self._decode_generate(request)
-        with self._admission.request(call.model.name):
+        with CountedRequest(self._admission, call.model.name):
             work = asyncio.ensure_future(only_response(call))
             try:
                 response = without_error(await until_disconnect(request, work))

@@ -238,13 +238,14 @@ def decode_request(
     """
     call = DecodedRequest(model, version, message.id, binary=True)
     _take_parameters(call, message.parameters)
-    few("inputs", message.inputs)
-    few("outputs", message.outputs)
-    plain = [item.name for item in message.inputs if "shared_memory_region" not in item.parameters]
-    if raw and len(raw) < len(plain):
-        refuse(f"unable to find data for input tensor '{plain[len(raw)]}' for model '{model.name}' in request.")
+    inputs = few("inputs", message.inputs)
+    outputs = few("outputs", message.outputs) if message.outputs else ()
+    if raw and len(raw) < len(inputs):
+        plain = [item.name for item in inputs if "shared_memory_region" not in item.parameters]
+        if len(raw) < len(plain):
+            refuse(f"unable to find data for input tensor '{plain[len(raw)]}' for model '{model.name}' in request.")
     contents = iter(raw)
-    for tensor in message.inputs:
+    for tensor in inputs:
         region = _region(tensor.parameters)
         data: bytes | memoryview | list[bytes] | Part
         if region is not None:
@@ -259,9 +260,9 @@ def decode_request(
         else:
             data = _contents(model.name, tensor)
         call.add_input(input_tensor(model.name, message.id, tensor.name, tensor.datatype, tensor.shape, data))
-    if raw and len(raw) > len(plain):
+    if raw and next(contents, None) is not None:
         refuse(f"unexpected additional input data for model '{model.name}'")
-    for output in message.outputs:
+    for output in outputs:
         call.outputs[output.name] = _requested_output(output, regions)
     return call
 
@@ -278,10 +279,11 @@ def effort_of_parsing(data: bytes) -> int:
 
 def effort_of(message: Any, raw: Sequence[bytes | memoryview]) -> int:
     """Return the number of bytes that decoding a request reads one by one, not in blocks; for `Admission.work`."""
-    tensors = message.inputs[:TENSORS]
-    if any("shared_memory_region" in tensor.parameters for tensor in tensors):
-        return INLINE_BYTES + 1
-    by_element = any(tensor.datatype == "BYTES" or tensor.HasField("contents") for tensor in tensors)
+    by_element = not raw
+    for tensor in message.inputs[:TENSORS]:
+        if "shared_memory_region" in tensor.parameters:
+            return INLINE_BYTES + 1
+        by_element = by_element or tensor.datatype == "BYTES"
     size = sum(map(len, raw))
     return int(message.ByteSize()) + size if by_element else size // BLOCK
 
@@ -298,7 +300,9 @@ def encode_response(call: DecodedRequest, response: InferenceResponse, regions: 
         answer.parameters[FINAL].bool_param = final
     raws: list[Any] = []
     for tensor in response._outputs:
-        tensor, requested = call.output(tensor)
+        requested = None
+        if call.outputs:
+            tensor, requested = call.output(tensor)
         output = answer.outputs.add(name=tensor._name, datatype=tensor._datatype, shape=tensor._array.shape)
         data = bytes_of(tensor)
         if requested is not None and requested.region:
@@ -337,6 +341,8 @@ def _set(parameter: Any, value: Any) -> None:
 
 
 def _take_parameters(call: DecodedRequest, parameters: Mapping[str, Any]) -> None:
+    if not parameters:
+        return
     options: dict[str, Any] = {}
     for name, parameter in few("parameters", parameters).items():
         kind = parameter.WhichOneof("parameter_choice")

@@ -60,9 +60,10 @@ class DecodedRequest:
 
     def add_input(self, tensor: Tensor) -> None:
         """Add an input; ProtocolError if the request already has one of this name."""
-        if any(tensor._name == other._name for other in self.inputs):
-            request_id = self.request_id or "<id_unknown>"
-            refuse(f"[request id: {request_id}] input '{tensor._name}' already exists in request")
+        for other in self.inputs:
+            if tensor._name == other._name:
+                request_id = self.request_id or "<id_unknown>"
+                refuse(f"[request id: {request_id}] input '{tensor._name}' already exists in request")
         self.inputs.append(tensor)
 
     def effort_of(self, response: InferenceResponse) -> int:

@@ -39,12 +39,18 @@ def _on_cpu(tensor: Tensor) -> Any:
 
 def bytes_of(tensor: Tensor) -> Buffer:
     """Return the bytes of a tensor in C order, on the CPU; the array's own memory if possible."""
-    array = _on_cpu(tensor)
+    array: Any = tensor._array
+    if not isinstance(array, np.ndarray):
+        array = _on_cpu(tensor)
     if tensor._datatype == "BYTES":
         return serialize_byte_tensor(array) or b""
+    if array.nbytes <= INLINE_BYTES:  # faster than a view
+        small: bytes = array.tobytes()
+        return small
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
-    return array.reshape(-1).view(np.uint8).data if array.size else b""
+    view: memoryview = array.reshape(-1).view(np.uint8).data
+    return view
 
 
 def values_of(tensor: Tensor) -> list[Any]:
@@ -59,10 +65,10 @@ def count_of(shape: Sequence[int]) -> int:
     """Return the number of elements of a shape; ValueError if the shape is invalid or too large."""
     if len(shape) > DIMENSIONS:  # first: multiplying very many sizes is slow
         raise ValueError(f"has {len(shape)} dimensions; the limit is {DIMENSIONS}")
-    if any(size < 0 for size in shape):
+    if shape and min(shape) < 0:
         raise ValueError(f"has the shape {list(shape)}; sizes must not be negative")
     count = prod(shape)
-    if count > ELEMENTS or any(size > ELEMENTS for size in shape):
+    if count > ELEMENTS or (not count and max(shape) > ELEMENTS):
         raise ValueError(f"has the shape {list(shape)}, which has too many elements")
     return count
 
