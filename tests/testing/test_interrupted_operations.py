@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -124,13 +125,24 @@ def _is_whole(path: Path) -> bool:
     return path.name.startswith(".") or (path / "nested" / "1" / "model.py").is_file()
 
 
-def within(place: Place, context: AbstractContextManager[Any], model: str = "nested") -> None:
+def within(place: Place, context: AbstractContextManager[Any]) -> None:
     with context:
-        infer(place.repo, model, 4)
+        infer(place.repo, "nested", 4)
 
 
 def connected(place: Place, url: str) -> None:
-    within(place, bls.connect(url, "remote", repo=place.repo), "remote")
+    entered = False
+    try:
+        with bls.connect(url, "remote", repo=place.repo):
+            entered = True
+            infer(place.repo, "remote", 4)
+    except KeyboardInterrupt as error:
+        functions = [frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)]
+        # Ctrl-C between the return of `connect` and the block: the connection is complete, and belongs to the caller.
+        if not entered and "connect" not in functions and place.repo.ready("remote"):
+            assert infer(place.repo, "remote", 4) == 8
+            place.repo.unload("remote")
+        raise
 
 
 FAULTS = ("error", "stall", "not-ready")
