@@ -50,7 +50,8 @@ class ModelSpec:
     scheduler: Scheduler
     inputs: Mapping[str, TensorSpec]  # in the declared order; the first one of a name counts, as in Triton
     outputs: Mapping[str, TensorSpec]
-    required: frozenset[str]  # names of inputs
+    declared: int  # how many inputs the configuration declares; Triton counts one that is declared twice as two
+    required: tuple[str, ...]  # names of inputs, as often as they are declared
     instances: tuple[InstanceSpec, ...]
     instance_kind: str
     response_cache: bool

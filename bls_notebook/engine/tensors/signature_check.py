@@ -84,8 +84,8 @@ class RequestCheck:
         self._spec = spec
         self.refused: dict[str, int] = {}  # counts of refused requests by message, for displays
         self._outputs = frozenset(spec.outputs)
-        self._required = frozenset(spec.required)
-        self._total = len(spec.inputs)
+        self._required = spec.required
+        self._total = spec.declared
         # name -> (datatype, rank, exact shape or None, positions with a fixed size)
         self._inputs = {
             s.name: (
@@ -165,7 +165,7 @@ class RequestCheck:
             problem = self._tensor_problem(tensor, wanted, rows)
             if problem is not None:
                 return refuse(problem)
-        if not self._required.issubset(names):  # the real server accepts this request, and the model gets None
+        if not set(self._required).issubset(names):  # the real server accepts this request, and the model gets None
             return refuse(self._wrong_count(names))
         if rows == 0:
             for tensor in backwards:
@@ -193,7 +193,7 @@ class RequestCheck:
         least, most = len(self._required), self._total
         wanted = f"{most} inputs" if least == most else f"number of inputs between {least} and {most}"
         listed = ",".join(f"'{n}'" for n in reversed(names))
-        absent = ",".join(f"'{n}'" for n in self._spec.inputs if n in self._required and n not in names)
+        absent = ",".join(f"'{n}'" for n in self._required if n not in names)
         absent = f"[{absent}]" if absent else "]"  # the real server also omits the opening bracket
         return (
             f"expected {wanted} but got {len(names)} inputs for model '{self._spec.name}'. Got input(s) [{listed}], "

@@ -21,7 +21,6 @@ _SCHEDULERS: dict[str | None, Scheduler] = {
 def model_spec(config: ModelConfigMessage) -> ModelSpec:
     """Return the spec of a completed and validated configuration."""
     batching = config.max_batch_size > 0
-    inputs = _tensors(config.input, batching)
     instances = tuple(_instances(config))
     parameters = {key: config.parameters[key].string_value for key in config.parameters}
     return ModelSpec(
@@ -31,9 +30,10 @@ def model_spec(config: ModelConfigMessage) -> ModelSpec:
         max_batch_size=config.max_batch_size,
         decoupled=config.model_transaction_policy.decoupled,
         scheduler=_SCHEDULERS[config.WhichOneof("scheduling_choice")],
-        inputs=MappingProxyType(inputs),
+        inputs=MappingProxyType(_tensors(config.input, batching)),
         outputs=MappingProxyType(_tensors(config.output, batching)),
-        required=frozenset(name for name, tensor in inputs.items() if not tensor.optional),
+        declared=len(config.input),
+        required=tuple(tensor.name for tensor in config.input if not tensor.optional),
         instances=instances,
         instance_kind=instances[0].kind if instances else "",
         response_cache=config.response_cache.enable,

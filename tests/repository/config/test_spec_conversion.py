@@ -53,7 +53,7 @@ def test_flags_of_inputs() -> None:
     a, b = made.inputs.values()
     assert (a.name, a.datatype, a.optional) == ("A", "FP32", True), "the first of a name counts"
     assert (b.name, b.allow_ragged_batch) == ("B", True)
-    assert (made.required, made.outputs["C"].optional) == ({"B"}, False)
+    assert (made.required, made.outputs["C"].optional) == (("B", "A"), False)
 
 
 def test_instances_are_named_as_on_triton() -> None:
