@@ -43,6 +43,15 @@ def test_loading_again_loads_what_has_changed(disk: bls.ModelRepository, changed
         assert said(disk, "m") == "(1, 1)"
 
 
+def test_a_new_version_folder_is_a_change(disk: bls.ModelRepository) -> None:
+    write(disk.paths[0], "m", saying("1", "", ""))
+    disk.load("m")
+    (disk.paths[0] / "m" / "2").mkdir()
+    with pytest.raises(bls.BLSError, match=r"version 2.*file not found"):
+        disk.load("m")
+    assert said(disk, "m") == "1"
+
+
 def test_a_config_overrides_and_stays_until_an_unload_or_the_files_change(disk: bls.ModelRepository) -> None:
     write(disk.paths[0], "m", PARAMETER)
     disk.load("m")

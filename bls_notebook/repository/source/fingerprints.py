@@ -20,8 +20,11 @@ Signature = tuple[tuple[str, int, int], ...]
 
 
 def signature(folder: Path) -> Signature:
-    """Return the names, modification times and sizes of the files below a folder, to detect changes."""
-    out = []
+    """Return the names, modification times and sizes of the files below a folder, to detect changes.
+
+    Also the version folders: a version of a Python-based backend needs no files.
+    """
+    out = [(str(version), 0, 0) for version in version_folders(folder)]
     for file in files_below(folder):
         try:
             status = os.stat(file)
