@@ -37,6 +37,13 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
+class _Repository(bls.ModelRepository):
+    def load(self, name: str, *arguments: Any, **options: Any) -> Any:
+        record = super().load(name, *arguments, **options)
+        print(f"successfully loaded '{name}'", file=sys.stderr, flush=True)
+        return record
+
+
 def _repository(arguments: argparse.Namespace) -> bls.ModelRepository:
     mode: Any = arguments.model_control_mode
     seconds = arguments.repository_poll_secs
@@ -44,7 +51,7 @@ def _repository(arguments: argparse.Namespace) -> bls.ModelRepository:
     cache = arguments.response_cache_byte_size
     if arguments.cache_config and "size=" in arguments.cache_config:
         cache = int(arguments.cache_config.partition("size=")[2])
-    return bls.ModelRepository(
+    return _Repository(
         [*arguments.model_repository, *arguments.model_store], control_mode=mode, poll_seconds=seconds or 15.0,
         cache_bytes=cache, backend_directory=arguments.backend_directory,
     )  # fmt: skip
