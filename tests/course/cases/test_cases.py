@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -96,6 +97,13 @@ def test_a_seed_changes_names_and_the_guilty_model() -> None:
     assert len(guilty) > 1
     assert bls.case(6, 3) == bls.case(6, 3)
     assert len({case.story for case in variants}) > 1
+
+
+def test_the_hint_names_the_model_that_the_variant_calls_for_each_item() -> None:
+    for seed in range(4):
+        case = bls.case(5, seed)
+        [each] = re.findall(r'self.ask\("(\w+)", "IN", prices\[i', case.models[0].source)
+        assert f"The lane of `{each}` is a comb" in case.answer("little").seen
 
 
 def test_an_unknown_case_or_cause_is_refused_with_the_known_ones() -> None:
