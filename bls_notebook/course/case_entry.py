@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.random import default_rng  # numpy imports it on first use, which would be in the picture
 
 import bls_notebook as bls
 from bls_notebook.extending import host_of
@@ -73,7 +74,7 @@ class CourseCase(Record):
         return self._requests(0)
 
     def _requests(self, round_: int) -> tuple[dict[str, np.ndarray[Any, Any]], ...]:
-        draw = np.random.default_rng([self.number, self.seed, round_])
+        draw = default_rng([self.number, self.seed, round_])
         return tuple(arrays(spec, draw) for spec in self.rounds[round_])
 
     def load(self, repo: bls.ModelRepository | None = None) -> None:
