@@ -93,10 +93,12 @@ export class Timeline extends Chart {
     const buttons = this.filter.names.map((name, i) => this.filter.chip(i, inks.get(name)));
     const any = (/** @type {(session: Session) => boolean} */ test) => this.sessions.some(test);
     const signs = /** @type {[string, string, boolean][]} */ ([
-      ["queued", "queued", any(({ queued }) => queued.most > 0)], ["calls", "its calls run", any(({ c }) => c.calls.length > 0)],
+      ["queued", "queued", any(({ queued }) => queued.most > 0)],
+      ["loop", "waits for the event loop", any(({ raw }) => raw.lanes.some(({ loop }) => loop))],
+      ["calls", "its calls run", any(({ c }) => c.calls.length > 0)],
       ["lock", "turns on Python’s lock (GIL)", any(({ c }) => c.lock_span.length > 0)],
       ["ghost", "could have run here", any(({ c }) => c.ghost_span.length > 0)],
-      ["mark", "a response", any(({ c }) => c.mark_ns.length > 0)], ["error", "error", any(({ raw }) => raw.states.includes("error"))],
+      ["mark", "a response", any(({ c }) => c.mark_kind.includes(0))], ["error", "error", any(({ raw }) => raw.states.includes("error"))],
     ]);
     return [...buttons, ...signs.filter(([, , seen]) => seen).map(([kind, text]) =>
       make("span", {}, make("i", { class: `bls-tl-sign bls-tl-sign-${kind}` }), text))];
@@ -123,7 +125,7 @@ export class Timeline extends Chart {
       const name = raw.models[lane.model]?.name ?? lane.title;
       const ink = lane.kind === "notebook" ? raw.notebook : raw.models[lane.model];
       return put(make("div", { class: "bls-tl-label", title: lane.name || name }, this.chip(ink),
-        make("b", { class: again }, name), lane.label && make("span", { class: "bls-chart-dim" }, `· ${lane.label}`),
+        make("b", { class: again }, name), lane.label && make("span", { class: "bls-chart-dim" }, `· ${lane.label}${lane.count}`),
         lane.share && make("span", { class: "bls-tl-share", title: "part of the time that it is busy" }, lane.share)), lane.y);
     });
     const two = make("div", { class: "bls-tl-label bls-tl-two" }, make("div", {}, "at work"), queued.most > 0 && make("div", {}, "in a queue"));

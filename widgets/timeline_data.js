@@ -3,7 +3,7 @@
 import { columns } from "./common.js";
 
 /**
- * @typedef {{ kind: string, label: string, name: string, title: string, model: number, y: number, top: number, blocks: number,
+ * @typedef {{ kind: string, label: string, count: string, loop: boolean, name: string, title: string, model: number, y: number, top: number, blocks: number,
  *   bottom: number, depth: Place | null, share: string }} Lane
  * @typedef {[name: string, dtype: string, dims: number[]]} Tensor
  * @typedef {{ name: string, of: [model: string, version: number], light: string, dark: string, inputs: Tensor[], outputs: Tensor[], batches: boolean }} Served

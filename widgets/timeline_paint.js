@@ -4,6 +4,7 @@ import { fit, triangle } from "./axis.js";
 import { above, duration } from "./common.js";
 import { callsOf, selfTime } from "./timeline_data.js";
 import { paintMarks, paintNotebook } from "./timeline_notebook.js";
+import { turnOf } from "./timeline_words.js";
 
 /** @typedef {import("./axis.js").Pen} Pen */
 /** @typedef {import("./timeline.js").Timeline} Timeline */
@@ -164,7 +165,8 @@ class Painter {
   /** @param {number} i @param {number} left @param {number} right @param {number} top @param {number} height @param {string} ink */
   wait(i, left, right, top, height, ink) {
     const ready = this.x(this.c.queued[i]); // until here it was checked and handed over
-    this.fill(0.9, this.hatch(ink), [left, top, right - left, height]);
+    const lines = this.session.raw.lanes[this.c.lane[i]].loop ? "\\" : "/";
+    this.fill(0.9, this.timeline.hatch(lines, ink), [left, top, right - left, height]);
     if (ready - left > 1) this.fill(0.9, ink, [left, top, ready - left, height]);
     this.fill(0.55, ink, [left, top + height - 1, right - left, 1]);
     this.fill(0.55, ink, [left, top, 1, height]);
@@ -242,9 +244,10 @@ class Painter {
    */
   label(what, i, left, right, top, height) {
     const { c, pen, session, theme } = this;
-    if (session.marksAt[i + 1] > session.marksAt[i]) return; // the marks are worth more
+    const marks = c.mark_kind.subarray(session.marksAt[i], session.marksAt[i + 1]);
+    if (marks.includes(0)) return; // the signs of responses are worth more
     const members = what === "run" ? session.batches.get(i) : undefined;
-    const text = members ? `batch of ${members.length}` : session.text(c.request[i]) || session.raw.models[c.model[i]].name;
+    const name = members ? `batch of ${members.length}` : session.text(c.request[i]) || session.raw.models[c.model[i]].name;
     const gpu = what === "gpu";
     let from = Math.max(left, 0) + 5;
     const [first] = selfTime(session, i);
@@ -252,7 +255,10 @@ class Painter {
     const solid = gpu || until > from + 24 || until >= right - 2;
     if (!solid) from = Math.max(from, until + 4);
     pen.font = theme.font;
-    const fitted = fit(pen, text, (solid && !gpu ? Math.min(right, until) : right) - from - 3, 6);
+    const room = (solid && !gpu ? Math.min(right, until) : right) - from - 3;
+    const turn = c.turn_call[i] && what === "run" ? turnOf(session, i) : "";
+    const longer = turn && [`${name}: ${turn}`, turn].find((each) => pen.measureText(each).width <= room);
+    const fitted = fit(pen, longer || name, room, 6);
     if (!fitted) return;
     if (members) this.fill(0.85, theme.paper, [from - 3, top + 2, pen.measureText(fitted).width + 7, height - 4]);
     const colour = solid && !members ? readable(this.ink(i)) : theme.fg;

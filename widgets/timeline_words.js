@@ -11,6 +11,11 @@ export function nameOf({ c, raw, text }, i) {
   return `${raw.models[c.model[i]].name}${id ? ` “${id}”` : ""}`;
 }
 
+/** The number of a call, and of its response, where responses came in another order. @param {Session} session @param {number} i */
+export function turnOf({ c }, i) {
+  return `call ${c.turn_call[i]}, response ${c.turn_response[i]}`;
+}
+
 /**
  * What is known of a request: its phases with their ns, and further facts, a line each.
  * @param {Session} session
@@ -52,6 +57,8 @@ function about(session, i) {
     if (held) facts.push(`${queued ? "waited for" : "took turns on"} Python’s lock (GIL) for ${duration(held)}${queued ? ", not for an instance" : ""}`);
   }
   const lane = raw.lanes[c.lane[i]];
+  if (lane.loop && c.waits[i]) facts.push("waited for the event loop, not for an instance");
+  if (c.turn_call[i]) facts.push(`${turnOf(session, i)} of those to ${raw.models[c.model[i]].name}`);
   const state = raw.states[c.state[i]];
   const states = /** @type {Record<string, string>} */ ({ ok: "", open: "not answered yet when the profile ended" });
   return {

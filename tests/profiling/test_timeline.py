@@ -12,7 +12,7 @@ from hypothesis import given
 
 from bls_notebook.display.palette import model_inks
 from bls_notebook.profiling.analysis.span_tree import SpanTree
-from bls_notebook.profiling.records.session import ModelSeen, NamedMark, Session, Source, Span
+from bls_notebook.profiling.records.session import Mark, ModelSeen, NamedMark, Session, Source, Span
 from bls_notebook.profiling.timeline.lanes import TimelineLayout
 from bls_notebook.profiling.timeline.picture import timeline_alt, timeline_block, timeline_lines, timeline_svg
 from bls_notebook.profiling.timeline.widget import path_columns, session_columns
@@ -68,6 +68,72 @@ def test_waits_and_overlapping_streams_have_rows_and_a_batch_shares_one() -> Non
     batch = [i for i, span in enumerate(session.spans) if span.batch == 3]
     assert {layout.row[i] for i in batch} == {0}
     assert [(layout.part[i], layout.parts[i]) for i in batch] == [(0, 4), (1, 4), (2, 4), (3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "for_loop"),
+    [
+        ({}, "0", False),
+        ({"is_async": True}, "0 async", False),
+        ({"decoupled": True}, "0 decoupled", False),
+        ({"is_async": True, "decoupled": True}, "0 async decoupled", True),
+        ({"is_async": True, "decoupled": True, "scheduler": "dynamic_batching"}, "0 async decoupled", False),
+    ],
+)
+def test_a_wait_for_an_event_loop_differs_from_a_queue_for_an_instance(
+    kind: dict[str, Any], label: str, for_loop: bool
+) -> None:
+    made = Made(tuner=1)
+    for i in range(4):
+        made.add("tuner", 0, i * 40 * MS, 39 * MS, kind="stream", marks=(Mark((i + 1) * 40 * MS, "final"),))
+    session = made.session()
+    session = replace(session, models=(replace(session.models[0], **kind),))
+    assert names(TimelineLayout(session))[1] == ("tuner", label)
+    svg = timeline_svg(session)
+    assert ("waits for the event loop" in svg) == ("M-1 -1L7 7" in svg) == for_loop
+    assert svg.count(">tuner</text>") == 5  # each block, and the legend
+    assert "a response" not in svg  # the end of a stream has no sign
+    encoded = session_columns(session, model_inks(["", "tuner"]))
+    assert [lane["loop"] for lane in encoded["lanes"]] == [False, for_loop]
+
+
+def test_only_the_first_lane_of_a_model_says_that_it_is_async() -> None:
+    made = Made(scan=2)
+    for i in range(2):
+        made.call("scan", i, MS)
+    session = made.session()
+    session = replace(session, models=(replace(session.models[0], is_async=True),))
+    assert [label for _, label in names(TimelineLayout(session))] == ["", "0 async", "1"]
+
+
+def test_blocks_say_which_call_and_which_response_they_are_if_these_orders_differ() -> None:
+    def raced(*times: int) -> Session:
+        made = Made(podium=1, track=len(times))
+        podium = made.add("podium", 0, 0, 50 * MS)
+        for ms in times:
+            made.call("track", MS, ms * MS, podium.id, kind="async")
+        return made.session()
+
+    session = raced(40, 10, 30, 20)
+    assert list(TimelineLayout(session).turns.values()) == [(1, 4), (2, 1), (3, 3), (4, 2)]
+    svg = timeline_svg(session)
+    assert "track: call 1, response 4" in svg
+    assert svg.count(">track<") == 2  # in the legend, and in a block too narrow for more
+    found = columns(session_columns(session, model_inks(["", "podium", "track"])))
+    assert (found["turn_call"], found["turn_response"]) == ((0, 1, 2, 3, 4), (0, 4, 1, 3, 2))
+    for times in ((10, 20, 30), (30, 29)):  # in order; at about the same time
+        assert TimelineLayout(raced(*times)).turns == {}
+
+
+def test_a_lane_of_many_requests_counts_them() -> None:
+    for count, label in ((9, ">rate · 0</text>"), (60, ">rate · 0 ×60</text>")):
+        made = Made(rate=1)
+        for i in range(count):
+            made.call("rate", i * MS, MS // 2)
+        session = made.session()
+        assert label in timeline_svg(session)
+        lane = session_columns(session, model_inks(["", "rate"]))["lanes"][1]
+        assert label == f">{lane['title']} · {lane['label']}{lane['count']}</text>"
 
 
 @given(sessions())

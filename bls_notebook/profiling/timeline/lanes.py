@@ -8,6 +8,7 @@ the pixels, for the picture and for the widget that covers it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
@@ -15,7 +16,7 @@ from typing import Any
 
 from bls_notebook.profiling.analysis.call_graph import of_several_versions
 from bls_notebook.profiling.analysis.span_tree import SpanTree
-from bls_notebook.profiling.records.session import Session, Span
+from bls_notebook.profiling.records.session import ModelSeen, Session, Span
 from bls_notebook.records.intervals import Interval, Rows, gaps, union
 from bls_notebook.records.units import count
 
@@ -52,6 +53,8 @@ class Bins:
 # A wait is drawn above the lane if it is at least this fraction of the session, or of the run after it.
 _OF_SESSION = 1 / 400
 _OF_RUN = 0.5
+_COUNTED = 9  # the most requests of a lane that a reader counts
+_OVERTAKEN = 0.1  # a response that comes earlier than a previous call's by this fraction of a call has overtaken it
 _RUNS = 3  # the most ranges of idle instances that are listed; beyond that they are counted
 
 
@@ -61,8 +64,8 @@ class Lane:
 
     ``kind`` is notebook, instance, idle (all unused instances of a model), refused (requests of a model that
     never ran) or gpu; ``name`` is the name of the instance or device, or lists the idle instances; ``rows`` and
-    ``waits`` count its rows of blocks and of queued requests. ``stub``: a stub answers instead of the model;
-    ``remote``: a server elsewhere runs it.
+    ``waits`` count its rows of blocks and of queued requests, ``requests`` those that ran there. ``seen`` is the
+    record of its model, if there is one; ``first``: the lane is the uppermost of its model.
     """
 
     kind: str
@@ -71,8 +74,20 @@ class Lane:
     version: int = 0
     rows: int = 1
     waits: int = 0
-    stub: bool = False
-    remote: bool = False
+    seen: ModelSeen | None = None
+    first: bool = True
+    requests: int = 0
+
+    @property
+    def count(self) -> str:
+        """The number of its requests, as the end of a label: `` ×60``; empty if a reader can count the blocks."""
+        return f" ×{self.requests:,}" if self.kind == "instance" and self.requests > _COUNTED else ""
+
+    @property
+    def waits_for_loop(self) -> bool:
+        """Whether queued requests wait for an event loop: its instance is free, as coroutines share it."""
+        model = self.seen if self.waits else None
+        return model is not None and model.is_async and model.decoupled and model.scheduler == "default"
 
     @property
     def label(self) -> str:
@@ -85,9 +100,13 @@ class Lane:
             return ""
         if self.kind != "instance":
             return self.name.partition("://")[2].removesuffix(" (mean)") or "device"
-        if self.remote:
+        short, model = _short(self.name, self.model), self.seen
+        if model is None:
+            return short
+        if model.remote:
             return "remote"
-        return " ".join(filter(None, (_short(self.name, self.model), "stub" * self.stub)))
+        kinds = ("stub" * model.stub, "async" * model.is_async, "decoupled" * model.decoupled)
+        return " ".join(filter(None, (short, *(kinds if self.first else kinds[:1]))))
 
     @property
     def title(self) -> str:
@@ -113,6 +132,7 @@ class TimelineLayout:
     ``parts``. ``device`` is the lane of the GPU with its device time, -1 for none, and ``device_row`` the row
     there. ``parent`` is the index of its caller; -1 for the notebook, or if the caller was not recorded. ``ghosts``
     have their span, begin and end, and which of how many slices of its block they fill: those of a lane overlap.
+    ``turns`` maps calls of which the responses came in another order to their numbers as a call and as a response.
     """
 
     def __init__(self, session: Session) -> None:
@@ -143,9 +163,13 @@ class TimelineLayout:
         for which, members in enumerate(_by_lane(self.device, len(keys))):
             if members:
                 rows[which] = self._place_on_device(members)
-        stubs = {(model.name, model.version) for model in session.models if model.stub}
-        remote = {(model.name, model.version) for model in session.models if model.remote}
-        self.lanes = [Lane(*key, rows[i], waits[i], key[2:] in stubs, key[2:] in remote) for i, key in enumerate(keys)]
+        seen = {(model.name, model.version): model for model in session.models}
+        requests = Counter(self.lane)
+        self.lanes = [
+            Lane(*key, rows[i], waits[i], seen.get(key[2:]), not i or keys[i - 1][2:] != key[2:], requests[i])
+            for i, key in enumerate(keys)
+        ]
+        self.turns = _turns(spans, self.parent)
         known = sorted((g.begin, g.end, index[g.span]) for g in session.ghosts if g.span in index)
         stacks = {self.lane[i]: Rows() for _, _, i in known}
         placed = [(i, begin, end, stacks[self.lane[i]].take(begin, end)) for begin, end, i in known]
@@ -223,6 +247,26 @@ def _lanes(session: Session, parent: Sequence[int]) -> list[_Key]:
     gpus: set[_Key] = {("gpu", span.device, "", 0) for span in spans if span.device_ns >= 0}
     notebook: list[_Key] = [("notebook", session.sender, "", 0)] if -1 in parent else []
     return [*notebook, *sorted(seen, key=order), *sorted(gpus)]
+
+
+def _turns(spans: Sequence[Span], parent: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Return the numbers of calls in the order of sending, and of their responses, for callers where these differ.
+
+    Calls of one model by one request count together. Responses at about the same time have no order worth a number.
+    """
+    groups: dict[tuple[int, str, int], list[int]] = {}
+    for i, span in enumerate(spans):
+        if parent[i] >= 0 and span.ran:
+            groups.setdefault((parent[i], span.model, span.version), []).append(i)
+    turns: dict[int, tuple[int, int]] = {}
+    for members in groups.values():
+        sent = sorted(members, key=lambda i: spans[i].sent)
+        ended = [spans[i].ended for i in sent]
+        late = max(a - b for a, b in zip(accumulate(ended, max), ended, strict=True))
+        if late > _OVERTAKEN * max(spans[i].duration for i in members):
+            response = {i: k for k, i in enumerate(sorted(members, key=lambda i: spans[i].ended), 1)}
+            turns |= {i: (k, response[i]) for k, i in enumerate(sent, 1)}
+    return turns
 
 
 def _which(instances: Sequence[str], model: str) -> str:

@@ -41,6 +41,7 @@ _ALONE = 1_200  # the most requests that are drawn as separate blocks
 _COLUMNS = 240  # columns of shades and curves
 _LANE_LABEL = 26  # the most characters of a label of a lane
 LOCK = "x"  # the hatch of a wait for the GIL
+LOOP = "\\"  # the hatch of a wait for an event loop
 
 
 Boxes = dict[str, list[Box]]
@@ -67,7 +68,8 @@ def draw_panel(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
 def lane_words(lane: Lane) -> str:
     """Return the label of a lane; a long one of idle instances leaves out the model, which the lane above names."""
     words = " · ".join(filter(None, (lane.title, lane.label)))
-    return clip(lane.label if lane.kind == "idle" and cells(words) > _LANE_LABEL else words, _LANE_LABEL)
+    short = lane.kind == "idle" and cells(words) > _LANE_LABEL
+    return clip(lane.label if short else words, _LANE_LABEL) + lane.count
 
 
 def _labels(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
@@ -139,7 +141,7 @@ def _notebook(panel: Panel, tree: SpanTree, pale: Boxes, solid: Boxes) -> None:
 def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
     pale: Boxes = {}
     solid: Boxes = {}
-    waits: Boxes = {}
+    waits: dict[tuple[str, str], list[Box]] = {}
     wrong: list[Box] = []
     marks: list[tuple[float, float]] = []
     dot = pen.end / pen.plot * 1.2
@@ -149,7 +151,7 @@ def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> Non
             continue
         top, height = panel.block(i)
         if not span.ran:
-            waits.setdefault(span.model, []).append((span.sent, top, max(span.duration, dot), height))
+            waits.setdefault((span.model, "/"), []).append((span.sent, top, max(span.duration, dot), height))
         else:
             own = _own(tree, span)
             alone = len(own) == 1 and span.ended - span.started - (own[0][1] - own[0][0]) < dot
@@ -159,7 +161,8 @@ def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> Non
                 solid.setdefault(span.model, []).append((begin, top, max(until - begin, dot), height))
         if panel.layout.wait[i] >= 0:
             where, high = panel.arrival(i)
-            waits.setdefault(span.model, []).append((span.sent, where, span.started - span.sent, high))
+            hatch = LOOP if panel.layout.lanes[panel.layout.lane[i]].waits_for_loop else "/"
+            waits.setdefault((span.model, hatch), []).append((span.sent, where, span.started - span.sent, high))
         if span.state == "error":
             begin = span.started if span.ran else span.sent
             wrong.append((begin, top, max(span.ended - begin, dot), height))
@@ -172,8 +175,8 @@ def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> Non
         pen.boxes(boxes, Look(inks[model].light, 0.3))
     for model, boxes in solid.items():
         pen.boxes(boxes, Look(inks[model].light, over=inks[model].hatch))
-    for model, boxes in waits.items():
-        pen.boxes(boxes, Look(inks[model].light, 0.9, "/"))
+    for (model, hatch), boxes in waits.items():
+        pen.boxes(boxes, Look(inks[model].light, 0.9, hatch))
     if wrong:
         pen.boxes(wrong, Look(ALARM.light, edge=True))
     if marks:
@@ -221,21 +224,33 @@ def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None
     scale = pen.end / pen.plot
     stacks = {(panel.layout.lane[i], (begin + end) / 2) for i, begin, end, _, parts in panel.layout.ghosts if parts > 1}
     for i, span in enumerate(panel.session.spans):
-        if not span.ran or not panel.shows(i) or panel.layout.parts[i] > 1 or span.marks:
+        if not span.ran or not panel.shows(i) or panel.layout.parts[i] > 1 or _streams(span):
             continue
         if any(lane == panel.layout.lane[i] and span.started <= middle < span.ended for lane, middle in stacks):
             continue  # outlines would cross the name
         top, height = panel.block(i)
-        text = span.request_id or span.model
+        name = span.request_id or span.model
         own = _own(tree, span)
-        room = (width_of(text, 10) + 8) * scale
         first, until = own[0] if own else (span.started, span.started)
-        on_own = first <= span.started and room <= until - first
-        begin = span.started if on_own or first > span.started else until
-        if height < 13 or room > span.ended - begin:
-            continue
-        colour = readable(inks[span.model].light) if on_own else INK
-        pen.words(text, begin, top + height / 2, right=4, size=10, colour=colour)
+        turn = _turn_words(panel.layout, i)
+        for text in filter(None, (turn and f"{name}: {turn}", turn, name)):
+            room = (width_of(text, 10) + 8) * scale
+            on_own = first <= span.started and room <= until - first
+            begin = span.started if on_own or first > span.started else until
+            if height >= 13 and room <= span.ended - begin:
+                colour = readable(inks[span.model].light) if on_own else INK
+                pen.words(text, begin, top + height / 2, right=4, size=10, colour=colour)
+                break
+
+
+def _turn_words(layout: TimelineLayout, i: int) -> str:
+    """Return the numbers of a call and of its response; empty if responses came in the order of the calls."""
+    return "call {}, response {}".format(*layout.turns[i]) if i in layout.turns else ""
+
+
+def _streams(span: Span) -> bool:
+    """Whether the block of a span has the signs of responses."""
+    return any(mark.kind == "response" for mark in span.marks)
 
 
 def _shades(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
@@ -427,7 +442,7 @@ def timeline_svg(*sessions: Session) -> str:
         height += panel.height
     for x, words in pen.ticks:
         pen.words(words, x, height + 8, align="middle" if x else "start", size=10, colour="#555555")
-    return pen.document(legend_signs(pen, height + _AXIS, _signs(sessions, inks)), height)
+    return pen.document(legend_signs(pen, height + _AXIS, _signs(sessions, layouts, inks)), height)
 
 
 def timeline_alt(*sessions: Session) -> str:
@@ -442,7 +457,9 @@ def timeline_alt(*sessions: Session) -> str:
     return f"Timeline. {'. '.join(said)}."
 
 
-def _signs(sessions: Sequence[Session], inks: dict[str, Any]) -> list[tuple[Look | str, str]]:
+def _signs(
+    sessions: Sequence[Session], layouts: Sequence[TimelineLayout], inks: dict[str, Any]
+) -> list[tuple[Look | str, str]]:
     """Return the legend of the colours and signs in the picture."""
     spans = [span for session in sessions for span in session.spans]
     signs: list[tuple[Look | str, str]] = [
@@ -450,13 +467,15 @@ def _signs(sessions: Sequence[Session], inks: dict[str, Any]) -> list[tuple[Look
     ]
     if any(span.queued < span.started for span in spans):
         signs.append((Look(DIM, hatch="/"), "queued"))
+    if any(lane.waits_for_loop for layout in layouts for lane in layout.lanes):
+        signs.append((Look(DIM, hatch=LOOP), "waits for the event loop"))
     if spans:
         signs.append((Look("#b5b5b5", 0.5), "its calls run"))
     if any(lock_waits(session) for session in sessions):
         signs.append((Look(DIM, hatch=LOCK), "turns with the GIL"))
     if any(session.ghosts for session in sessions):
         signs.append((Look(DIM, edge=True), "could have run here"))
-    if any(span.marks for span in spans):
+    if any(map(_streams, spans)):
         signs.append(("▾", "a response"))
     if any(span.state == "error" for span in spans):
         signs.append((Look(ALARM.light, edge=True), "error"))

@@ -70,6 +70,8 @@ def session_columns(
         {
             "kind": place.lane.kind,
             "label": visible(place.lane.label),
+            "count": place.lane.count,
+            "loop": place.lane.waits_for_loop,
             "name": visible(place.lane.name),
             "title": visible(place.lane.title),
             "model": models.of([title(place.lane)])[0] if place.lane.model else -1,
@@ -104,6 +106,8 @@ def session_columns(
         **{name: ("n", of[name]) for name in _COUNTS},
         "back": ("n", np.where(parent < 0, 0, number - parent)),
         "lane": ("n", layout.lane),
+        "turn_call": ("n", [layout.turns.get(i, (0, 0))[0] for i in range(len(spans))]),
+        "turn_response": ("n", [layout.turns.get(i, (0, 0))[1] for i in range(len(spans))]),
         "lead": ("n", number - first),
         "parts": ("n", layout.parts),
         "waits": ("u1", np.array(layout.wait, np.int64) >= 0),
