@@ -98,7 +98,7 @@ export class Timeline extends Chart {
       ["calls", "its calls run", any(({ c }) => c.calls.length > 0)],
       ["lock", "turns on Python’s lock (GIL)", any(({ c }) => c.lock_span.length > 0)],
       ["ghost", "could have run here", any(({ c }) => c.ghost_span.length > 0)],
-      ["mark", "a response", any(({ c }) => c.mark_kind.includes(0))], ["error", "error", any(({ raw }) => raw.states.includes("error"))],
+      ["mark", "a response", any(({ c }) => c.mark_kind.includes(0))], ["error", "✗ error", any(({ raw }) => raw.states.includes("error"))],
     ]);
     return [...buttons, ...signs.filter(([, , seen]) => seen).map(([kind, text]) =>
       make("span", {}, make("i", { class: `bls-tl-sign bls-tl-sign-${kind}` }), text))];

@@ -136,6 +136,14 @@ def test_a_lane_of_many_requests_counts_them() -> None:
         assert label == f">{lane['title']} · {lane['label']}{lane['count']}</text>"
 
 
+def test_the_name_of_a_failed_request_has_a_cross_whatever_its_color() -> None:
+    made = Made(facts=1)
+    made.call("facts", 0, MS)
+    made.call("facts", 2 * MS, MS, state="error", error="no facts")
+    svg = timeline_svg(made.session())
+    assert (svg.count(">facts</text>"), svg.count(">✗ facts</text>"), svg.count(">✗ error</text>")) == (2, 1, 1)
+
+
 @given(sessions())
 def test_nothing_lies_on_anything_else(session: Session) -> None:
     layout = TimelineLayout(session)

@@ -41,6 +41,7 @@ _ALONE = 1_200  # the most requests that are drawn as separate blocks
 _COLUMNS = 240  # columns of shades and curves
 _LANE_LABEL = 26  # the most characters of a label of a lane
 LOCK = "x"  # the hatch of a wait for the GIL
+FAILED = "✗ "  # before the name of a failed request: a frame hardly differs from a block of its color
 LOOP = "\\"  # the hatch of a wait for an event loop
 
 
@@ -229,7 +230,7 @@ def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None
         if any(lane == panel.layout.lane[i] and span.started <= middle < span.ended for lane, middle in stacks):
             continue  # outlines would cross the name
         top, height = panel.block(i)
-        name = span.request_id or span.model
+        name = FAILED * (span.state == "error") + (span.request_id or span.model)
         own = _own(tree, span)
         first, until = own[0] if own else (span.started, span.started)
         turn = _turn_words(panel.layout, i)
@@ -478,7 +479,7 @@ def _signs(
     if any(map(_streams, spans)):
         signs.append(("▾", "a response"))
     if any(span.state == "error" for span in spans):
-        signs.append((Look(ALARM.light, edge=True), "error"))
+        signs.append((Look(ALARM.light, edge=True), f"{FAILED}error"))
     return signs
 
 
