@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import bls_notebook as bls
+from bls_notebook.display.palette import release_inks
 from bls_notebook.magics.arguments import Parser, Variables, add_options, help_text
 from bls_notebook.magics.cell_errors import fail_on, reported
 from bls_notebook.magics.magic import Magic
@@ -39,6 +40,8 @@ def bls_case(notebook: Notebook, line: str, cell: str, variables: Variables) -> 
         if arguments.case:
             case = bls.case(arguments.case, arguments.seed)
             case.load()
+            if (last := notebook.state.get("course.case")) is not None:
+                release_inks(model.name for model in last.models)
             notebook.state["course.case"] = case
             notebook.assign("case", case)
         _use(notebook, arguments)

@@ -44,12 +44,22 @@ _slots: dict[str, int] = {}  # of all models so far
 _lock = threading.Lock()
 
 
+def release_inks(names: Iterable[str]) -> None:
+    """Let other models have the inks of these, which no later picture shows beside them.
+
+    A hatch on a block is easily taken for a queue, so colors without a hatch are worth reusing.
+    """
+    with _lock:
+        for name in names:
+            _slots.pop(name, None)
+
+
 def model_inks(names: Iterable[str], known: dict[str, int] | None = None) -> dict[str, Ink]:
     """Return the ink of each model in a picture; the empty name is the notebook.
 
-    A model keeps its ink in every later picture. The name's hash selects a preferred color, so a model mostly has one
-    color in all notebooks. If another model has it, the name takes the next one; if all are used, the one least used
-    in this picture, with a hatch.
+    A model keeps its ink in every later picture, until `release_inks`. The name's hash selects a preferred color, so a
+    model mostly has one color in all notebooks. If another model has it, the name takes the next one; if all are used,
+    the one least used in this picture, with a hatch.
     """
     models = sorted(set(names) - {""})
     known = _slots if known is None else known
