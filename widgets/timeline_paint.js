@@ -247,8 +247,8 @@ class Painter {
     const marks = c.mark_kind.subarray(session.marksAt[i], session.marksAt[i + 1]);
     if (marks.includes(0)) return; // the signs of responses are worth more
     const members = what === "run" ? session.batches.get(i) : undefined;
-    const failed = session.raw.states[c.state[i]] === "error" ? "✗ " : "";
-    const name = members ? `batch of ${members.length}` : failed + (session.text(c.request[i]) || session.raw.models[c.model[i]].name);
+    const failed = (members ?? [i]).filter((each) => session.raw.states[c.state[each]] === "error").length;
+    const name = members ? `batch of ${members.length}${failed ? `: ✗ ${failed}` : ""}` : (failed ? "✗ " : "") + (session.text(c.request[i]) || session.raw.models[c.model[i]].name);
     const gpu = what === "gpu";
     let from = Math.max(left, 0) + 5;
     const [first] = selfTime(session, i);

@@ -142,6 +142,11 @@ def test_the_name_of_a_failed_request_has_a_cross_whatever_its_color() -> None:
     made.call("facts", 2 * MS, MS, state="error", error="no facts")
     svg = timeline_svg(made.session())
     assert (svg.count(">facts</text>"), svg.count(">✗ facts</text>"), svg.count(">✗ error</text>")) == (2, 1, 1)
+    for failed, name in ((0, ">batch of 4<"), (3, ">batch of 4: ✗ 3<")):
+        made = Made(facts=1)
+        for i in range(4):
+            made.add("facts", 0, 0, MS, batch=1, state="error" if i < failed else "ok")
+        assert name in timeline_svg(made.session())
 
 
 @given(sessions())

@@ -224,13 +224,19 @@ def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None
     """Write names into the blocks that are wide enough."""
     scale = pen.end / pen.plot
     stacks = {(panel.layout.lane[i], (begin + end) / 2) for i, begin, end, _, parts in panel.layout.ghosts if parts > 1}
+    failed = Counter(panel.layout.first[i] for i, span in enumerate(panel.session.spans) if span.state == "error")
     for i, span in enumerate(panel.session.spans):
-        if not span.ran or not panel.shows(i) or panel.layout.parts[i] > 1 or _streams(span):
+        if not span.ran or not panel.shows(i) or panel.layout.part[i] or _streams(span):
             continue
         if any(lane == panel.layout.lane[i] and span.started <= middle < span.ended for lane, middle in stacks):
             continue  # outlines would cross the name
         top, height = panel.block(i)
         name = FAILED * (span.state == "error") + (span.request_id or span.model)
+        if panel.layout.parts[i] > 1:
+            text = _batch_words(panel.layout.parts[i], failed[i])
+            if (width_of(text, 10) + 12) * scale <= span.ended - span.started:
+                pen.words(text, span.started, top + height * panel.layout.parts[i] / 2, right=6, size=10, halo=True)
+            continue
         own = _own(tree, span)
         first, until = own[0] if own else (span.started, span.started)
         turn = _turn_words(panel.layout, i)
@@ -242,6 +248,11 @@ def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None
                 colour = readable(inks[span.model].light) if on_own else INK
                 pen.words(text, begin, top + height / 2, right=4, size=10, colour=colour)
                 break
+
+
+def _batch_words(count: int, failed: int) -> str:
+    """Return the name of a batch: ``batch of 4``, with ``: ✗ 1`` if a request failed."""
+    return f"batch of {count}" + f": {FAILED}{failed}" * (failed > 0)
 
 
 def _turn_words(layout: TimelineLayout, i: int) -> str:
