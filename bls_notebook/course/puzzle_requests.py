@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from hypothesis import strategies as st
 
 LIMIT = 10.0  # seconds for the requests of a case, which need milliseconds
+NO_RESPONSE = f"no response within {LIMIT:g} s"
 EXAMPLES = 16  # generated cases; fewer if each has several sequences
+_RAISED = re.compile(r"Failed to process the request\(s\) for model '[^']*', message: ")  # then the exception's type
 Case = list[dict[str, Any]]
 """Requests that are sent together, or one after the other if they belong to sequences. A request maps the names of
 inputs to nested lists; ``outputs`` are the requested outputs, and ``sequence``, ``start`` and ``end`` its place in a
@@ -189,9 +192,9 @@ def error_line(answer: Answer) -> str:
     """Return the model's own words of an error response; empty without an error."""
     if answer.record.error is None:
         return ""
-    last = answer.record.error.message.rpartition("message: ")[2].strip().partition("\n")[0]
-    kind, colon, words = last.partition(": ")
-    return words if colon and kind.isidentifier() and kind != "error" else last
+    *wrapped, words = _RAISED.split(answer.record.error.message)
+    words = words.strip().partition("\n")[0]
+    return re.sub(r"^[^\W\d]\w*: ", "", words) if wrapped else words
 
 
 def difference(got: Sequence[Answer], expected: Sequence[Answer]) -> tuple[str, str, str]:

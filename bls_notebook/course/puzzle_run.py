@@ -21,7 +21,7 @@ from bls_notebook.testing.claim_values import Answer
 from bls_notebook.testing.recorded_calls import longest_chain
 
 from .puzzle_check import SAME, PuzzleCheck, is_about_memory
-from .puzzle_requests import LIMIT, Case, NoAnswerError, Side, difference, find_smallest, request_words, summary
+from .puzzle_requests import NO_RESPONSE, Case, NoAnswerError, Side, difference, find_smallest, request_words, summary
 from .puzzle_text import PuzzleData, case_of
 
 _PRINTED = 2_000  # characters
@@ -70,13 +70,12 @@ def _words_of(error: BLSError) -> tuple[str, str]:
 
 
 def _no_answer(puzzle: PuzzleData, where: str) -> Judgement:
-    seen = f"no response within {LIMIT:g} s"
+    hint = "No code of the model is running. It may await something that never happens."
     if where:
-        return Judgement(SAME, False, seen, f"`execute` never returned: it is at {puzzle.naive.name}, {where}.")
-    why = "It awaits something that never happens."
-    if puzzle.naive.is_decoupled:
-        why = "A decoupled model must send the final flag for each request."
-    return Judgement(SAME, False, seen, f"The request never ended. {why}")
+        hint = f"`execute` has not returned: it is at {puzzle.naive.name}, {where}."
+    elif puzzle.naive.is_decoupled:
+        hint = "No code of the model is running. It may not have sent the final flag, which each request needs."
+    return Judgement(SAME, False, NO_RESPONSE, hint)
 
 
 def _changed(puzzle: PuzzleData, source: str) -> int:

@@ -1,8 +1,9 @@
 """SVG pictures with a time axis, as wide as the page.
 
 x is in nanoseconds, y in pixels from the top. Shapes stretch along the time axis; text and chips keep their size and
-have an offset in pixels. HTML contains the picture as an image, which notebooks show even if they are not trusted; the
-stylesheet inverts it on a dark page. Equal pictures have equal text.
+have an offset in pixels. HTML contains the picture as an image, which notebooks show even if they are not trusted. Its
+ground is white, because an untrusted notebook has no stylesheet and may be dark; the stylesheet inverts the picture on
+a dark page. Equal pictures have equal text.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class Pen:
         )
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="100%" height="{_n(height)}" font-size="11" '
-            f'font-family="{_FONT}" fill="{INK}"><style>path{{vector-effect:non-scaling-stroke}}</style>'
+            f'font-family="{_FONT}" fill="{INK}" style="background:#fff"><style>path{{vector-effect:non-scaling-stroke}}</style>'
             f"<defs>{patterns}</defs>"
             f'<svg {place} viewBox="0 0 {_UNITS} {_n(height)}" preserveAspectRatio="none">'
             f"{grid}{''.join(self._shapes)}</svg><svg {place}>{''.join(self._words)}</svg></svg>"

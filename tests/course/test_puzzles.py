@@ -14,10 +14,14 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.__main__ import main
 from bls_notebook.course.puzzle_check import PuzzleCheck
+from bls_notebook.course.puzzle_requests import error_line
 from bls_notebook.course.puzzle_text import puzzle_names
 from bls_notebook.display import render
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
+from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.responses import ResponseRecord
+from bls_notebook.testing.claim_values import Answer
 from tests.course.exercises.exercise import NOTEBOOKS, Changes
 from tests.course.puzzles.attempts import Attempts
 
@@ -79,7 +83,7 @@ def test_nothing_that_a_replacement_does_stops_the_caller() -> None:
     with pytest.raises(bls.BLSError, match="got no source"):
         puzzle.check("")
     endless = puzzle.solution.replace("image =", "while True:\n            pass\n        image =")
-    assert "`execute` never returned: it is at page, line 1" in told(puzzle.check(endless))
+    assert "`execute` has not returned: it is at page, line 1" in told(puzzle.check(endless))
     assert puzzle.check(puzzle.solution)
 
 
@@ -177,6 +181,23 @@ def test_the_notebook_has_the_naive_model_and_the_solution_of_each_puzzle() -> N
         expected += [f"%%blspuzzle {name}\n{text.rstrip()}" for text in (puzzle.naive.source, puzzle.solution)]
         assert any(f"## {puzzle.number}. {puzzle.title}" in text and puzzle.constraints[0] in text for text in sources)
     assert models == expected
+
+
+_WRAPPED = "Failed to process the request(s) for model 'page_0', message: "
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("sizes: 3 and 4", "sizes: 3 and 4"),
+        ("no message: none", "no message: none"),
+        (_WRAPPED + "ValueError: sizes: 3 and 4\n\nAt:\n  model.py(3): execute", "sizes: 3 and 4"),
+        (_WRAPPED + "TritonModelException: " + _WRAPPED.replace("page", "box") + "KeyError: 'x'", "'x'"),
+        (_WRAPPED + "Expected a list, got None", "Expected a list, got None"),
+    ],
+)
+def test_the_models_own_words_lack_the_type_of_an_exception_and_nothing_else(message: str, words: str) -> None:
+    assert error_line(Answer(ResponseRecord("page", error=ErrorRecord(message)))) == words
 
 
 def test_without_hypothesis_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
