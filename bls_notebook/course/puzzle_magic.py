@@ -13,6 +13,7 @@ from bls_notebook.magics.notebook import Notebook
 from bls_notebook.records.models import ModelRecord
 from bls_notebook.records.record_file import write_file
 
+from .puzzle_card import card_encoder
 from .puzzle_text import puzzle_names
 
 LINE_PARSER = Parser("%blspuzzle", *help_text(__file__, "%blspuzzle"))
@@ -38,12 +39,13 @@ def check_cell(notebook: Notebook, line: str, cell: str, variables: Variables) -
     __tracebackhide__ = True
     arguments = CELL_PARSER.parse_line(line, variables)
     with reported(notebook):
+        encode = card_encoder(arguments.card or "")  # an error before the check, which takes longer
         check = bls.puzzle(arguments.puzzle, arguments.seed).check(cell)
         notebook.assign(arguments.into, check)
         fail_on(notebook, [] if check else [f"puzzle {arguments.puzzle}: {check.hint}"], check)
         notebook.show(check)
         if check and arguments.card:
-            path = write_file(Path(arguments.card).expanduser(), check.card().encode(), "card")
+            path = write_file(Path(arguments.card).expanduser(), encode(check.card()), "card")
             notebook.say(f"card saved to {path.name}")
 
 

@@ -131,7 +131,8 @@ class Pen:
         )
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="100%" height="{_n(height)}" font-size="11" '
-            f'font-family="{_FONT}" fill="{INK}" style="background:#fff"><style>path{{vector-effect:non-scaling-stroke}}</style>'
+            f'font-family="{_FONT}" fill="{INK}" style="background:#fff">'
+            f"<style>path{{vector-effect:non-scaling-stroke}}</style>"
             f"<defs>{patterns}</defs>"
             f'<svg {place} viewBox="0 0 {_UNITS} {_n(height)}" preserveAspectRatio="none">'
             f"{grid}{''.join(self._shapes)}</svg><svg {place}>{''.join(self._words)}</svg></svg>"

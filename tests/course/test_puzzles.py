@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import struct
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.__main__ import main
+from bls_notebook.course.puzzle_card import card_encoder, card_svg
 from bls_notebook.course.puzzle_check import PuzzleCheck
 from bls_notebook.course.puzzle_requests import error_line
 from bls_notebook.course.puzzle_text import puzzle_names
@@ -147,6 +149,20 @@ def test_the_magic_shows_a_puzzle_and_checks_a_cell(cells: Any, tmp_path: Path) 
     assert card.read_text(encoding="utf-8").startswith("<svg")
     assert cells.shell.user_ns["check"]
     assert "expected one of gather" in str(cells("%%blspuzzle gathr\nx").stdout) + cells("%%blspuzzle gathr\nx").text
+
+
+def test_a_card_is_a_png_if_the_name_of_its_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session((Span(1, "page", ended=50, instance="page_0"),), wall=50)
+    card = card_svg("BLS Puzzles", "Three readers", "1 wait", session)
+    assert card_encoder("card.svg")(card) == card.encode()
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "resvg_py", None)
+        with pytest.raises(bls.BLSError, match=r'^--card: a.png: .* pip install "bls_notebook\[png\]"; or'):
+            card_encoder("sub/a.png")
+    pytest.importorskip("resvg_py")
+    png = card_encoder("card.PNG")(card)
+    assert png.startswith(b"\x89PNG\r\n")
+    assert struct.unpack(">I", png[16:20]) == (1520,)  # pixels of its width, twice the card's
 
 
 def test_learn_checks_the_file_saved_last_and_says_what_is_next(
