@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bls_notebook.display import document as doc
@@ -114,7 +114,7 @@ def check_document(check: PuzzleCheck, *, widget: Any = None) -> doc.Document:
     blocks += [block for judgement in check.judgements for block in judgement_document(judgement).blocks]
     if check.request:
         pairs = [("request", check.request), ("got", check.got), ("expected", check.expected)]
-        rows = [doc.Row([label, parts.code(text)]) for label, text in pairs]
+        rows = [doc.Row([label, replace(parts.code(text), cls="wrap")]) for label, text in pairs]
         columns = [doc.Column(), doc.Column()]
         blocks.append(doc.Table("The smallest request that differs", columns, rows, heads=False, last="wrap"))
     if check.printed:

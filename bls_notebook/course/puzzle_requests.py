@@ -188,13 +188,17 @@ class Side:
         return np.asarray(value, triton_string_to_numpy(f"TYPE_{datatype}"))
 
 
-def error_line(answer: Answer) -> str:
-    """Return the model's own words of an error response; empty without an error."""
+def error_line(answer: Answer, is_typed: bool = False) -> str:
+    """Return the model's own words of an error response; empty without an error.
+
+    With `is_typed`, the type of an exception precedes them, except the one that only passes words on.
+    """
     if answer.record.error is None:
         return ""
     *wrapped, words = _RAISED.split(answer.record.error.message)
     words = words.strip().partition("\n")[0]
-    return re.sub(r"^[^\W\d]\w*: ", "", words) if wrapped else words
+    kind = "TritonModelException" if is_typed else r"[^\W\d]\w*"
+    return re.sub(f"^{kind}: ", "", words) if wrapped else words
 
 
 def difference(got: Sequence[Answer], expected: Sequence[Answer]) -> tuple[str, str, str]:
@@ -202,7 +206,7 @@ def difference(got: Sequence[Answer], expected: Sequence[Answer]) -> tuple[str, 
     for mine, wanted in zip(got, expected, strict=False):
         error, expected_error = error_line(mine), error_line(wanted)
         if error and not expected_error:
-            return "a request failed", f"The model answered with an error: {error}", ""
+            return "a request failed", f"The model answered with an error: {error_line(mine, True)}", ""
         if expected_error and not error:
             return "the request succeeded", f"Expected an error response: {expected_error}", ""
         if error != expected_error:
@@ -240,7 +244,7 @@ def summary(answers: Sequence[Answer]) -> str:
     """Return the responses to a request in a few words."""
     texts = []
     for answer in answers:
-        error = error_line(answer)
+        error = error_line(answer, True)
         pairs: Mapping[str, Any] = answer.arrays
         texts.append(f"error: {error}" if error else ", ".join(f"{k} {v.tolist()}" for k, v in pairs.items()))
     return " then ".join(texts) or "no response"

@@ -149,7 +149,7 @@ def _still_serving(model: str) -> str:
         record = bls.current_repository().record(model)
     except bls.BLSError:
         return ""
-    return f"version {record.version} of {model!r} stays in service until the error is corrected"
+    return f"correct the cell and run it again; version {record.version} of {model!r} stays in service until then"
 
 
 def debug_later(notebook: Notebook, error: BaseException) -> None:

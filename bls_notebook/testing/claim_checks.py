@@ -85,8 +85,8 @@ class Form:
 
 
 _NOT_CANCELLED = (
-    "No request was cancelled. `task.cancel()` cancels the request that a task waits for, and `asyncio.wait_for` one "
-    "that takes too long."
+    "No request was cancelled. `task.cancel()` cancels the request that a task waits for, `asyncio.wait_for` one "
+    "that takes too long, and `stream.cancel()` a stream whose model still sends responses."
 )
 
 

@@ -207,13 +207,15 @@ _WRAPPED = "Failed to process the request(s) for model 'page_0', message: "
     [
         ("sizes: 3 and 4", "sizes: 3 and 4"),
         ("no message: none", "no message: none"),
-        (_WRAPPED + "ValueError: sizes: 3 and 4\n\nAt:\n  model.py(3): execute", "sizes: 3 and 4"),
+        (_WRAPPED + "TritonModelException: sizes: 3 and 4\n\nAt:\n  model.py(3): execute", "sizes: 3 and 4"),
         (_WRAPPED + "TritonModelException: " + _WRAPPED.replace("page", "box") + "KeyError: 'x'", "'x'"),
         (_WRAPPED + "Expected a list, got None", "Expected a list, got None"),
     ],
 )
 def test_the_models_own_words_lack_the_type_of_an_exception_and_nothing_else(message: str, words: str) -> None:
-    assert error_line(Answer(ResponseRecord("page", error=ErrorRecord(message)))) == words
+    answer = Answer(ResponseRecord("page", error=ErrorRecord(message)))
+    assert error_line(answer) == words
+    assert error_line(answer, True) == ("KeyError: 'x'" if "KeyError" in message else words)
 
 
 def test_without_hypothesis_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
