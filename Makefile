@@ -67,12 +67,12 @@ $(VENV)/pyvenv.cfg:
 	@echo "Creating the virtual environment $(VENV)"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
+# Without compiling, here and for the quick tests: few of the modules are imported, and Python compiles those.
 $(VENV)/installed-notebook: $(VENV)/pyvenv.cfg pyproject.toml
-	@echo "Installing the packages of the notebooks into $(VENV) (once, a minute or two)"
-	@$(PIP_INSTALL) --editable ".[notebook]"
+	@echo "Installing the packages of the notebooks into $(VENV) (once, a minute)"
+	@$(PIP_INSTALL) --no-compile --editable ".[notebook]"
 	@touch $@
 
-# Without compiling: few of the modules are imported.
 $(VENV)/installed-quick: $(VENV)/pyvenv.cfg pyproject.toml
 	@echo "Installing the packages of the quick tests into $(VENV)"
 	@$(PIP_INSTALL) --no-compile --editable ".[quick]"
@@ -84,12 +84,12 @@ $(VENV)/installed-test: $(VENV)/pyvenv.cfg pyproject.toml
 	@touch $@
 
 # Jupyter keeps its data (trusted notebooks, running servers) in .venv as well. JupyterLab shows the committed outputs
-# at once because the notebooks are trusted.
+# at once because the notebooks are trusted. It does not ask whether the reader wants news.
 JUPYTER := JUPYTER_DATA_DIR="$(CURDIR)/$(VENV)/share/jupyter-data" $(BIN)/jupyter
 
 notebook: $(VENV)/installed-notebook
 	@$(JUPYTER) trust $(NOTEBOOKS) >/dev/null
-	@$(JUPYTER) lab --ServerApp.root_dir="$(CURDIR)" $(LAB_URL) $(LAB_ROOT) $(LAB_ARGS) $(QUICKSTART)
+	@$(JUPYTER) lab --ServerApp.root_dir="$(CURDIR)" --LabApp.news_url=None $(LAB_URL) $(LAB_ROOT) $(LAB_ARGS) $(QUICKSTART)
 
 # Lint and tests run at the same time. The tests are chosen by `--quick` in tests/conftest.py.
 quick: $(VENV)/installed-test
@@ -168,7 +168,7 @@ $(VENV)/installed-docs: $(VENV)/pyvenv.cfg pyproject.toml
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "Sphinx needs Python 3.11 or newer. Use another: make docs PYTHON=python3.12 VENV=.venv-docs"; exit 1; }
 	@echo "Installing the packages of the manual into $(VENV)"
-	@$(PIP_INSTALL) --editable ".[docs]"
+	@$(PIP_INSTALL) --no-compile --editable ".[docs]"
 	@touch $@
 
 # A warning is an error: a link that leads nowhere, a page that no other lists.

@@ -18,7 +18,6 @@ extensions = [
     "sphinx_codeautolink",
     "sphinx_copybutton",
     "sphinx_design",
-    "sphinxext.opengraph",
     "sources",
     "pictures",
     "plain_text",
@@ -57,8 +56,5 @@ html_theme_options = {"navigation_with_keys": True}
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"
 copybutton_exclude = ".linenos, .gp, .go"
-# Nothing on a page needs a network: no mathematics, and no pictures for other sites.
+# MathJax would come from a network, and no page has formulas.
 myst_update_mathjax = False
-ogp_site_url = ""
-ogp_enable_meta_description = True
-ogp_social_cards = {"enable": False}

@@ -1,7 +1,8 @@
-"""The manual as text: `llms.txt`, and the Markdown of each page beside it."""
+"""The manual as text: `llms.txt`, the Markdown of each page beside it, and the description of a page in its head."""
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from pathlib import Path
@@ -55,9 +56,10 @@ def write(app: Sphinx, error: Exception | None) -> None:
 
 
 def link(app: Sphinx, page: str, template: str, context: dict[str, Any], document: nodes.document | None) -> None:
-    """Link the Markdown from the head of a page."""
+    """Describe a page, and link its Markdown, in the page's head."""
     if document is not None:
-        name = page.rpartition("/")[2]
+        name, text = page.rpartition("/")[2], html.escape(first_sentence(document))
+        context["metatags"] += f'\n<meta name="description" content="{text}">'
         context["metatags"] += f'\n<link rel="alternate" type="text/markdown" href="{name}.md">'
 
 
