@@ -29,6 +29,7 @@ LAB_URL := --LabApp.default_url=/lab/tree/notebooks/00_quickstart.ipynb
 endif
 
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+LAB_SETTINGS := $(VENV)/share/jupyter/lab/settings
 QUICKSTART := notebooks/00_quickstart.ipynb
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 SANITIZE := $(wildcard notebooks/sanitize.cfg)
@@ -68,9 +69,12 @@ $(VENV)/pyvenv.cfg:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 # Without compiling, here and for the quick tests: few of the modules are imported, and Python compiles those.
+# The setting: JupyterLab does not cover the first outputs with a question about news.
 $(VENV)/installed-notebook: $(VENV)/pyvenv.cfg pyproject.toml
 	@echo "Installing the packages of the notebooks into $(VENV) (once, a minute)"
 	@$(PIP_INSTALL) --no-compile --editable ".[notebook]"
+	@mkdir -p $(LAB_SETTINGS)
+	@echo '{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}' >$(LAB_SETTINGS)/overrides.json
 	@touch $@
 
 $(VENV)/installed-quick: $(VENV)/pyvenv.cfg pyproject.toml
@@ -84,12 +88,12 @@ $(VENV)/installed-test: $(VENV)/pyvenv.cfg pyproject.toml
 	@touch $@
 
 # Jupyter keeps its data (trusted notebooks, running servers) in .venv as well. JupyterLab shows the committed outputs
-# at once because the notebooks are trusted. It does not ask whether the reader wants news.
+# at once because the notebooks are trusted.
 JUPYTER := JUPYTER_DATA_DIR="$(CURDIR)/$(VENV)/share/jupyter-data" $(BIN)/jupyter
 
 notebook: $(VENV)/installed-notebook
 	@$(JUPYTER) trust $(NOTEBOOKS) >/dev/null
-	@$(JUPYTER) lab --ServerApp.root_dir="$(CURDIR)" --LabApp.news_url=None $(LAB_URL) $(LAB_ROOT) $(LAB_ARGS) $(QUICKSTART)
+	@$(JUPYTER) lab --ServerApp.root_dir="$(CURDIR)" $(LAB_URL) $(LAB_ROOT) $(LAB_ARGS) $(QUICKSTART)
 
 # Lint and tests run at the same time. The tests are chosen by `--quick` in tests/conftest.py.
 quick: $(VENV)/installed-test
