@@ -1,6 +1,6 @@
 """Pictures of saved records: a picture `NAME-light.png` beside a record `NAME.json.gz` becomes its display.
 
-The display is that of a notebook, with its widget: the data is in the page, and `manual.js` takes the kernel's place.
+The display is the same as in a notebook, with its widget: the data is in the page, and `manual.js` replaces the kernel.
 Without JavaScript the static picture remains. Viewers of Markdown show the screenshot `NAME-light.png`.
 """
 

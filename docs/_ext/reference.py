@@ -116,7 +116,7 @@ def _parser(name: str, parser: argparse.ArgumentParser, level: str = "##") -> st
 
 
 def plain(text: str) -> str:
-    """Return text of the code as Markdown: ``x`` is code, and other markup is shown as it is."""
+    """Return text of the code as Markdown: ``x`` is code, and other markup stays text."""
     pieces = re.split(r"(``[^`]+``|`[^`]+`)", text)
     return "".join(
         f"`{piece.strip('`')}`" if piece[:1] == "`" else re.sub(r"([\\*_\[\]<>${}])", r"\\\1", piece)
@@ -197,7 +197,7 @@ def settings() -> str:
 
 
 class _Registered:
-    """Takes what the plugin registers at pytest's start."""
+    """Collects the options, settings and markers that the plugin registers."""
 
     def __init__(self) -> None:
         self.options: list[tuple[str, str]] = []

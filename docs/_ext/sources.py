@@ -87,7 +87,7 @@ def resolved(text: str, original: Path, folder: Path) -> str:
 
 
 def resolve_links(app: Sphinx, page: str, source: list[str]) -> None:
-    """Resolve the links of a page; those of notebooks are resolved in their copies."""
+    """Resolve the links of a page; the copies of notebooks have resolved links."""
     path = Path(app.env.doc2path(page))
     if path.suffix == ".md":
         source[0] = resolved(source[0], path.parent, path.parent)

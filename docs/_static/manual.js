@@ -1,4 +1,4 @@
-// Does for displays what JupyterLab does: names the theme, and runs the widgets on their pictures.
+// Replaces JupyterLab for displays: names the theme, runs widgets on their pictures, and zooms the other pictures.
 
 const blsWidgets = {};
 
@@ -12,7 +12,7 @@ const blsWidgets = {};
     document.body.dataset.jpThemeLight = String(!isDark);
   }
 
-  /** The state of a widget, as anywidget's model has it; nobody else changes it. */
+  /** The state of a widget, with the methods of anywidget's model. */
   class Model {
     constructor(state) {
       this.state = state;
@@ -47,7 +47,7 @@ const blsWidgets = {};
     return loaded[name];
   }
 
-  /** What the theme leaves out: names of the two sidebars, and a way for keys to scroll what is wide. */
+  /** Complete the theme: name the two sidebars, and let keys scroll wide elements. */
   function complete() {
     document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", "Pages");
     document.querySelector(".toc-drawer")?.setAttribute("aria-label", "This page");
@@ -56,9 +56,42 @@ const blsWidgets = {};
     }
   }
 
+  /**
+   * Let a picture in a notebook's output zoom, which has no data for a widget. Its times are percentages of the width, so
+   * a wider picture has a longer time axis, and text of the same size.
+   */
+  function zoomable(figure) {
+    const view = document.createElement("div");
+    Object.assign(view, { className: "bls-zoom", tabIndex: 0, title: "Ctrl + wheel, or the keys + - 0, zoom" });
+    view.setAttribute("role", "group");
+    view.setAttribute("aria-label", "Picture that the keys + - 0 zoom");
+    figure.replaceWith(view);
+    view.append(figure);
+    let factor = 1;
+
+    function zoom(by, x = view.clientWidth / 2) {
+      const place = (view.scrollLeft + x) / figure.clientWidth;
+      factor = Math.max(1, Math.min(factor * by, 16));
+      figure.style.maxWidth = `${1240 * factor}px`;
+      figure.style.width = `${100 * factor}%`;
+      view.scrollLeft = place * figure.clientWidth - x;
+    }
+
+    view.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey && !event.metaKey) return;
+      event.preventDefault();
+      zoom(1.0018 ** -event.deltaY, event.clientX - view.getBoundingClientRect().left);
+    }, { passive: false });
+    view.addEventListener("keydown", ({ key }) => {
+      const by = { "+": 1.5, "=": 1.5, "-": 1 / 1.5, 0: 1 / 16 }[key];
+      if (by) zoom(by);
+    });
+  }
+
   document.addEventListener("DOMContentLoaded", () => {
     nameTheme();
     complete();
+    document.querySelectorAll(".cell_output .bls-figure").forEach(zoomable);
     document.addEventListener("toggle", complete, true);
     addEventListener("resize", complete);
     new MutationObserver(nameTheme).observe(document.body, { attributes: true, attributeFilter: ["data-theme"] });
