@@ -3,8 +3,8 @@
 `watch` installs the simulation when PyTorch is imported, and never imports PyTorch itself.
 
 A tensor on a simulated GPU is a PyTorch tensor in host memory whose class reports `cuda:0`
-(`function_dispatch.py`). PyTorch computes on the CPU; `docs/reference/simulated_torch.md` lists the supported functions. A
-`TorchFunctionMode` on threads that run models' code (`installation.py`) receives every call of PyTorch;
+(`function_dispatch.py`). PyTorch computes on the CPU; `docs/reference/simulated_torch.md` lists the supported functions.
+A `TorchFunctionMode` on threads that run models' code (`installation.py`) receives every call of PyTorch;
 `tensor_methods.py` overrides functions that depend on the device, and `cuda_functions.py` replaces `torch.cuda`.
 
 Costs, measured with tensors of four elements, for which PyTorch needs 2 us: 5 us more for an operation on a
