@@ -3,7 +3,7 @@
 `watch` installs the simulation when PyTorch is imported, and never imports PyTorch itself.
 
 A tensor on a simulated GPU is a PyTorch tensor in host memory whose class reports `cuda:0`
-(`function_dispatch.py`). PyTorch computes on the CPU; `docs/reference/simulated_torch.md` lists the supported functions.
+(`function_dispatch.py`). PyTorch computes on the CPU; `docs/reference/simulated_torch.md` lists its functions.
 A `TorchFunctionMode` on threads that run models' code (`installation.py`) receives every call of PyTorch;
 `tensor_methods.py` overrides functions that depend on the device, and `cuda_functions.py` replaces `torch.cuda`.
 
