@@ -137,6 +137,14 @@ def test_the_callee_that_is_waited_for_is_named_and_its_caller_if_both_hold_each
     assert found.predicted == pytest.approx(4, rel=0.05)
 
 
+def test_no_model_is_advised_to_have_fewer_instances() -> None:
+    models = {"a": Model([MS, ("b", "b", "b", "b"), MS]), "b": Model([10 * MS], instances=8)}
+    found = judged(runs(models))
+    assert (found.count, found.models) == (4, ("a",)), found.advice
+    more = {**models, "a": replace(models["a"], instances=4)}
+    assert found.predicted == pytest.approx(runs(models)[0].wall / runs(more)[1].wall, rel=0.02)
+
+
 def test_async_helped() -> None:
     found = judged(runs({"a": Model([10 * MS], instances=8)}))
     assert (found.cause, found.count) == ("helped", 0)

@@ -360,7 +360,7 @@ class SimulatedWorkload:
             best=self.speedup if cause == "contention" else best,  # contention: more instances bring nothing
             chain=chain,
             queued=part,
-            models=tuple(name for name, _ in limits),
+            models=tuple(name for name, version in limits if not 0 < count <= self.capacity.get((name, version), 1)),
             count=count,
             predicted=chosen.speedup if chosen is not None and count else self._by_code(cause),
             what_ifs=what_ifs,
@@ -402,7 +402,9 @@ class SimulatedWorkload:
             if now.get(key, 1) >= max(counts, default=1):
                 more = {min(64, requests, now[key] * factor) for factor in (2, 4)} - {now[key]}
         for count in sorted({*counts, *more}):
-            capacity = {**now, **{k: count for k in keys if now.get(k, 0) < UNLIMITED}}
+            # Advice to change the first model takes no instances from the others.
+            changed = {k: count if k == keys[0] else max(count, now.get(k, 1)) for k in keys}
+            capacity = {**now, **{k: n for k, n in changed.items() if now.get(k, 0) < UNLIMITED}}
             if is_stuck(self.requests, capacity) and not is_stuck(self.requests, now):
                 continue
             wall = self._wall(capacity)
