@@ -242,6 +242,9 @@ for n, value in enumerate(x):
         raise pb_utils.TritonModelException(response.error().message())
     results.append(out(response) + n)
 return ok(np.concatenate(results))"""
+COROUTINES = """async def step(m):
+    return out(ask(m, x).exec())
+return ok(sum(await asyncio.gather(*[step(m) for m in ('a', 'b')])))"""
 STATEMENTS = """first = ask('a', x)
 first_response = first.exec()
 if first_response.has_error():
@@ -263,14 +266,15 @@ def slow(place: str) -> Iterator[bls.ModelRepository]:
     ("body", "lines"),
     [
         (LOOP, ("calls.append(request.async_exec())", "for (n, value), response in zip(items, await asyncio")),
+        (COROUTINES, ("out(await ask(m, x).async_exec())", "ok(sum(await asyncio.gather(*[step(m) for")),
         (STATEMENTS, ("first_response, second_response = await asyncio.gather(",)),
         ("return ok(sum(out(ask('a', x + i).exec()) for i in range(3)))", ("for answer in await asyncio",)),
         ("return ok(sum({m: out(ask(m, x).exec()) for m in ('a', 'b')}.values()))", ("for m, answer in zip(",)),
     ],
-    ids=("loop", "statements", "generator", "dict"),
+    ids=("loop", "coroutines", "statements", "generator", "dict"),
 )
 def test_the_changed_program_is_proven(slow: bls.ModelRepository, body: str, lines: tuple[str, ...]) -> None:
-    found = found_of(slow, graph(body), apply=True, repeat=1)
+    found = found_of(slow, graph(body, is_async="async " in body), apply=True, repeat=1)
     code = found.code
     assert code is not None
     assert all(line in code.source for line in lines), code.source

@@ -1,7 +1,8 @@
 """Write the program that sends calls together: LibCST turns `exec` into awaited calls, and gathers them.
 
 Three patterns are rewritten: calls in consecutive statements, a call in the body of a `for` loop, a call in a
-comprehension. Other forms raise `NotSimpleError`. `proof` runs the result to check that the answers are equal.
+comprehension. A fourth needs no gathering: `exec` in coroutines that already run together. Other forms raise
+`NotSimpleError`. `proof` runs the result to check that the answers are equal.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 Place = tuple[str, int]
 """A pattern and the line where it begins."""
+AWAITED: Place = ("awaited", 0)
+"""The calls are awaited instead of sent by `exec`, and nothing is gathered."""
 _COMPREHENSIONS = m.ListComp() | m.SetComp() | m.DictComp() | m.GeneratorExp()
 _CONDITIONAL = m.IfExp() | m.BooleanOperation() | m.Lambda() | m.NamedExpr() | _COMPREHENSIONS
 _JUMPS = m.Return() | m.Raise() | m.Break() | m.Continue()
@@ -69,6 +72,8 @@ class _Writer(cst.CSTTransformer):
     def __init__(self, module: cst.Module, gathered: Collection[Place]) -> None:
         super().__init__()
         self._senders, self._gathered, self._taken = _senders(module), gathered, _names(module)
+        coroutines = _all(module, m.FunctionDef(asynchronous=m.Asynchronous()))
+        self._coroutines = {node.name.value for node in coroutines}
         self.places: list[Place] = []
 
     def _wanted(self, kind: str, node: Any) -> bool:
@@ -88,7 +93,8 @@ class _Writer(cst.CSTTransformer):
         name: Any = updated.func.attr if isinstance(updated.func, cst.Attribute) else updated.func
         if isinstance(updated.func, cst.Attribute) and name.value == "exec":
             return cst.Await(updated.with_deep_changes(updated.func, attr=cst.Name("async_exec")))
-        is_sender = m.matches(name, m.Name()) and name.value in self._senders - {"execute"}
+        # What was a coroutine before is awaited where the author wants it, perhaps by a gather of its own.
+        is_sender = m.matches(name, m.Name()) and name.value in self._senders - self._coroutines - {"execute"}
         return cst.Await(updated) if is_sender else updated
 
     def leave_Await(self, original: cst.Await, updated: cst.Await) -> Any:

@@ -41,47 +41,57 @@ def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> Co
     label = place.label if place.line > 1 or "/" in place.label else f"{runs.model}/{version}/{place.label}"
     by_hand = replace(by_hand, file=label, folder=runs.repository.record(runs.model).source.removeprefix("cell"))
     try:
-        from .program_change import NotSimpleError, Place, changed_program  # LibCST is an extra
+        from .program_change import AWAITED, NotSimpleError, Place, changed_program  # LibCST is an extra
     except ImportError:
         return replace(by_hand, reason=_NO_LIBCST)
     try:
-        runs.allow(4 + 2 * _PLACES)
+        runs.allow(6 + 2 * _PLACES)
         original = runs.replay(turn=max)
 
-        def problem(places: Collection[Place]) -> str:
-            return _problem(runs, original, blocked, changed_program(text, places)[0])
+        def tried(places: Collection[Place]) -> tuple[str, set[tuple[int, int]]]:
+            return _tried(runs, original, blocked, changed_program(text, places)[0])
 
-        problems = {place: problem({place}) for place in changed_program(text, ())[1][:_PLACES]}
-        useful = {place for place in problems if not problems[place]}
-        if len(useful) > 1 and problem(useful):
+        known, useful, why = _pairs(original), set[Place](), _NO_PLACE
+        for change in (AWAITED, *changed_program(text, ())[1][:_PLACES]):
+            problem, pairs = tried({change})
+            if not problem and pairs - known:
+                useful.add(change)
+                known = pairs if change == AWAITED else known
+            elif problem and why == _NO_PLACE:
+                why = problem
+        if len(useful) > 1 and tried(useful)[0]:
             useful = {min(useful)}
     except NotSimpleError as error:
         return replace(by_hand, reason=str(error))
     except ExhaustedError:
         return replace(by_hand, reason="trying the changes took too long")
     if not useful:
-        return replace(by_hand, reason=max((_NO_PLACE, *problems.values()), key=lambda why: why != _NO_PLACE))
+        return replace(by_hand, reason=why)
     source, _ = changed_program(text, useful)
     return replace(by_hand, source=source, change=numbered_change("", text, source, place.line), template="")
 
 
-def _problem(runs: Runs, original: ObservedRun, blocked: Sequence[set[int]], source: str) -> str:
+def _tried(
+    runs: Runs, original: ObservedRun, blocked: Sequence[set[int]], source: str
+) -> tuple[str, set[tuple[int, int]]]:
     """Run a program with the recorded answers, sent in the order of the calls and in reverse.
 
-    Return an empty string if its answers are equal and more calls are in flight together, all of them independent.
+    Return why it is no good: its answers differ, or calls are in flight together that are not independent. Return also
+    which calls are in flight together.
     """
     try:
         observed = [runs.replay(source=source, turn=turn) for turn in (min, max)]
     except BLSError as error:
-        return f"the changed model cannot be loaded: {first_line(str(error))}"
+        return f"the changed model cannot be loaded: {first_line(str(error))}", set()
     pairs = set().union(*map(_pairs, observed))
+    problem = ""
     if any(Counter(call[:3] for call in run.calls) != Counter(call[:3] for call in original.calls) for run in observed):
-        return "with its calls gathered, the model sends other requests"
-    if not all(equal(run.responses, original.responses) for run in observed):
-        return "with its calls gathered, its answer is another one, or depends on their order"
-    if any(earlier in blocked[later] for earlier, later in pairs):
-        return "gathered, calls would run together that were not shown to be independent"
-    return "" if pairs - _pairs(original) else _NO_PLACE
+        problem = "with its calls gathered, the model sends other requests"
+    elif not all(equal(run.responses, original.responses) for run in observed):
+        problem = "with its calls gathered, its answer is another one, or depends on their order"
+    elif any(earlier in blocked[later] for earlier, later in pairs):
+        problem = "gathered, calls would run together that were not shown to be independent"
+    return problem, pairs
 
 
 def _pairs(run: ObservedRun) -> set[tuple[int, int]]:
