@@ -41,8 +41,8 @@ EXERCISES = {
         (
             (ch(RETURN, "continue"), "Every request was answered"),
             (ch(RETURN, 'raise ValueError("a sensor failed")'), "did not check a response"),
-            (ch(RETURN, 'return pb_utils.InferenceResponse(error=pb_utils.TritonError("no such sensor", pb_utils.TritonError.NOT_FOUND))'),
-             "does not contain 'there is no sensor 70'"),
+            (ch(RETURN, 'return pb_utils.InferenceResponse(error=pb_utils.TritonError("there is no sensor 70", pb_utils.TritonError.NOT_FOUND))'),
+             "does not contain 'there is no sensor 82'"),
             (ch(RETURN, 'return pb_utils.InferenceResponse(error=pb_utils.TritonError("error"))'), "does not contain"),
             (ch(f"                {RETURN}", "                pass"), "did not check a response"),
             (ch(RETURN, "return response.error()"), "does not contain"),
