@@ -169,7 +169,7 @@ def _wrong_count(found: re.Match[str], record: ErrorRecord, known: Known) -> str
         return f"leave out {listed(extra)}: {_takes(model, name)}"
     if missing:
         return f"also send {signature(missing, model.max_batch_size > 0)}: {_takes(model, name)}"
-    return _takes(model, name)
+    return f"the configuration of `{name}` declares an input twice: remove one declaration"
 
 
 def _wrong_datatype(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
