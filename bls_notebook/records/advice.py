@@ -15,7 +15,7 @@ from pathlib import Path
 
 from . import units
 from .errors import ErrorRecord, FrameRecord, InputSeen
-from .models import ModelRecord, TensorSpecRecord
+from .models import ModelRecord, TensorSpecRecord, fits
 from .regular_file import source_text
 from .visible_text import first_line, spoken
 
@@ -193,7 +193,7 @@ def _wrong_shape(found: re.Match[str], record: ErrorRecord, known: Known) -> str
     name, batched = found["input"], "NOTE: Setting a non-zero max_batch_size" in found.string
     wanted, got = _numbers(found["wanted"]), _numbers(found["got"])
     spelled = f"[{', '.join(map(str, wanted))}]"
-    if batched and _fits(got, wanted[1:]):
+    if batched and fits(got, wanted[1:]):
         shape = ", ".join(map(str, (1, *got)))
         advice = f"the first dimension is the batch, so send [{shape}]: `{name}[None]`"
         if len(wanted) > 1 and wanted[1] == -1:
@@ -203,7 +203,7 @@ def _wrong_shape(found: re.Match[str], record: ErrorRecord, known: Known) -> str
                 f"`dims: [{dims}]`, because max_batch_size adds it"
             )
         return advice
-    if not batched and len(got) == len(wanted) + 1 and _fits(got[1:], wanted):
+    if not batched and len(got) == len(wanted) + 1 and fits(got[1:], wanted):
         if got[0] == 1:
             return f"the model does not batch, so send it without the batch dimension: `{name}[0]`"
         return (
@@ -226,15 +226,11 @@ def _numbers(text: str) -> Shape:
     return tuple(int(number) for number in text.split(",") if number.strip())
 
 
-def _fits(got: Shape, wanted: Shape) -> bool:
-    return len(got) == len(wanted) and all(w in (-1, g) for g, w in zip(got, wanted, strict=True))
-
-
 def _order(got: Shape, wanted: Shape) -> Shape:
     """Return the permutation that makes `got` fit `wanted`; () if there is none."""
     if len(got) != len(wanted) or not 1 < len(got) <= _MOST_DIMS:
         return ()
-    orders = [o for o in permutations(range(len(got))) if _fits(tuple(got[i] for i in o), wanted)]
+    orders = [o for o in permutations(range(len(got))) if fits(tuple(got[i] for i in o), wanted)]
     # Prefer the fewest changes of order: moving channels to the other end keeps the rest in order.
     orders.sort(key=lambda order: sum(b < a for a, b in pairwise(order)))
     return orders[0] if orders else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .base import Printable, Record
@@ -76,3 +77,8 @@ class ModelRecord(Record):
 
 class ModelRecords(list[ModelRecord], Printable):
     """Records of models; `print` shows them as one table."""
+
+
+def fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
+    """Whether an array of a shape has the declared sizes, of which -1 allows any."""
+    return len(shape) == len(declared) and all(d in (-1, size) for d, size in zip(declared, shape, strict=True))

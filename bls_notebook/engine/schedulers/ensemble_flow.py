@@ -20,6 +20,7 @@ from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.tensors.signature_check import output_reshapes, reshape_all
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.records.models import fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,10 +238,10 @@ def _fitted(name: str, value: _Value, dims: Sequence[int], batching: int) -> Ten
     assert tensor is not None
     array: np.ndarray[tuple[int, ...], np.dtype[np.generic]] = tensor._array
     if bool(batching) != bool(value.batch):
-        fits = len(dims) == array.ndim and all(d in (-1, s) for d, s in zip(dims, array.shape, strict=True))
-        if batching and fits:
+        is_row = fits(array.shape, dims)
+        if batching and is_row:
             array = array[np.newaxis]
-        elif not batching and not fits and value.batch == 1:
+        elif not batching and not is_row and value.batch == 1:
             array = array[0] if array.ndim > 1 or array.dtype != np.object_ else array.reshape(())
     return Tensor._of(name, array, tensor._datatype)
 

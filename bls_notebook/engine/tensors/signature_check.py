@@ -19,6 +19,7 @@ from bls_notebook.engine.core.model_spec import ModelSpec, TensorSpec
 from bls_notebook.engine.error_messages import of_request, running
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.records.models import fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +208,7 @@ class RequestCheck:
                 f"inference input '{name}' data-type is '{tensor._datatype}', but model '{model}' expects "
                 f"'{wanted.datatype}'"
             )
-        if not _fits(shape, wanted.shape):
+        if not fits(shape, wanted.shape):
             dims, got = (",".join(map(str, s)) for s in (wanted.shape, shape))
             note = (
                 "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be "
@@ -245,10 +246,6 @@ class RequestCheck:
         if batch > self._spec.max_batch_size:
             return refuse(f"inference request batch-size must be <= {self._spec.max_batch_size} for '{model}'"), 0
         return None, batch
-
-
-def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    return len(shape) == len(wanted) and all(w in (-1, s) for w, s in zip(wanted, shape, strict=True))
 
 
 class OutputCheck:
@@ -318,7 +315,7 @@ class OutputCheck:
                 "convert the array or change data_type"
             )
         shape, wanted = tensor._array.shape, spec.model_shape
-        if len(shape) != len(wanted) or any(w not in (-1, s) for s, w in zip(shape, wanted, strict=True)):
+        if not fits(shape, wanted):
             batch = " (the first is the batch)" if self._spec.max_batch_size else ""
             source, advice = "configuration", "Triton passes it on, so change the array or dims"
             reshape = self.reshapes.get(tensor._name)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
+from bls_notebook.records.models import fits
 
 from .protobuf_message import ModelConfigMessage, model_config_pb2
 
@@ -157,12 +158,8 @@ def _of_warmup_input(where: str, sample: Any, declared: Any, folder: Path | None
     datatype, expected = sample.data_type, declared.data_type
     if datatype != expected:
         yield f"{where} has data_type {types.Name(datatype)}, but the model expects {types.Name(expected)}"
-    if not _fits(dims, declared.dims):
+    if not fits(dims, declared.dims):
         yield f"{where} has dims {dims}, but the model expects {list(declared.dims)}"
-
-
-def _fits(dims: Sequence[int], declared: Sequence[int]) -> bool:
-    return len(dims) == len(declared) and all(d in (-1, dim) for d, dim in zip(declared, dims, strict=True))
 
 
 def _of_file(who: str, path: Path) -> Iterator[str]:
@@ -284,7 +281,7 @@ def _of_initial_state(who: str, state: Any, initial: Any, folder: Path | None) -
         yield f"{who}: the data_type of its initial_state differs from its own; make them equal"
     if not initial.name:
         yield f"{who}: its initial_state has no name; give it one"
-    if min(initial.dims, default=0) < 0 or not _fits(initial.dims, state.dims):
+    if min(initial.dims, default=0) < 0 or not fits(initial.dims, state.dims):
         yield (
             f"{who}: dims {list(initial.dims)} of its initial_state do not fit its dims {list(state.dims)}; "
             "use as many, equal where fixed, and none of them -1"
