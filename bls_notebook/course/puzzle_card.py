@@ -7,14 +7,13 @@ from html import escape
 from pathlib import Path
 
 from bls_notebook.display.as_text import clip
-from bls_notebook.display.svg import DIM, INK
+from bls_notebook.display.svg import DIM, FONT, INK
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.timeline.picture import timeline_svg
 from bls_notebook.records.errors import BLSError
 from bls_notebook.records.visible_text import visible
 
 _WIDTH, _HEAD, _FOOT, _EDGE = 760, 96, 46, 24
-_FONT = "system-ui,-apple-system,Roboto,Helvetica,Arial,sans-serif"
 _GREEN = "#1a7f37"
 
 
@@ -26,7 +25,7 @@ def card_svg(above: str, title: str, facts: str, session: Session) -> str:
     inside = f'x="{_EDGE}" y="{_HEAD}" width="{_WIDTH - 2 * _EDGE}" height="{high:g}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height:g}" '
-        f'viewBox="0 0 {_WIDTH} {height:g}" font-family="{_FONT}" fill="{INK}" role="img" '
+        f'viewBox="0 0 {_WIDTH} {height:g}" font-family="{FONT}" fill="{INK}" role="img" '
         f'aria-label="{_said(title)}: solved with {_said(facts)}">'
         f'<rect x=".5" y=".5" width="{_WIDTH - 1}" height="{height - 1:g}" rx="12" fill="#fff" stroke="#d0d7de"/>'
         + _words(above, 32, 12, DIM)

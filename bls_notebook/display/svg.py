@@ -21,7 +21,7 @@ INK, DIM, LEFT_BEHIND = "#222222", "#666666", "#b34700"
 _UNITS = 1000  # units of the stretched axis, about one per pixel
 _NARROWEST = 690.0  # px: width of the page for which text is laid out
 _LINES = {"/": "M-1 7L7 -1", "\\": "M-1 -1L7 7", "-": "M0 3H6", "x": "M-1 7L7 -1M-1 -1L7 7"}
-_FONT = "system-ui,-apple-system,Roboto,Helvetica,Arial,sans-serif"
+FONT = "system-ui,-apple-system,Roboto,Helvetica,Arial,sans-serif"
 _CODES: dict[str, str | int | None] = {
     "%": "%25", "#": "%23", "<": "%3C", ">": "%3E", "&": "%26", '"': "'", "\n": "%0A",
 }  # fmt: skip
@@ -131,7 +131,7 @@ class Pen:
         )
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="100%" height="{_n(height)}" font-size="11" '
-            f'font-family="{_FONT}" fill="{INK}" style="background:#fff">'
+            f'font-family="{FONT}" fill="{INK}" style="background:#fff">'
             f"<style>path{{vector-effect:non-scaling-stroke}}</style>"
             f"<defs>{patterns}</defs>"
             f'<svg {place} viewBox="0 0 {_UNITS} {_n(height)}" preserveAspectRatio="none">'

@@ -217,7 +217,7 @@ def overlap_document(overlap: Overlap, *, widget: Any = None) -> doc.Document:
         doc.Words(parts.coded(overlap.sentence), "session-verdict", "  "),
     ]
     if len(overlap.stages) > 1 and (overlap.together or overlap.already):
-        blocks.append(_advice_words(f"Possible order: {_order(overlap)}."))
+        blocks.append(doc.Words(parts.coded(f"Possible order: {_order(overlap)}."), "session-advice", "  "))
     if overlap.code is not None:
         blocks += _code_change(overlap.code)
     blocks += [doc.Words(parts.quiet(parts.coded(f"note: {each}")), indent="  ") for each in overlap.notes]
@@ -235,10 +235,6 @@ def _order(overlap: Overlap) -> str:
     first = [s for s in overlap.stages if overlap.calls[s[0]].request == overlap.calls[0].request]
     words = [named(overlap.calls, stage) + " together" * (len(stage) > 1) for stage in first]
     return ", then ".join([*words[:9], *([f"{len(words) - 9} more"] if len(words) > 9 else [])])
-
-
-def _advice_words(text: str) -> doc.Block:
-    return doc.Words(parts.coded(text), "session-advice", "  ")
 
 
 def _doubt_words(text: str) -> doc.Block:

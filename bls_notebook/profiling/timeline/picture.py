@@ -233,13 +233,13 @@ def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None
         top, height = panel.block(i)
         name = FAILED * (span.state == "error") + (span.request_id or span.model)
         if panel.layout.parts[i] > 1:
-            text = _batch_words(panel.layout.parts[i], failed[i])
+            text = f"batch of {panel.layout.parts[i]}" + f": {FAILED}{failed[i]}" * (failed[i] > 0)
             if (width_of(text, 10) + 12) * scale <= span.ended - span.started:
                 pen.words(text, span.started, top + height * panel.layout.parts[i] / 2, right=6, size=10, halo=True)
             continue
         own = _own(tree, span)
         first, until = own[0] if own else (span.started, span.started)
-        turn = _turn_words(panel.layout, i)
+        turn = "call {}, response {}".format(*panel.layout.turns[i]) if i in panel.layout.turns else ""
         for text in filter(None, (turn and f"{name}: {turn}", turn, name)):
             room = (width_of(text, 10) + 8) * scale
             on_own = first <= span.started and room <= until - first
@@ -248,16 +248,6 @@ def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None
                 colour = readable(inks[span.model].light) if on_own else INK
                 pen.words(text, begin, top + height / 2, right=4, size=10, colour=colour)
                 break
-
-
-def _batch_words(count: int, failed: int) -> str:
-    """Return the name of a batch: ``batch of 4``, with ``: ✗ 1`` if a request failed."""
-    return f"batch of {count}" + f": {FAILED}{failed}" * (failed > 0)
-
-
-def _turn_words(layout: TimelineLayout, i: int) -> str:
-    """Return the numbers of a call and of its response; empty if responses came in the order of the calls."""
-    return "call {}, response {}".format(*layout.turns[i]) if i in layout.turns else ""
 
 
 def _streams(span: Span) -> bool:

@@ -3,8 +3,6 @@
 Importing this package is cheap: the first configuration loads protobuf and Triton's message class.
 """
 
-from __future__ import annotations
-
 from .completion import auto_complete, complete
 from .parsing import parse_config, parse_json, parse_pbtxt
 from .protobuf_message import (
