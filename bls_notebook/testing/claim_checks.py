@@ -383,9 +383,13 @@ def _why_apart(session: Session, spans: Sequence[Span], least: int, of: str, oth
     if any(len(seen.instances) >= least for seen in session.models if seen.name == spans[0].model):
         return "They were sent together, but some were done before others began.", (("where", where),)
     if decoupled.get(spans[0].model):
-        why = f"They were sent together, but the coroutine of {spans[0].model} blocks its event loop: it waits without "
+        why = f"They were sent together, but the coroutine of {spans[0].model} blocks its event loop: it computes, "
         what = "Await instead (asyncio.sleep, an async client), or hand the work to asyncio.to_thread."
-        return f"{why}`await`.", (("where", where), ("what to do", what), ("code", "await asyncio.sleep(seconds)"))
+        return f"{why}or waits without `await`.", (
+            ("where", where),
+            ("what to do", what),
+            ("code", "await asyncio.sleep(seconds)"),
+        )
     is_async = any(seen.is_async for seen in session.models if seen.name == spans[0].model)
     return (
         "They were sent together but waited in a queue."

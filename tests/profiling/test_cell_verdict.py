@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from bls_notebook.engine.error_messages import execute_failed
 from bls_notebook.profiling.analysis.span_tree import lock_waits
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
 from bls_notebook.profiling.records.spans import LockHeld, Source
@@ -70,29 +71,80 @@ def test_the_calls_of_one_request(
     assert (found.count == 4) == (cause == "queue")
 
 
+@pytest.mark.parametrize(
+    ("changed", "source", "cause"),
+    [
+        ({}, None, "sync_exec"),
+        ({"thread": 7}, None, "one"),  # the callee ran on the thread that called it: another than the event loop's
+        ({"thread": 7, "started": 1}, None, "sync_exec"),  # it queued, so that its own thread ran it
+        ({"thread": 7, "started": 1}, "await asyncio.to_thread(request.exec)", "one"),
+        ({"thread": 7, "started": 1, "source": 0}, "", "one"),  # code without a text sent it: a thread pool's
+    ],
+)
+def test_exec_on_another_thread_does_not_block_the_loop(
+    changed: dict[str, int], source: str | None, cause: str
+) -> None:
+    record = session({"a": Model(["b"] * 4), "b": Model([10 * MS], 4)}, "a")
+    calls = [replace(span, **{"source": int(source is not None)} | changed) for span in record.spans if span.parent]
+    calls = [replace(call, started=call.queued + changed.get("started", 0)) for call in calls]
+    record = replace(record, spans=(*(s for s in record.spans if not s.parent), *calls))
+    record = replace(record, models=tuple(replace(m, is_async=m.name == "a") for m in record.models))
+    assert of(replace(record, sources=() if source is None else (Source("model.py", source),))).cause == cause
+
+
+def test_a_wait_for_a_batcher_or_for_processors_does_not_blame_the_coroutine() -> None:
+    record = session({"a": Model([("b",) * 4]), "b": Model([10 * MS])}, "a")
+    shared = replace(record, models=tuple(replace(m, **SHARED if m.name == "b" else {}) for m in record.models))
+    assert of(shared).cause == "blocking"
+    assert of(replace(shared, cpu_waited=30 * MS)).cause != "blocking"
+    batched = tuple(replace(m, scheduler="dynamic" if m.name == "b" else m.scheduler) for m in shared.models)
+    assert of(replace(shared, models=batched)).cause != "blocking"
+
+
+def test_a_sentence_names_few_callees() -> None:
+    names = [f"b{i}" for i in range(40)]
+    found = of(session({"a": Model(names), **{name: Model([MS]) for name in names}}, "a"))
+    assert "`b3`, then for 36 other models" in found.advice
+    assert "`b4`" not in found.advice
+
+
 def test_many_short_calls_could_be_one_request() -> None:
     advice = {n: of(session({"a": Model(["b"] * n), "b": Model([10_000])}, "a")).advice for n in (2, 60)}
     assert advice[60].startswith("`a` sends 60 requests to `b`, one after the other, at 10 µs each")
+    assert "If they do not need each other" in advice[60]
     assert "running them together" in advice[2]
+    beside_slow = session({"a": Model([*["b"] * 10, "c", "c"]), "b": Model([10_000]), "c": Model([9 * MS])}, "a")
+    assert "10 calls of `b`, then for 2 calls of `c`" in of(beside_slow).advice
     slow_cell = session({"a": Model(["b"] * 60), "b": Model([10_000])}, 20 * MS, "a")
     assert (of(slow_cell).cause, of(slow_cell).advice) == ("notebook", advice[60])
 
 
-@pytest.mark.parametrize(("code", "said"), [("asyncio.as_completed(runs)", True), ("asyncio.gather(*runs)", False)])
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("asyncio.as_completed(runs)", True),
+        ("asyncio.gather(*runs)", False),
+        ("asyncio.gather(*runs)  # not asyncio.as_completed(runs)", False),
+    ],
+)
 def test_responses_in_the_order_of_their_arrival(code: str, said: bool) -> None:
     record = session({"a": Model([("b", "b")]), "b": Model([10 * MS], 2)}, "a")
     first, *calls = (replace(span, source=1, line=2) for span in record.spans)
     late = replace(calls[0], ended=record.wall, inferred=record.wall)
     record = replace(record, spans=(first, late, calls[1]), sources=(Source("model.py", f"a\nawait {code}\n"),))
-    assert ("(asyncio.as_completed, line 2)" in of(record).advice) == said
+    assert ("uses asyncio.as_completed (line 2). If it takes them" in of(record).advice) == said
     in_order = replace(record, spans=(first, *calls))
-    assert "arrival" not in of(in_order).advice
+    assert "arrive" not in of(in_order).advice
 
 
-@pytest.mark.parametrize(("failing", "raised", "said"), [(1, True, True), (2, True, False), (1, False, False)])
-def test_an_exception_fails_the_whole_batch(failing: int, raised: bool, said: bool) -> None:
+@pytest.mark.parametrize(
+    ("failing", "raised", "said"),
+    [(1, "a", True), (2, "a", False), (1, "", False), (1, "b", False)],  # of b: the model passed an error on
+)
+def test_an_exception_fails_the_whole_batch(failing: int, raised: str, said: bool) -> None:
     record = session({"a": Model(["b", "b"], batch=2), "b": Model([MS])}, ("a", "a"))
-    error = "Failed to process the request(s) for model 'a_0', message: no" if raised else "no"
+    instances = {span.model: span.instance for span in record.spans}
+    error = execute_failed(instances[raised], "no") if raised else "no"
     bad = [span.id for span in record.spans if span.parent][-failing:]
     spans = tuple(
         replace(span, state="error", error=error if not span.parent else "no")

@@ -8,6 +8,7 @@ without the simulation: requests that wait for each other, a blocked event loop,
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from itertools import accumulate
 from statistics import mean, median
 from typing import NamedTuple
 
+from bls_notebook.engine.error_messages import execute_failed
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
 from bls_notebook.profiling.records.verdicts import (
     WORTH,
@@ -39,7 +41,6 @@ from .span_tree import SpanTree, holds
 CONTENDED = 1.7  # slowdown beside other requests above which requests wait for each other
 _IDLE = 0.2  # processor time as a fraction of the wall time: below it, the process hardly computes
 _AT_ONCE = 8  # the most threads that are assumed to wait for a processor at the same time
-_RAISED = "Failed to process the request(s) for model"  # the error of a request whose `execute` raised an exception
 _BLOCKED = 0.5  # fraction of the time that an event loop runs the model's own code: above it, the loop is blocked
 
 
@@ -103,19 +104,32 @@ def serial_loops(
 def blocked_loops(session: SessionData) -> set[Key]:
     """Return the decoupled async models whose requests waited while an instance ran another request of the model.
 
-    Coroutines of such a model share its instance, so a request waits only for a coroutine that does not await.
+    Coroutines of such a model share its instance, so a request waits for a coroutine that does not await, or for a
+    processor. A batcher has other reasons to make it wait.
     """
     out = set()
     for model in session.models:
         spans = [s for s in session.spans if key_of(s) == key_of(model) and s.ran]
-        if model.decoupled and model.is_async and len(spans) > 1:
+        if model.decoupled and model.is_async and model.scheduler == "default" and len(spans) > 1:
             waits = union((s.queued, s.started) for s in spans)
             running = union((s.started, s.ended) for s in spans)
-            beside = total(waits) - total(minus(waits, running))
+            beside = total(waits) - total(minus(waits, running)) - session.cpu_waited
             alone = max(s.ended - s.started for s in spans)
             if beside > max(_BLOCKED * (total(running) - alone), (WORTH - 1) * total(running)):
                 out.add(key_of(model))
     return out
+
+
+_THREADS = re.compile(r"\b(?:to_thread|run_in_executor|Thread(?:PoolExecutor)?)\b")  # code that calls in threads
+
+
+def _blocks(call: Span, caller: Span, session: SessionData) -> bool:
+    """Whether an async model sent a call by `exec` on the thread of its event loop, and not on another thread."""
+    if call.kind != "sync" or call.queued == call.started:  # without a queue, the callee ran on the thread of the call
+        return call.kind == "sync" and call.thread == caller.thread
+    if not call.source:  # code without a text sent it, such as a thread pool's, or the session has no texts
+        return not session.sources
+    return not _THREADS.search(session.sources[call.source - 1].text)
 
 
 class Cached(NamedTuple):
@@ -191,14 +205,15 @@ def _spread(session: SessionData) -> str:
     for execution, members in tree.members.items():
         calls = tree.children.get(execution, ()) if execution else ()
         failing = [call for call in calls if call.state == "error"]
-        raised = {span.error.startswith(_RAISED) and span.error for span in members}
+        # An error that the model passed on has the name of the callee's instance.
+        raised = {span.error.startswith(execute_failed(span.instance, "")) and span.error for span in members}
         if len(members) > 1 and len(raised) == 1 and all(raised) and 0 < len(failing) < len(calls):
             name = failing[0].model
             of_them = f"{len(failing)} of its {len(calls)} calls failed (of `{name}`)"
             return (
                 f"`{members[0].model}` ran {len(members)} requests as one batch, and {of_them}: the exception of "
-                "its execute is the answer to every request of the batch. Return "
-                "InferenceResponse(error=...) for the one request, and answer the others."
+                "its execute is the answer to every request of the batch. If the error concerns only some of them, "
+                "return InferenceResponse(error=...) for these, and answer the others."
             )
     return ""
 
@@ -221,7 +236,7 @@ class SimulatedWorkload:
             for span in sequential.spans
             if (model := self.models.get(key_of(span))) is not None  # the model was loaded
             and model.is_async
-            and any(child.kind == "sync" for child in tree.children.get(span.id, ()))
+            and any(_blocks(child, span, sequential) for child in tree.children.get(span.id, ()))
         }
         roots = [s for s in gathered.spans if not s.parent]
         first = roots[0].sent if roots else 0

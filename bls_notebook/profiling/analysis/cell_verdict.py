@@ -33,6 +33,7 @@ from .queue_simulation import Key, capacities, key_of, recipes, replay
 from .span_tree import SpanTree, lock_waits
 
 _MANY = 8  # calls of one model by one `execute`: from here on, short ones could be one request
+_NAMED = 4  # the most callees that a sentence names; it counts the others
 _MUCH = 0.15  # fraction of a request's time that gathering its calls could save: less is not mentioned
 
 
@@ -118,12 +119,12 @@ def _one_after_the_other(session: SessionData) -> str:
         return ""
     saved, caller, mine = best
     name, count = Counter(call.model for call in mine).most_common(1)[0]
-    each = (mine[-1].ended - mine[0].sent) / len(mine)
-    if count >= _MANY and each < LITTLE:
+    each = sum(call.duration for call in mine if call.model == name) / count
+    if count >= _MANY and mine[-1].ended - mine[0].sent < LITTLE * len(mine):  # those of other models are short too
         return (
             f"`{caller.model}` sends {count} requests to `{name}`, one after the other, at {time_of(each)} each: so "
-            "little work that sending it is a large part of the time. Send one request with all the data, if "
-            f"`{name}` takes it."
+            "little work that sending it is a large part of the time. If they do not need each other and "
+            f"`{name}` takes it, send one request with all the data."
         )
     if any(call.kind == "async" for call in mine):
         return (
@@ -136,11 +137,11 @@ def _one_after_the_other(session: SessionData) -> str:
     )
 
 
-_ARRIVAL = re.compile(r"\basyncio\.(?:as_completed|wait)(?=\()")  # code that takes responses in any order
+_ARRIVAL = re.compile(r"^[^#\n]*?\b(asyncio\.(?:as_completed|wait))(?=\()", re.MULTILINE)  # any order of responses
 
 
 def _order_of_arrival(session: SessionData) -> str:
-    """Name an `execute` that took the responses to its calls as they arrived, in another order; empty without one."""
+    """Name a model that perhaps took responses as they arrived, in another order than its calls; empty without one."""
     tree = SpanTree.of(session)
     for execution, calls in tree.children.items():
         text = session.sources[calls[0].source - 1].text if execution and calls[0].source else ""
@@ -150,18 +151,21 @@ def _order_of_arrival(session: SessionData) -> str:
         for name in {call.model: 0 for call in calls}:
             ends = [call.ended for call in calls if call.model == name]
             if ends != sorted(ends):
-                line = text.count("\n", 0, code.start()) + 1
+                line = text.count("\n", 0, code.end()) + 1
                 return (
-                    f"`{tree.members[execution][0].model}` takes the responses of `{name}` in the order of their "
-                    f"arrival ({code[0]}, line {line}), which was not the order of its calls. If the order matters, "
-                    "use asyncio.gather: it returns them in the order of the calls."
+                    f"The responses of `{name}` did not arrive in the order of the calls, and the code of "
+                    f"`{tree.members[execution][0].model}` uses {code[1]} (line {line}). If it takes them in that "
+                    "order, and the order matters, use asyncio.gather: it returns them in the order of the calls."
                 )
     return ""
 
 
 def called(spans: list[Span]) -> str:
     """Name the called models in order: ```resize`, then for `detect```."""
-    return ", then for ".join(calls_of(spans))
+    names = calls_of(spans)
+    if len(names) > _NAMED + 1:
+        names[_NAMED:] = [f"{len(names) - _NAMED} other models"]
+    return ", then for ".join(names)
 
 
 _MOST = 2_000  # spans that are judged: the first ones
