@@ -21,7 +21,8 @@ def collected() -> Iterator[list[str]]:
 
     def begins(phase: str, info: Any) -> None:
         # `no_collection` itself may collect when it releases the lock, after the stack was read.
-        released = sys._getframe(1).f_code is stack_frames.no_collection.__wrapped__.__code__  # type: ignore[attr-defined]
+        caller = sys._getframe().f_back  # None if a thread without Python frames collects
+        released = caller and caller.f_code is stack_frames.no_collection.__wrapped__.__code__  # type: ignore[attr-defined]
         if stack_frames._lock._is_owned() and not released:  # type: ignore[attr-defined]
             found.append(phase)
 
