@@ -18,6 +18,7 @@ extensions = [
     "sphinx_codeautolink",
     "sphinx_copybutton",
     "sphinx_design",
+    "sphinxext.opengraph",
     "sources",
     "pictures",
     "plain_text",
@@ -56,5 +57,8 @@ html_theme_options = {"navigation_with_keys": True}
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"
 copybutton_exclude = ".linenos, .gp, .go"
-# MathJax would come from a network, and no page has formulas.
+# Nothing on a page needs a network: no mathematics, and no pictures for other sites.
 myst_update_mathjax = False
+ogp_site_url = ""
+ogp_enable_meta_description = True
+ogp_social_cards = {"enable": False}

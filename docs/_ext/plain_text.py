@@ -1,8 +1,7 @@
-"""The manual as text: `llms.txt`, the Markdown of each page beside it, and the description of a page in its head."""
+"""The manual as text: `llms.txt`, and the Markdown of each page beside it."""
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from pathlib import Path
@@ -56,10 +55,9 @@ def write(app: Sphinx, error: Exception | None) -> None:
 
 
 def link(app: Sphinx, page: str, template: str, context: dict[str, Any], document: nodes.document | None) -> None:
-    """Describe a page, and link its Markdown, in the page's head."""
+    """Link the Markdown from the head of a page."""
     if document is not None:
-        name, text = page.rpartition("/")[2], html.escape(first_sentence(document))
-        context["metatags"] += f'\n<meta name="description" content="{text}">'
+        name = page.rpartition("/")[2]
         context["metatags"] += f'\n<link rel="alternate" type="text/markdown" href="{name}.md">'
 
 
