@@ -82,7 +82,7 @@ def test_a_warm_up_that_fails(sides: Sides) -> None:
         "model_warmup": [sample],
     }
     with pytest.raises(TritonServerError) as there:
-        sides.on_real(lambda: sides.real.load("script", config, wait=SECONDS / 3), again=1)
+        sides.on_real(lambda: sides.real.load("script", config, wait=SECONDS), again=1)
     if not isinstance(there.value, TritonRequestError) and "Signal (11)" in sides.real.log():
         sides.real.stop(graceful=False)
         sides.real.start()
