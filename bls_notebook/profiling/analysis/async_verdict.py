@@ -12,6 +12,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import accumulate
 from statistics import mean, median
 from typing import NamedTuple
@@ -124,9 +125,11 @@ _THREADS = re.compile(r"\b(?:to_thread|run_in_executor|Thread(?:PoolExecutor)?)\
 
 
 def _blocks(call: Span, caller: Span, session: SessionData) -> bool:
-    """Whether an async model sent a call by `exec` on the thread of its event loop, and not on another thread."""
-    if call.kind != "sync" or call.queued == call.started:  # without a queue, the callee ran on the thread of the call
-        return call.kind == "sync" and call.thread == caller.thread
+    """Return whether an async model sent a call by `exec` on its event loop's thread, and not on another thread."""
+    if call.kind != "sync":
+        return False
+    if call.queued == call.started:  # without a queue, the callee ran on the thread of the call
+        return call.thread == caller.thread
     if not call.source:  # code without a text sent it, such as a thread pool's, or the session has no texts
         return not session.sources
     return not _THREADS.search(session.sources[call.source - 1].text)
@@ -257,6 +260,16 @@ class SimulatedWorkload:
         if self.batches:
             self.bound = self.bound_apart = self.own_cpu = 0
 
+    @property
+    def _work(self) -> int:
+        """The time that the GIL and the processors need at least, ns."""
+        return max(self.python, self.own_cpu)
+
+    @cached_property
+    def _now(self) -> int:
+        """The simulated time with today's instances and code, ns."""
+        return max(self._queues(self.capacity), self._work)
+
     def _gil_share(self) -> float:
         """Return the fraction of the sequential time in which the GIL was held."""
         m = self.measured
@@ -363,7 +376,7 @@ class SimulatedWorkload:
         now = self._wall(self.capacity)
         if chosen is not None and now > GAIN * chosen.wall:
             count = chosen.count
-        elif cause == "queue" and max(self.python, self.own_cpu) * GAIN * GAIN > now:
+        elif cause == "queue" and self._work * GAIN * GAIN > now:
             # The processors are the limit: with more instances, requests would wait for these instead.
             cause, key = self._busy(best)
         waiting, part = self._waited(key) if key else (0, 0.0)
@@ -439,15 +452,13 @@ class SimulatedWorkload:
             return "cached", key_of(cached[0])
         if self._each() < LITTLE and speedup < 1.5:
             return "little", root
-        bound = max(self.python, self.own_cpu)
-        now = max(self._queues(self.capacity), bound)
-        contended = contention(self.sequential, self.gathered, self.measured, now)
+        contended = contention(self.sequential, self.gathered, self.measured, self._now)
         if contended is not None:
             return "contention", contended
         removable = self._removable(limits)
         if removable is not None:
             return removable
-        if bound * GAIN > now:
+        if self._work * GAIN > self._now:
             return self._busy(best)
         if self._near(best):
             return "helped", root
@@ -455,14 +466,12 @@ class SimulatedWorkload:
 
     def _removable(self, limits: list[Key]) -> tuple[str, Key] | None:
         """Return the cause that other code or more instances would remove, and its model; None without one."""
-        bound = max(self.python, self.own_cpu)
-        now = max(self._queues(self.capacity), bound)
         for key in self.sync_callers:
             wall = self._queues(capacities(self.gathered, self.serial_now - {key}), self._gathering())
-            if max(wall, bound) * GAIN < now:
+            if max(wall, self._work) * GAIN < self._now:
                 return "sync_exec", key
         # If the GIL or the processors allow no shorter time, nothing else can help.
-        if bound * GAIN > now:
+        if self._work * GAIN > self._now:
             return None
         for key in self.serial_now:
             return "blocking", key

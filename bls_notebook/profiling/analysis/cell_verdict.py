@@ -120,7 +120,7 @@ def _one_after_the_other(session: SessionData) -> str:
     saved, caller, mine = best
     name, count = Counter(call.model for call in mine).most_common(1)[0]
     each = sum(call.duration for call in mine if call.model == name) / count
-    if count >= _MANY and mine[-1].ended - mine[0].sent < LITTLE * len(mine):  # those of other models are short too
+    if count >= _MANY and mine[-1].ended - mine[0].sent < LITTLE * len(mine):  # the other calls are short, too
         return (
             f"`{caller.model}` sends {count} requests to `{name}`, one after the other, at {time_of(each)} each: so "
             "little work that sending it is a large part of the time. If they do not need each other and "
@@ -148,7 +148,7 @@ def _order_of_arrival(session: SessionData) -> str:
         code = _ARRIVAL.search(text)
         if code is None:
             continue
-        for name in {call.model: 0 for call in calls}:
+        for name in dict.fromkeys(call.model for call in calls):
             ends = [call.ended for call in calls if call.model == name]
             if ends != sorted(ends):
                 line = text.count("\n", 0, code.end()) + 1
@@ -215,15 +215,22 @@ def _first(session: SessionData) -> tuple[SessionData, str]:
     return replace(first, wall=wall), f"Judged by the first {len(kept):,} requests{with_calls}."
 
 
-class _AtOnce(SimulatedWorkload):
+class _Recorded(SimulatedWorkload):
+    """Requests of a cell, which were recorded once."""
+
+    def __init__(self, session: SessionData, measured: Measured) -> None:
+        super().__init__(session, session, measured)
+        self.serial_now = blocked_loops(session)
+        self.capacity = capacities(session, self.serial_now)
+
+
+class _AtOnce(_Recorded):
     """Requests that were in flight together."""
 
     def __init__(self, session: SessionData, roots: list[Span], busy: int) -> None:
         now = capacities(session)
         alone = sum(replay([recipe], now) for recipe in recipes(session))
-        super().__init__(session, session, _measured(session, roots, alone, busy))
-        self.serial_now = blocked_loops(session)
-        self.capacity = capacities(session, self.serial_now)
+        super().__init__(session, _measured(session, roots, alone, busy))
 
     def _cause(self, limits: list[Key], best: float) -> tuple[str, Key | None]:
         session, measured = self.gathered, self.measured
@@ -240,13 +247,11 @@ class _AtOnce(SimulatedWorkload):
         return super()._cause(limits, best)
 
 
-class _InTurn(SimulatedWorkload):
+class _InTurn(_Recorded):
     """Requests sent one after the other; simulates sending them at once."""
 
     def __init__(self, session: SessionData, roots: list[Span], busy: int) -> None:
-        super().__init__(session, session, _measured(session, roots, busy, busy))
-        self.serial_now = blocked_loops(session)
-        self.capacity = capacities(session, self.serial_now)
+        super().__init__(session, _measured(session, roots, busy, busy))
         self.sent = [0] * len(roots)
 
     def _cause(self, limits: list[Key], best: float) -> tuple[str, Key | None]:
