@@ -80,5 +80,5 @@ class ModelRecords(list[ModelRecord], Printable):
 
 
 def fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
-    """Whether an array of a shape has the declared sizes, of which -1 allows any."""
+    """Return whether a shape has the declared sizes; -1 allows any size."""
     return len(shape) == len(declared) and all(d in (-1, size) for d, size in zip(declared, shape, strict=True))

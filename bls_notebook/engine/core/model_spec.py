@@ -50,8 +50,8 @@ class ModelSpec:
     scheduler: Scheduler
     inputs: Mapping[str, TensorSpec]  # in the declared order; the first one of a name counts, as in Triton
     outputs: Mapping[str, TensorSpec]
-    declared: int  # how many inputs the configuration declares; Triton counts one that is declared twice as two
-    required: tuple[str, ...]  # names of inputs, as often as they are declared
+    declared: int  # number of declarations of inputs; Triton counts an input that is declared twice as two
+    required: tuple[str, ...]  # names of inputs; twice if declared twice
     instances: tuple[InstanceSpec, ...]
     instance_kind: str
     response_cache: bool

@@ -93,7 +93,7 @@ class _Writer(cst.CSTTransformer):
         name: Any = updated.func.attr if isinstance(updated.func, cst.Attribute) else updated.func
         if isinstance(updated.func, cst.Attribute) and name.value == "exec":
             return cst.Await(updated.with_deep_changes(updated.func, attr=cst.Name("async_exec")))
-        # What was a coroutine before is awaited where the author wants it, perhaps by a gather of its own.
+        # The author's own coroutines are already awaited, perhaps by a gather.
         is_sender = m.matches(name, m.Name()) and name.value in self._senders - self._coroutines - {"execute"}
         return cst.Await(updated) if is_sender else updated
 

@@ -51,6 +51,7 @@ def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> Co
         def tried(places: Collection[Place]) -> tuple[str, set[tuple[int, int]]]:
             return _tried(runs, original, blocked, changed_program(text, places)[0])
 
+        # AWAITED first: it changes the least, and every other change includes its gain.
         known, useful, why = _pairs(original), set[Place](), _NO_PLACE
         for change in (AWAITED, *changed_program(text, ())[1][:_PLACES]):
             problem, pairs = tried({change})

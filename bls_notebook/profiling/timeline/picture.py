@@ -251,7 +251,7 @@ def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None
 
 
 def _streams(span: Span) -> bool:
-    """Whether the block of a span has the signs of responses."""
+    """Return whether the block of a span has signs of responses."""
     return any(mark.kind == "response" for mark in span.marks)
 
 
