@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -87,10 +88,15 @@ def test_the_order_of_calls_is_the_true_one(repo: bls.ModelRepository, place: st
         ("ask('mem', x).exec()\nreturn ok(out(ask('mem', -x).exec()))", "dependent",
          "the answers of `mem` (line 24) depend on its earlier requests (state)"),
         ("return ok(out(ask('b', x + os.urandom(1)[0]).exec()) + out(ask('a', x).exec()))", "unknown", "fix its seed"),
+        ("return ok(out(ask('b', x + (next(os.bls_runs) > 2)).exec()) + out(ask('a', x).exec()))", "unknown",
+         "its earlier runs (a file, or state elsewhere), or on chance"),
         ("return ok(out(ask('a', x).exec()))", "independent", "one call, or none"),
     ],
 )  # fmt: skip
-def test_the_sentence_states_one_outcome(repo: bls.ModelRepository, body: str, outcome: str, words: str) -> None:
+def test_the_sentence_states_one_outcome(
+    repo: bls.ModelRepository, body: str, outcome: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.bls_runs", itertools.count(), raising=False)  # state outside of the model
     found = found_of(repo, graph(body))
     assert (found.outcome, words in found.sentence) == (outcome, True), found.sentence
     if outcome != "independent":

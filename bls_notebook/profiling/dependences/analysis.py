@@ -26,7 +26,8 @@ from .records import Dependence, Overlap, SentCall
 from .schedule import WORTH, flights, lacking, longest, predicted, stages
 
 _CHANCE = "chance, time, or state; fix its seed or clock"
-_STATE = "its earlier runs (a file, or state elsewhere); give each run the same state"
+# Chance may give two equal runs before a third that differs.
+_STATE = "its earlier runs (a file, or state elsewhere), or on chance; give each run the same state, or fix its seed"
 _STOPS = "changed answers stop the model or change how often it calls; drop its check to settle it"
 _STATES = {  # why the order of two calls may matter, by the kind of a callee
     "state": "the answers of {} depend on earlier requests (state); its code settles what they have in common",
