@@ -81,8 +81,9 @@ def test_waits_and_overlapping_streams_have_rows_and_a_batch_shares_one() -> Non
     ],
 )
 def test_a_wait_for_an_event_loop_differs_from_a_queue_for_an_instance(
-    kind: dict[str, Any], label: str, for_loop: bool
+    kind: dict[str, Any], label: str, for_loop: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("bls_notebook.display.palette._slots", {})  # after many models, an ink has a hatch, too
     made = Made(tuner=1)
     for i in range(4):
         made.add("tuner", 0, i * 40 * MS, 39 * MS, kind="stream", marks=(Mark((i + 1) * 40 * MS, "final"),))
