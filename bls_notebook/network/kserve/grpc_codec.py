@@ -290,30 +290,44 @@ def effort_of(message: Any, raw: Sequence[bytes | memoryview]) -> int:
 
 def encode_response(call: DecodedRequest, response: InferenceResponse, regions: Regions, final: bool | None) -> bytes:
     """Return a response as a serialized ``ModelInferResponse``; `final`, of a stream, marks the last one."""
-    answer = service_pb2.ModelInferResponse(
-        model_name=call.model.name, model_version=str(call.model.version), id=call.request_id
-    )
-    if response._parameters != "{}":
+    parts: list[Any] = [_response_head(call.model.name, call.model.version)]
+    if call.request_id or response._parameters != "{}" or final is not None:
+        more = service_pb2.ModelInferResponse(id=call.request_id)  # protobuf merges the two serialized messages
         for name, value in json.loads(response._parameters).items():
-            _set(answer.parameters[name], value)
-    if final is not None:
-        answer.parameters[FINAL].bool_param = final
+            _set(more.parameters[name], value)
+        if final is not None:
+            more.parameters[FINAL].bool_param = final
+        parts.append(more.SerializeToString())
     raws: list[Any] = []
     for tensor in response._outputs:
         requested = None
         if call.outputs:
             tensor, requested = call.output(tensor)
-        output = answer.outputs.add(name=tensor._name, datatype=tensor._datatype, shape=tensor._array.shape)
         data = bytes_of(tensor)
+        place: dict[str, str | int] = {}
         if requested is not None and requested.region:
             regions.write(requested.name, requested.region, requested.offset, requested.byte_size, data)
-            _set(output.parameters["shared_memory_region"], requested.region)
-            _set(output.parameters["shared_memory_byte_size"], len(data))
-            if requested.offset:
-                _set(output.parameters["shared_memory_offset"], requested.offset)
+            place = {"region": requested.region, "byte_size": len(data), "offset": requested.offset}
             data = b""
+        parts.append(_output(tensor._name, tensor._datatype, tensor._array.shape, **place))
         raws += (_RAW_OUTPUTS, _varint(len(data)), data)
-    return b"".join([answer.SerializeToString(), *raws])
+    return b"".join(parts + raws)
+
+
+@lru_cache(maxsize=256)
+def _response_head(name: str, version: int) -> bytes:
+    return bytes(service_pb2.ModelInferResponse(model_name=name, model_version=str(version)).SerializeToString())
+
+
+@lru_cache(maxsize=256)
+def _output(name: str, datatype: str, shape: tuple[int, ...], **place: str | int) -> bytes:
+    """Return a serialized ModelInferResponse with only this output; `place` is its part of a shared-memory region."""
+    answer = service_pb2.ModelInferResponse()
+    output = answer.outputs.add(name=name, datatype=datatype, shape=shape)
+    for key, value in place.items():
+        if value or key != "offset":
+            _set(output.parameters[f"shared_memory_{key}"], value)
+    return bytes(answer.SerializeToString())
 
 
 def streamed(response: bytes, error: str = "") -> bytes:
