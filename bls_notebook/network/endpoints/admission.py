@@ -82,8 +82,8 @@ class Admission:
     def __init__(self, token: str, limits: Limits, http: HeaderOptions, grpc: HeaderOptions) -> None:
         self.limits, self.http, self.grpc = limits, http, grpc
         self.under_way = 0
-        self._body_bytes = self._freed_bytes = 0  # of large bodies: in memory, and freed since the last timer started
-        self._returning = threading.Timer(RETURN_SECONDS, return_free_memory)  # the latest one
+        self._body_bytes = self._freed_bytes = 0  # of large bodies: in memory, and freed since the last return
+        self._is_returning = False  # a timer will return the freed memory
         self._decoders = asyncio.Semaphore(DECODERS)
         self.last_error: ErrorRecord | None = None
         self._expected = f"Bearer {token}".encode() if token else b""
@@ -130,13 +130,18 @@ class Admission:
             self._body_bytes += count
             self._freed_bytes -= min(count, 0)
             # The C library would keep the memory; one call serves large requests in quick succession.
-            if self._freed_bytes >= RETURNED_BYTES and not self._returning.is_alive():
-                self._freed_bytes = 0
-                self._returning = threading.Timer(RETURN_SECONDS, return_free_memory)
-                self._returning.daemon = True
-                self._returning.start()
+            if self._freed_bytes >= RETURNED_BYTES and not self._is_returning:
+                self._is_returning = True
+                timer = threading.Timer(RETURN_SECONDS, self._return_memory)
+                timer.daemon = True
+                timer.start()
         if count > 0 and self._body_bytes > self.limits.body * self.limits.bodies:
             refuse("the requests in flight are larger than this endpoint accepts; try again later", UNAVAILABLE)
+
+    def _return_memory(self) -> None:
+        with self._lock:  # before: what is freed meanwhile needs another timer
+            self._freed_bytes, self._is_returning = 0, False
+        return_free_memory()
 
     async def work(self, size: int, function: Callable[..., _Result], *arguments: Any) -> _Result:
         """Decode or encode `size` bytes: many in a thread, so that the event loop answers others meanwhile."""

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from bls_notebook.devices.registry import share_one_heap
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.interrupt_safe import UndividedContext
 from bls_notebook.engine.waiting.interrupts import may_be_interrupted
@@ -122,6 +123,7 @@ class _Running:
         self._admission, self._regions = endpoint._admission, endpoint._regions
         self._models = ServedModels(endpoint.repository)
         self._http, self.grpc_port = http, grpc_port
+        share_one_heap()  # or each thread that decodes a large body keeps memory
         self.thread = threading.Thread(target=self._run, name="bls-endpoint", daemon=True)
         self.thread.start()
         self._ready.wait()

@@ -10,6 +10,7 @@ import json
 import os
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import weakref
@@ -217,8 +218,49 @@ def test_bodies_in_flight_have_a_common_limit_and_their_memory_is_returned(monke
         assert not returned.is_set()
         each.release()
     assert returned.wait(gates.LIMIT)
-    bodies[0].release()
+    returned.clear()
+    bodies[0].release()  # another return, even while the first one runs
+    assert returned.wait(gates.LIMIT)
     Body(admission).add(1 << 20)
+
+
+HEAPS = """
+import os, sys, threading
+import bls_notebook as bls
+from bls_notebook.devices.registry import return_free_memory
+
+def megabytes():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+
+def large_body():
+    body = [b"x" * 100_000 for _ in range(400)]
+    everyone.wait()
+    everyone.wait()
+    del body
+    everyone.wait()
+
+with bls.ModelRepository() as repo, bls.endpoint(repo):
+    large = bytes(31 << 20)  # freeing one makes glibc keep the end of each heap
+    del large
+    before, everyone = megabytes(), threading.Barrier(9)
+    for _ in range(8):
+        threading.Thread(target=large_body, daemon=True).start()
+    everyone.wait()
+    during = megabytes()
+    everyone.wait()
+    everyone.wait()
+    return_free_memory()
+    print(during - before, megabytes() - before)
+"""
+
+
+@linux
+def test_the_memory_of_bodies_that_many_threads_decoded_is_returned() -> None:
+    command = [sys.executable, "-c", HEAPS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    during, after = map(int, done.stdout.split())
+    assert during > 250, done.stderr
+    assert after < 40
 
 
 def test_a_body_of_tiny_chunks_is_parsed_little_by_little(monkeypatch: pytest.MonkeyPatch) -> None:
