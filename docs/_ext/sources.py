@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import reference
+from badges import badges, repository_of
 from pygments.lexer import bygroups, inherit
 from pygments.lexers.python import PythonLexer
 from pygments.token import Keyword, Operator, Text
@@ -47,6 +48,7 @@ def write(app: Sphinx) -> None:
     """Write the pages of the reference, and copy the notebooks. A file that has not changed is not read again."""
     generated = DOCS / "reference" / "generated"
     pages = {generated / f"{name}.md": text for name, text in reference.pages().items()}
+    repository = repository_of(DOCS)
     for path in NOTEBOOKS.glob("[0-9]*.ipynb"):  # without the index: the manual has its own
         content = json.loads(path.read_text("utf-8"))
         for cell in content["cells"]:
@@ -56,6 +58,9 @@ def write(app: Sphinx) -> None:
                 shown = output.get("data", {})
                 if "text/html" in shown:
                     shown["text/html"] = _EMPTY_HEAD.sub(r"<td\1></td>", "".join(shown["text/html"]))
+        first = content["cells"][0]
+        title, _, rest = first["source"].partition("\n")
+        first["source"] = f"{title}\n\n{badges(repository, path.name)}\n{rest}"
         pages[DOCS / "tutorials" / path.name] = json.dumps(content)
     for folder, kind in ((generated, "*.md"), (DOCS / "tutorials", "*.ipynb")):
         folder.mkdir(exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -103,6 +104,32 @@ def test_the_pictures_of_the_readme_are_there_and_small() -> None:
         assert (ROOT / name).stat().st_size < 150_000, name
     for name in (name for name in pictures if "-light" in name):
         assert name.replace("-light", "-dark") in pictures
+
+
+@pytest.mark.parametrize(
+    ("origin", "repository"),
+    [
+        ("https://github.com/someone/bls_notebook.git", "someone/bls_notebook"),
+        ("git@github.com:someone/bls_notebook", "someone/bls_notebook"),
+        ("https://git.example.org/someone/bls_notebook.git", ""),
+        ("/srv/git/bls_notebook", ""),
+    ],
+)
+def test_badges_open_the_notebook_of_the_public_repository(
+    origin: str, repository: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
+    found = importlib.import_module("badges")
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    subprocess.run(["git", "-C", str(tmp_path), "remote", "add", "origin", origin], check=True)
+    assert found.repository_of(tmp_path) == repository
+    shown = found.badges(repository, "05_batching.ipynb")
+    links = (
+        f"https://colab.research.google.com/github/{repository}/blob/main/notebooks/05_batching.ipynb",
+        f"https://mybinder.org/v2/gh/{repository}/HEAD?urlpath=lab/tree/notebooks/05_batching.ipynb",
+    )
+    assert [f"]({link})" in shown for link in links] == [bool(repository)] * 2
+    assert ("without the browser debugger" in shown) == bool(repository)
 
 
 USE = """
