@@ -135,12 +135,12 @@ def ctrl_c() -> Iterator[None]:
         no_more_ctrl_c()
 
 
-def pressed_at(number: int, action: Callable[[], object]) -> bool:
-    """Run it, and press Ctrl-C at the line of this number of ours; whether there are so many."""
+def pressed_at(number: int, action: Callable[[], object], within: str = HOME) -> bool:
+    """Run it, and press Ctrl-C at the line of this number in these files; whether there are so many."""
     left = [number]
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
-        if not frame.f_code.co_filename.startswith(HOME):
+        if not frame.f_code.co_filename.startswith(within):
             return None
         left[0] -= 1
         if left[0] == 0:
@@ -159,9 +159,9 @@ def pressed_at(number: int, action: Callable[[], object]) -> bool:
     return False
 
 
-def at_every_line(action: Callable[[], object], check: Callable[[], object], step: int = 1) -> int:
+def at_every_line(action: Callable[[], object], check: Callable[[], object], step: int = 1, within: str = HOME) -> int:
     number = 1
-    while pressed_at(number, action):
+    while pressed_at(number, action, within):
         check()
         number += step
     return number

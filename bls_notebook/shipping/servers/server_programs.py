@@ -225,15 +225,26 @@ def _fitting_python() -> str:
 
 def _run(command: list[str], purpose: str, hint: str = "") -> str:
     variables = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV")}
-    try:
-        process = subprocess.run(command, env=variables, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    try:  # Ctrl-C is deferred until `_communicate`: it would leave the pipes of a starting process open
+        process = subprocess.Popen(command, env=variables, text=True, stdin=null, stdout=pipe, stderr=pipe)
     except OSError as error:
         raise TritonServerError(f"cannot {purpose}: {command[0]}: {error.strerror}") from None
+    with process:
+        try:
+            output, errors = _communicate(process)
+        except BaseException:
+            process.kill()
+            raise
     if process.returncode == 0:
-        return process.stdout.strip()
-    lines = [line.strip() for line in (process.stderr + process.stdout).splitlines() if line.strip()]
-    errors = [line for line in lines if "error" in line.lower()] or lines or [f"status {process.returncode}"]
-    raise TritonServerError(f"cannot {purpose}: {errors[-1].removeprefix('ERROR: ')}{hint}")
+        return output.strip()
+    lines = [line.strip() for line in (errors + output).splitlines() if line.strip()]
+    lines = [line for line in lines if "error" in line.lower()] or lines or [f"status {process.returncode}"]
+    raise TritonServerError(f"cannot {purpose}: {lines[-1].removeprefix('ERROR: ')}{hint}")
+
+
+def _communicate(process: subprocess.Popen[str]) -> tuple[str, str]:
+    return process.communicate()
 
 
 def _pip(interpreter: Path, arguments: list[str]) -> None:
@@ -295,7 +306,7 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-for _function in (_run, _locked.__wrapped__):  # type: ignore[attr-defined]
+for _function in (_communicate, _locked.__wrapped__):  # type: ignore[attr-defined]
     may_be_interrupted(_function.__code__, waits=True)
 
 

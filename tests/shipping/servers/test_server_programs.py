@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import critical
 from bls_notebook.shipping.servers import server_programs as environments
 from bls_notebook.shipping.servers.server_programs import (
     ServerEnvironment,
@@ -19,6 +21,8 @@ from bls_notebook.shipping.servers.server_programs import (
     default_environment_folder,
     make_environment,
 )
+from tests.engine.harness import until
+from tests.engine.test_interrupt_moments import at_every_line, ctrl_c  # noqa: F401 - a fixture
 from tests.shipping.fake_tritonserver import linux
 
 
@@ -97,6 +101,24 @@ def test_an_environment_is_made_once(tmp_path: Path) -> None:
     assert len(fake.installs()) == 3
     assert fake.installs()[2].endswith(f"{environments.NUMPY} scikit-learn")  # still NumPy 1
     assert said[1] == "installing scikit-learn for models on tritonserver"
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.usefixtures("ctrl_c")
+def test_an_interrupted_command_leaves_no_file_open(tmp_path: Path) -> None:
+    FakeEnvironment(tmp_path)
+    make_environment(tmp_path)
+
+    def described() -> None:
+        with critical():
+            make_environment(tmp_path)
+
+    def open_files() -> set[str]:
+        return {f"{file.name} {file.readlink()}" for file in Path("/proc/self/fd").iterdir() if file.is_symlink()}
+
+    before = open_files()
+    assert at_every_line(described, lambda: until(lambda: open_files() <= before), within=subprocess.__file__) > 100
 
 
 @linux
