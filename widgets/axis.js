@@ -113,7 +113,7 @@ export class Axis {
   }
 
   /**
-   * A fill of lines, `/`, `\`, `-` or `x`, on a ground or on nothing.
+   * A fill of lines, `/`, `\`, `-` or `x`, or of dots, `.`, on a ground or on nothing.
    * @param {string} lines @param {string} colour @param {string} [ground]
    */
   hatch(lines, colour, ground = "") {
@@ -130,8 +130,9 @@ export class Axis {
       pen.fillRect(0, 0, side, side);
     }
     pen.scale(side / 6, side / 6);
-    pen.strokeStyle = colour;
+    pen.strokeStyle = pen.fillStyle = colour;
     pen.lineWidth = 1.5;
+    if (lines === ".") for (const [x, y] of [[0.5, 0.5], [3.5, 3.5]]) pen.fillRect(x, y, 2, 2.2);
     for (const [kind, [x0, y0, x1, y1]] of Object.entries(LINES)) {
       if (!(lines === kind || (lines === "x" && kind !== "-"))) continue;
       const [dx, dy] = [x1 - x0, y1 - y0];

@@ -95,6 +95,8 @@ export class LifetimesChart extends Chart {
     const dim = (/** @type {string} */ text) => make("span", { class: "bls-chart-dim" }, text);
     this.root.append(
       make("div", { class: "bls-life-top" }, make("b", {}, info.title), dim(info.facts.join(" · ")), tools.bar),
+      ...info.verdict.map((text) => text && make("div", { class: "bls-life-verdict" },
+        ...text.split("`").map((part, i) => (i % 2 ? make("code", {}, part) : part)))),
       make("div", { class: "bls-life-warnings", role: "list", hidden: !info.warnings.length }, ...info.warnings.map((text) =>
         make("div", { role: "listitem" }, make("b", {}, "warning"), ` ${text}`))),
       make("div", { class: "bls-life-filters" },
@@ -226,9 +228,10 @@ export class LifetimesChart extends Chart {
 
   /** @param {number} wide */
   margins(wide) {
-    if (wide < 760) return [0, this.panels.length > 1 ? 150 : 120, 90];
+    const alive = this.c.died.some((/** @type {number} */ ns) => ns < 0); // the owners are written to the right
+    if (wide < 760) return [0, this.panels.length > 1 ? 150 : 120, alive ? 90 : 24];
     const shared = this.ended.some((_, life) => this.c.holder_at[life + 1] - this.c.holder_at[life] > 1);
-    return [0, this.lanes.some(({ line }) => line) ? 250 : 180, shared ? 190 : 150];
+    return [0, this.lanes.some(({ line }) => line) ? 250 : 180, alive ? (shared ? 190 : 150) : 24];
   }
 
   /** @param {import("./axis.js").Pen} pen */

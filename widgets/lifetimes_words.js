@@ -6,7 +6,7 @@ import { counted, duration, make, size } from "./common.js";
  * @typedef {import("./lifetimes.js").Columns} Columns
  * @typedef {{ title: string, facts: string[], end: number, words: string[], models: string[], inks: Ink[], alarm: Ink,
  *   flames: import("./lifetimes_flame.js").Flame[],
- *   lanes: { label: string, deep: number, rank: number, size: string, peak: string }[], warnings: string[], devices: { label: string, name: string, total: number, used: number }[] }} Info
+ *   lanes: { label: string, deep: number, rank: number, size: string, peak: string }[], verdict: string[], warnings: string[], devices: { label: string, name: string, total: number, used: number }[] }} Info
  * @typedef {{ light: string, dark: string, hatch: string }} Ink
  */
 

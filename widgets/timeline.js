@@ -129,9 +129,16 @@ export class Timeline extends Chart {
         lane.share && make("span", { class: "bls-tl-share", title: "part of the time that it is busy" }, lane.share)), lane.y);
     });
     const two = make("div", { class: "bls-tl-label bls-tl-two" }, make("div", {}, "at work"), queued.most > 0 && make("div", {}, "in a queue"));
+    const scale = [[this.most("working"), 7], [0, 26], ...(queued.most > 0 ? [[this.most("queued"), 38]] : [])].map(([value, y]) =>
+      put(make("div", { class: "bls-tl-scale" }, value.toLocaleString("en")), raw.work + y));
     const title = this.sessions.length > 1 && put(make("div", { class: "bls-tl-session" },
       make("b", {}, raw.name || `session ${number + 1}`), make("span", { class: "bls-tl-facts" }, raw.facts)), raw.work - 30);
-    return [...(title ? [title] : []), put(two, raw.work + 13), ...lanes];
+    return [...(title ? [title] : []), put(two, raw.work + 13), ...scale, ...lanes];
+  }
+
+  /** The largest number in a curve of the sessions. @param {"working" | "queued"} name */
+  most(name) {
+    return Math.max(1, ...this.sessions.map((session) => session[name].most));
   }
 
   margins() {

@@ -17,14 +17,13 @@ const WIDE = 3; // px from which on a block is painted by itself
 /** All that is seen. @param {Timeline} timeline @param {Pen} pen @param {number} from @param {number} to */
 export function paintAll(timeline, pen, from, to) {
   const { sessions, chosen, lit, paths, theme } = timeline;
-  const most = (/** @type {"working" | "queued"} */ name) => Math.max(1, ...sessions.map((session) => session[name].most));
   for (const session of sessions) {
     const { raw, number } = session;
     if (raw.work - 30 > to || raw.bottom < from) continue;
     const painter = new Painter(timeline, pen, session);
     const path = lit && paths[number];
     const picked = chosen && chosen[number];
-    painter.work(24 / most("working"), 14 / most("queued"));
+    painter.work(24 / timeline.most("working"), 14 / timeline.most("queued"));
     pen.globalAlpha = picked || path ? (theme.dark ? 0.3 : 0.25) : 1;
     const rows = session.rows.filter(({ top, height }) => top <= to && top + height >= from);
     painter.depths(from, to);
@@ -165,7 +164,7 @@ class Painter {
   /** @param {number} i @param {number} left @param {number} right @param {number} top @param {number} height @param {string} ink */
   wait(i, left, right, top, height, ink) {
     const ready = this.x(this.c.queued[i]); // until here it was checked and handed over
-    const lines = this.session.raw.lanes[this.c.lane[i]].loop ? "\\" : "/";
+    const lines = this.session.raw.lanes[this.c.lane[i]].loop ? "." : "/";
     this.fill(0.9, this.timeline.hatch(lines, ink), [left, top, right - left, height]);
     if (ready - left > 1) this.fill(0.9, ink, [left, top, ready - left, height]);
     this.fill(0.55, ink, [left, top + height - 1, right - left, 1]);
@@ -210,12 +209,12 @@ class Painter {
     if (width > 26 && height >= 11 && pen.globalAlpha > 0.9) this.label(what, i, left, Math.min(left + width, this.timeline.width), top, height);
   }
 
-  /** @param {number} i @param {number} left @param {number} top @param {number} width @param {number} height */
+  /** The worst state of a request, or of those of its batch. @param {number} i @param {number} left @param {number} top @param {number} width @param {number} height */
   state(i, left, top, width, height) {
     const { pen, theme } = this;
-    const state = this.session.raw.states[this.c.state[i]];
-    if (state === "ok") return;
-    const wrong = state === "error";
+    const states = (this.session.batches.get(i) ?? [i]).map((each) => this.session.raw.states[this.c.state[each]]);
+    if (states.every((state) => state === "ok")) return;
+    const wrong = states.includes("error");
     pen.strokeStyle = wrong ? theme.alarm : theme.fg;
     pen.lineWidth = 1.5;
     pen.setLineDash(wrong ? [] : [3, 2]);
@@ -248,7 +247,7 @@ class Painter {
     if (marks.includes(0)) return; // the signs of responses are worth more
     const members = what === "run" ? session.batches.get(i) : undefined;
     const failed = (members ?? [i]).filter((each) => session.raw.states[c.state[each]] === "error").length;
-    const name = members ? `batch of ${members.length}${failed ? `: ✗ ${failed}` : ""}` : (failed ? "✗ " : "") + (session.text(c.request[i]) || session.raw.models[c.model[i]].name);
+    const name = members ? `batch of ${members.length}${failed ? `: ✗ ${failed === members.length ? "all" : failed}` : ""}` : (failed ? "✗ " : "") + (session.text(c.request[i]) || session.raw.models[c.model[i]].name);
     const gpu = what === "gpu";
     let from = Math.max(left, 0) + 5;
     const [first] = selfTime(session, i);

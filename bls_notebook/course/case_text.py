@@ -1,13 +1,14 @@
 """A pipeline that is slow, wrong or leaks for one reason: its models, causes and claims, read from ``cases/``.
 
-A folder has ``models/`` (a model repository), ``fix/`` (the files that a fix replaces) and case.md with the sections
-Requests, Hidden, Causes, Claims and Variants. ``*`` marks the cause of the case.
+A folder has ``models/`` (a model repository), fix.txt (the changed file, its old lines and the new ones) and case.md
+with the sections Requests, Hidden, Causes, Claims and Variants. ``*`` marks the cause of the case.
 """
 
 from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,14 +79,15 @@ def read_case(number: int, seed: int) -> dict[str, Any]:
     meanings = cause_meanings()
     causes = [item.partition(": ") for item in _section(text, "Causes")]
     rounds = tuple(tuple(_section(text, name)) for name in ("Requests", "Hidden"))
-    models = _models(folder / "models", words, orders)
     root = rounds[0][0].split()[0]
-    models = tuple(sorted(models, key=lambda model: (model.name != root, model.name)))
-    fixes = {model.name: model for model in _models(folder / "fix", words, orders, folder / "models")}
+    models, fixed = (
+        sorted(_models(folder / "models", words, orders, *fix), key=lambda model: (model.name != root, model.name))
+        for fix in ((), _fix(folder))
+    )
     named = [CaseCause(name.rstrip("*"), meanings[name.rstrip("*")], words) for name, _, words in causes]
     return {
         "number": number, "title": title, "story": " ".join(story.split()),
-        "model": root, "models": models, "fixed": tuple(fixes.get(model.name, model) for model in models),
+        "model": root, "models": tuple(models), "fixed": tuple(fixed),
         "causes": tuple(named), "cause": next(name.rstrip("*") for name, *_ in causes if name.endswith("*")),
         "claims": tuple(_section(text, "Claims")), "rounds": rounds,
         "together": "\n## Requests, sent together\n" in text, "seed": seed,
@@ -113,18 +115,30 @@ def _variant(items: list[str], seed: str) -> tuple[dict[str, str], dict[str, dic
     return words, orders
 
 
+def _fix(folder: Path) -> tuple[str, list[tuple[str, str]]]:
+    """Return the file that a fix changes, and each change: the old text and the new one."""
+    file, _, lines = (folder / "fix.txt").read_text("utf-8").partition("\n")
+    hunks = re.findall(r"((?:-.*\n)+)((?:\+.*\n)+)", lines)
+    return file, [(re.sub("(?m)^-", "", old), re.sub("(?m)^\\+", "", new)) for old, new in hunks]
+
+
 def _models(
-    folder: Path, words: dict[str, str], orders: dict[str, dict[str, str]], rest: Path | None = None
-) -> tuple[CaseModel, ...]:
-    """Read the models of a folder; `rest` has the files that are missing there.
+    folder: Path,
+    words: dict[str, str],
+    orders: dict[str, dict[str, str]],
+    fixed: str = "",
+    changes: Iterable[tuple[str, str]] = (),
+) -> Iterator[CaseModel]:
+    """Read the models of a folder, with `changes` to the file `fixed`.
 
     A model.py is kept as model.txt: it is data with a fault, and no module of this package.
     """
-    found = []
-    for model in sorted(folder.iterdir()):
-        files = [model / name for name in ("config.pbtxt", "model.txt")]
-        files = [file if file.exists() or rest is None else rest / file.relative_to(folder) for file in files]
-        config, source = (file.read_text("utf-8") for file in files)
-        source = replace_words(source, orders.get(model.name, {}))
-        found.append(CaseModel(*(replace_words(text, words) for text in (model.name, config, source))))
-    return tuple(found)
+    for model in folder.iterdir():
+        texts = []
+        for name in ("config.pbtxt", "model.txt"):
+            text = (model / name).read_text("utf-8")
+            for old, new in changes if f"{model.name}/{name}" == fixed else ():
+                text = text.replace(old, new)
+            texts.append(text)
+        texts[1] = replace_words(texts[1], orders.get(model.name, {}))
+        yield CaseModel(*(replace_words(text, words) for text in (model.name, *texts)))

@@ -32,7 +32,7 @@ def card_svg(above: str, title: str, facts: str, session: Session) -> str:
         + _words(clip(title, 60), 62, 24, INK, 'font-weight="600"')
         # A path, because few fonts have a check mark, and resvg takes one font for the whole line.
         + f'<path d="M{_EDGE + 1} 81.5l3.5 3.5 6.5-9" fill="none" stroke="{_GREEN}" stroke-width="2"/>'
-        + _words(facts, 86, 14, _GREEN, 'dx="17" font-weight="600"')
+        + _words(f"Solved with {facts}", 86, 14, _GREEN, 'dx="17" font-weight="600"')
         + f"<svg {inside}>{timeline}</svg>"
         + _words("bls_notebook: Triton Business Logic Scripting in a notebook", height - 18, 11, DIM)
         + "</svg>\n"

@@ -20,7 +20,9 @@ INK, DIM, LEFT_BEHIND = "#222222", "#666666", "#b34700"
 
 _UNITS = 1000  # units of the stretched axis, about one per pixel
 _NARROWEST = 690.0  # px: width of the page for which text is laid out
-_LINES = {"/": "M-1 7L7 -1", "\\": "M-1 -1L7 7", "-": "M0 3H6", "x": "M-1 7L7 -1M-1 -1L7 7"}
+_LINES = {
+    "/": "M-1 7L7 -1", "\\": "M-1 -1L7 7", "-": "M0 3H6", "x": "M-1 7L7 -1M-1 -1L7 7", ".": "M0 1h2M0 2h2M3 4h2M3 5h2",
+}  # fmt: skip
 FONT = "system-ui,-apple-system,Roboto,Helvetica,Arial,sans-serif"
 _CODES: dict[str, str | int | None] = {
     "%": "%25", "#": "%23", "<": "%3C", ">": "%3E", "&": "%26", '"': "'", "\n": "%0A",
@@ -32,7 +34,7 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A fill: a color, lines in this color (`hatch`), or white lines on it (`over`)."""
+    """A fill: a color, lines or dots in this color (`hatch`), or white lines on it (`over`)."""
 
     colour: str
     alpha: float = 1.0

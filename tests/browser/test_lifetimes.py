@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bls_notebook.display.palette import ALARM, NOTEBOOK, model_inks
+from bls_notebook.lifetimes.display.report import verdict
 from tests.lifetimes import samples
 
 pytestmark = pytest.mark.browser
@@ -156,6 +157,13 @@ def test_a_row_of_blocks_that_differ_says_how_large_at_most(open_notebook: Any) 
         written = chart.page.evaluate("written")
         assert wanted in written
         assert unwanted not in written
+
+
+def test_a_verdict_is_above_the_chart(open_notebook: Any) -> None:
+    chart = Chart(open_notebook([SETUP, "chart = LifetimesWidget(samples.tiles())\nchart"]))
+    said = [text.replace("`", "") for text in verdict(samples.tiles())]
+    assert chart.root.locator(".bls-life-verdict").all_inner_texts() == said
+    assert chart.root.locator(".bls-life-verdict code").first.inner_text() == "TILE"
 
 
 def test_the_lines_that_made_the_peak(open_notebook: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 from bls_notebook.display.palette import model_inks
 from bls_notebook.profiling.analysis.span_tree import SpanTree, serving
 from bls_notebook.profiling.records.session import Session, Span
+from bls_notebook.profiling.timeline.widget import session_columns
 from bls_notebook.records.intervals import Interval, total
 from tests.browser.lab import OpenNotebook
 from tests.profiling.sessions import MS, everything, pipeline
@@ -169,6 +170,9 @@ def test_blocks_are_where_the_session_says_in_the_colours_of_their_models(one: S
     assert one.pixel(0.3 * MS, "reader · 0") == INKS["reader"].light
     rows = {one.pixel(3 * MS + step * 0.15 * MS, "resize · 0", -6) for step in range(12)}
     assert len(rows) > 1  # lines, and what is between them
+    curves = session_columns(pipeline(True), model_inks(["", *INKS]))["curves"]
+    scale = [str(curves["working"]["most"]), "0", str(curves["queued"]["most"])]
+    assert one.root.locator(".bls-tl-scale").all_inner_texts() == scale
 
 
 def test_it_changes_with_the_theme(one: Shown) -> None:

@@ -109,6 +109,17 @@ def transfers() -> Lifetimes:
     return t.record(9200)
 
 
+def tiles(takers: tuple[int, ...] = (1,) * 4, makers: tuple[int, ...] = (2, 3, 4, 5), table: int = 0) -> Lifetimes:
+    """Tiles of requests `makers` that requests `takers` got (0: the notebook), all alive at once; and a table."""
+    t = Track(CPU)
+    for i, (taker, maker) in enumerate(zip(takers, makers, strict=True)):
+        tile = t.make(100 * i, "TILE", MIB, "draw", request=maker)
+        t.stay(100 * i + 50, tile, "atlas" if taker else "", "output", request=taker)
+        t.die(900, tile)
+    t.die(900, t.make(0, "TABLE", table, "atlas", request=1))
+    return t.record(1000)
+
+
 def leak(calls: int = 6) -> Lifetimes:
     """A model that keeps what it should not, on a GPU; another that is tidy."""
     t = Track(CPU, GPU)

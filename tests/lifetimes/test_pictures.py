@@ -20,6 +20,7 @@ from bls_notebook.display.svg import Pen, width_of
 from bls_notebook.lifetimes.display.block_facts import device_facts
 from bls_notebook.lifetimes.display.flame_graph import flame_lines, flame_svg, flames
 from bls_notebook.lifetimes.display.lifetime_chart import lifetimes_svg, tall
+from bls_notebook.lifetimes.display.report import verdict
 from bls_notebook.lifetimes.display.widget import packed
 from bls_notebook.lifetimes.records import Lifetimes, bytes_over_time
 from bls_notebook.records.memory_blocks import CodeLine
@@ -109,6 +110,34 @@ def test_text_names_the_lines_that_made_the_peak() -> None:
     assert "3,000 blocks" in text
     assert re.search(r"\+\d+ names ×\d", text)
     assert text.count("\n") < 60
+
+
+def test_a_verdict_is_about_many_tensors_that_one_execute_got() -> None:
+    record = samples.tiles()
+    sentence, advice = verdict(record)
+    assert sentence == (
+        "At the peak of cpu, all 4 tensors `TILE` of `draw` were alive at the same time: 4 MiB of 4 MiB. "
+        "One execute of `atlas` got them all."
+    )
+    assert advice.startswith("Perhaps `atlas` keeps each until it has the last")
+    assert advice.endswith("use and drop each before the next call of `draw`: up to 3 MiB less.")
+    lines = " ".join(as_text(record).split())
+    assert lines.index(sentence) < lines.index(advice) < lines.index("alive at the peak")
+    assert sentence.replace("`", "") in Page(as_html(record)).text
+    assert packed(record).info["verdict"] == [sentence, advice]
+    early = replace(record, lives=(replace(record.lives[0], id=9, born=0, died=1), *record.lives[1:]))
+    assert "3 of 4 tensors `TILE`" in verdict(early)[0]
+    kept = replace(record, lives=(*record.lives[1:], replace(record.lives[0], died=-1)))
+    for others in (
+        samples.tiles(takers=(1, 1, 1, 6)),  # several executes
+        samples.tiles(takers=(0, 0, 0, 0)),  # the notebook
+        samples.tiles(makers=(2, 2, 3, 3)),  # several tensors of one request
+        samples.tiles((1, 1), (2, 3)),  # few
+        samples.tiles(table=5 * samples.MIB),  # most of the peak is something else
+        kept,  # there is a warning instead
+        *(make() for make in samples.ALL.values()),
+    ):
+        assert verdict(others) == ("", "")
 
 
 def test_html_has_the_warning_the_figure_and_the_tables() -> None:

@@ -96,7 +96,10 @@ def test_a_wait_for_a_batcher_or_for_processors_does_not_blame_the_coroutine() -
     record = session({"a": Model([("b",) * 4]), "b": Model([10 * MS])}, "a")
     shared = replace(record, models=tuple(replace(m, **SHARED if m.name == "b" else {}) for m in record.models))
     assert of(shared).cause == "blocking"
-    assert of(replace(shared, cpu_waited=30 * MS)).cause != "blocking"
+    busy = of(replace(shared, cpu_waited=30 * MS))
+    assert busy.cause != "blocking"
+    assert busy.advice.startswith("Perhaps the coroutine of `b` blocks its event loop")
+    assert "Perhaps the coroutine" not in of(shared).advice
     batched = tuple(replace(m, scheduler="dynamic" if m.name == "b" else m.scheduler) for m in shared.models)
     assert of(replace(shared, models=batched)).cause != "blocking"
 
@@ -155,6 +158,56 @@ def test_an_exception_fails_the_whole_batch(failing: int, raised: str, said: boo
     found = of(replace(record, spans=spans))
     assert found.sentence.startswith("2 of 2 requests to `a` failed")
     assert ("`a` ran 2 requests as one batch, and 1 of its 2 calls failed (of `b`)" in found.advice) == said
+
+
+@pytest.mark.parametrize(("calls", "which"), [(1, "its call"), (2, "1 of its 2 calls"), (4, "1 of its 4 calls")])
+def test_an_exception_may_keep_a_batch_from_sending_its_other_calls(calls: int, which: str) -> None:
+    record = session({"a": Model(["b"] * calls, batch=2), "b": Model([MS])}, ("a", "a"))
+    error = execute_failed(record.spans[0].instance, "no")
+    last = max(span.id for span in record.spans if span.parent)
+    spans = (replace(s, state="error", error=error) if not s.parent or s.id == last else s for s in record.spans)
+    advice = of(replace(record, spans=tuple(spans))).advice
+    assert advice.startswith(f"`a` ran 2 requests as one batch, and {which} failed (of `b`)")
+
+
+def _with_errors(record: Session, *failed: tuple[str, str]) -> Session:
+    """Make the last requests to these models fail with these errors."""
+    last = {span.model: span.id for span in record.spans}
+    errors = {last[model]: error for model, error in failed}
+    spans = (replace(s, state="error", error=errors[s.id]) if s.id in errors else s for s in record.spans)
+    return replace(record, spans=tuple(spans))
+
+
+def test_a_verdict_begins_with_an_error_that_the_caller_did_not_pass_on() -> None:
+    quiz = {"a": Model(["b", "c"]), "b": Model([MS]), "c": Model([MS])}
+    plain = session(quiz, *"aaa")
+    found = of(_with_errors(plain, ("b", "no b\nTraceback")))
+    lost = "`a` answered without an error although a call of `b` failed: no b. "
+    assert found == replace(of(plain), sentence=lost + of(plain).sentence, advice=found.advice)
+    assert found.advice.startswith("Unless `a` replaces the missing response on purpose, it ignores the error: check ")
+    assert found.advice.endswith(of(plain).advice)
+    assert (
+        "although a call of `b` and a call of `c` failed: no b."
+        in of(_with_errors(plain, ("b", "no b"), ("c", ""))).sentence
+    )
+    passed_on = of(_with_errors(plain, ("b", "no b"), ("a", "no b")))
+    assert (passed_on.sentence, passed_on.advice) == ("1 of 3 requests to `a` failed: no b", "")
+    chain = session({"a": Model(["b"]), "b": Model(["c"]), "c": Model([MS])}, "a")
+    assert of(_with_errors(chain, ("b", "no"), ("c", "no"))).sentence.startswith("`a` answered without an error")
+    kept = of(_with_errors(chain, ("a", "later"), ("c", "no"))).sentence  # and it may be the reason for the failure
+    assert (
+        kept == "`b` answered without an error although a call of `c` failed: no. 1 of 1 requests to `a` failed: later"
+    )
+
+
+def test_a_model_that_is_not_decoupled_may_become_so() -> None:
+    record = session({"a": Model([10 * MS])}, tuple("aaaa"))
+    found = of(replace(record, models=tuple(replace(m, is_async=True) for m in record.models)))
+    assert (found.cause, found.count) == ("one_at_a_time", 4)
+    assert found.advice.startswith(
+        "Set `instance_group.count` to 4 for `a`: predicted 4.0 times as fast as now. Or make"
+    )
+    assert "Or make `a` decoupled" in found.advice
 
 
 def test_the_cells_own_code_failures_and_nothing_at_all() -> None:

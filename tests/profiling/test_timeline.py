@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from bls_notebook.display.palette import model_inks
+from bls_notebook.display.palette import ALARM, model_inks
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import Mark, ModelSeen, NamedMark, Session, Source, Span
 from bls_notebook.profiling.timeline.lanes import TimelineLayout
@@ -91,7 +91,7 @@ def test_a_wait_for_an_event_loop_differs_from_a_queue_for_an_instance(
     session = replace(session, models=(replace(session.models[0], **kind),))
     assert names(TimelineLayout(session))[1] == ("tuner", label)
     svg = timeline_svg(session)
-    assert ("waits for the event loop" in svg) == ("M-1 -1L7 7" in svg) == for_loop
+    assert ("waits for the event loop" in svg) == ("M0 1h2M0 2h2" in svg) == for_loop
     assert svg.count(">tuner</text>") == 5  # each block, and the legend
     assert "a response" not in svg  # the end of a stream has no sign
     encoded = session_columns(session, model_inks(["", "tuner"]))
@@ -143,11 +143,27 @@ def test_the_name_of_a_failed_request_has_a_cross_whatever_its_color() -> None:
     made.call("facts", 2 * MS, MS, state="error", error="no facts")
     svg = timeline_svg(made.session())
     assert (svg.count(">facts</text>"), svg.count(">✗ facts</text>"), svg.count(">✗ error</text>")) == (2, 1, 1)
-    for failed, name in ((0, ">batch of 4<"), (3, ">batch of 4: ✗ 3<")):
+    for failed, name, frames in ((0, ">batch of 4<", 0), (3, ">batch of 4: ✗ 3<", 3), (4, ">batch of 4: ✗ all<", 1)):
         made = Made(facts=1)
         for i in range(4):
             made.add("facts", 0, 0, MS, batch=1, state="error" if i < failed else "ok")
-        assert name in timeline_svg(made.session())
+        svg = timeline_svg(made.session())
+        assert name in svg
+        paths = [path.get("d", "") for path in ET.fromstring(svg).iter() if path.get("stroke") == ALARM.light]
+        assert "".join(paths).count("z") == frames  # one for each failed request, or one for all
+
+
+def test_the_strip_of_requests_at_work_has_a_scale() -> None:
+    def numbers(*starts: int) -> list[str]:
+        made = Made(a=len(starts))
+        for i, start in enumerate(starts):
+            made.add("a", 0, start * MS, 10 * MS, i)
+        svg = timeline_svg(made.session())
+        return re.findall(r'text-anchor="end" font-size="9"[^>]*>([^<]*)<', svg)
+
+    assert numbers(0) == ["0", "1"]
+    assert numbers(0, 0, 0) == ["0", "3"]
+    assert numbers(0, 5, 5) == ["0", "3", "2"]  # two wait until the fifth millisecond
 
 
 @given(sessions())

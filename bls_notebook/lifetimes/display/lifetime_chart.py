@@ -39,7 +39,7 @@ from .block_facts import (
 
 _ROW, _HEAD, _BAR = 18.0, 23.0, 13.0  # px
 _LINKS, _PIECES, _SINGLE = 160, 160, 200  # links, steps of a band, bars of a row with all their marks
-_NAMES, _LINES, _HOLDERS = 192.0, 44.0, 176.0  # px beside the time axis
+_NAMES, _LINES, _HOLDERS, _ALONE = 192.0, 44.0, 176.0, 26.0  # px beside the time axis; `_ALONE` without owners
 _PANEL, _GAP, _AXIS = 90.0, 22.0, 24.0
 _ROWS, _DEVICES, _INKS = 36, 4, 10
 _STEPS = 300  # steps of a curve; beyond it, only the highest are kept
@@ -318,7 +318,7 @@ def _draw_links(pen: Pen, places: Sequence[_Place]) -> None:
 def lifetimes_svg(record: Lifetimes) -> str:
     """Draw the lifetime chart as an SVG document as wide as its page; equal records give equal text."""
     side = _NAMES + (_LINES if any(life.line.line for life in record.lives) else 0)
-    pen = Pen(end_of(record), side, _HOLDERS)
+    pen = Pen(end_of(record), side, _HOLDERS if record.alive() else _ALONE)
     return pen.document(*_draw(pen, record, side))
 
 

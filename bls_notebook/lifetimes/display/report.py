@@ -6,7 +6,7 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag
 from bls_notebook.display.svg import picture_html
-from bls_notebook.lifetimes.records import Lifetimes
+from bls_notebook.lifetimes.records import Lifetimes, is_left_behind
 from bls_notebook.records.units import count, duration, size
 
 from .block_facts import (
@@ -18,12 +18,14 @@ from .block_facts import (
     kind_of,
     left_behind,
     line_text,
+    name_of,
     owner,
     sums_text,
 )
 from .flame_graph import flame_lines, flame_svg, flames
 from .lifetime_chart import chart_lines, lifetimes_svg
 
+_MANY = 3  # the fewest blocks that a verdict is about
 _TEXT, _WHOLE, _MOST = 12, 12, 200  # rows of living blocks: in text, unfolded in HTML, and at most in HTML
 
 
@@ -31,6 +33,8 @@ def lifetimes_document(record: Lifetimes) -> doc.Document:
     first, *facts = summary(record)
     top = doc.Line([doc.Piece(first, tag("b", first)), parts.quiet(parts.dots(*facts))], by=" · ")
     devices = _devices(record)
+    said = zip(verdict(record), ("session-verdict", "session-advice"), strict=True)
+    words = [doc.Words(parts.coded(sentence), style, "  ") for sentence, style in said if sentence]
     warnings = doc.Warnings(left_behind(record))
     picture: list[doc.Block] = [
         doc.Both(
@@ -44,7 +48,8 @@ def lifetimes_document(record: Lifetimes) -> doc.Document:
         picture.append(doc.Forms([lines], [doc.Fold("the peak by line of code", [lines], True)]))
     shown = picture if record.lives else []
     order = doc.Forms([*devices, warnings, *shown], [warnings, *shown, *devices])
-    return doc.Document([top, order, *_alive(record)], styles="figure")
+    styles = "session figure" if words else "figure"
+    return doc.Document([top, *words, order, *_alive(record)], styles=styles)
 
 
 def summary(record: Lifetimes) -> list[str]:
@@ -57,6 +62,33 @@ def summary(record: Lifetimes) -> list[str]:
         f"{record.dropped:,} more beyond the limit" if record.dropped else "",
     ]
     return [fact for fact in facts if fact]
+
+
+def verdict(record: Lifetimes) -> tuple[str, str]:
+    """Return a sentence on many blocks of one name that make up the largest peak, and advice; empty without them.
+
+    One execution got all of them, each from another request. For blocks that are left behind, `left_behind` warns.
+    """
+    facts = max(device_facts(record), key=lambda each: each.peak, default=None)
+    if facts is None or not facts.at_peak or 2 * facts.at_peak[0].bytes <= facts.peak:
+        return "", ""
+    group = facts.at_peak[0]
+    takers = [{stay.at for stay in life.stays if stay.role == "output" and stay.at.request} for life in group.lives]
+    taker = next(iter(set.intersection(*takers)), None)
+    several = len({life.maker.request for life in group.lives}) == len(group.lives) >= _MANY
+    if taker is None or not several or any(map(is_left_behind, group.lives)):
+        return "", ""
+    name, maker = name_of(group.lives[0]), group.lives[0].maker.model
+    made = sum(name_of(life) == name and life.maker.model == maker for life in record.lives)
+    of = f"all {made}" if made == len(group.lives) else f"{len(group.lives)} of {made}"
+    less = size(group.bytes - group.lives[0].bytes)
+    return (
+        f"At the peak of {facts.label}, {of} tensors `{name}` of `{maker}` were alive at the same time: "
+        f"{size(group.bytes)} of {size(facts.peak)}. One execute of `{taker.model}` got them all."
+    ), (
+        f"Perhaps `{taker.model}` keeps each until it has the last, and more are alive at the same time than "
+        f"necessary. If so, use and drop each before the next call of `{maker}`: up to {less} less."
+    )
 
 
 def figure_alt(record: Lifetimes) -> str:

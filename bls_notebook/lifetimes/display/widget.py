@@ -26,7 +26,7 @@ from bls_notebook.records.visible_text import visible
 from .block_facts import device_facts, end_of, holder_text, kind_of, left_behind, line_text, name_of, owner, sizes_text
 from .flame_graph import Flame, flames
 from .lifetime_chart import LifeLane, heaviest_first, life_lanes
-from .report import lifetimes_document, summary
+from .report import lifetimes_document, summary, verdict
 
 _HOW = {"copy": 1, "transfer": 2}
 
@@ -81,6 +81,7 @@ def packed(record: Lifetimes) -> Packed:
         ],
         "flames": [_flame(each, models) for each in flames(record)],
         "alarm": asdict(ALARM),
+        "verdict": [visible(text) for text in verdict(record)],
         "warnings": [visible(text) for text in left_behind(record)],
     }
     return Packed(data, columns, info)

@@ -17,7 +17,6 @@ from itertools import accumulate
 from statistics import mean, median
 from typing import NamedTuple
 
-from bls_notebook.engine.error_messages import execute_failed
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
 from bls_notebook.profiling.records.verdicts import (
     WORTH,
@@ -33,8 +32,8 @@ from bls_notebook.profiling.records.verdicts import (
 )
 from bls_notebook.records.intervals import minus, total, union
 from bls_notebook.records.measurements import quartiles
-from bls_notebook.records.visible_text import spoken
 
+from .failed_calls import failed, with_lost_errors
 from .queue_simulation import UNLIMITED, Key, Recipe, Sent, batches_seen, capacities, is_stuck, key_of, recipes, replay
 from .session_statistics import session_statistics
 from .span_tree import SpanTree, holds
@@ -186,39 +185,8 @@ def verdict(
         if failures(session):
             return failed(session)
     facts = SimulatedWorkload(sequential, gathered, measured).facts(tuple(counts))
-    return replace(facts.verdict, sentence=sentence(facts), advice=advice(facts), note=roughness(facts))
-
-
-def failed(session: SessionData) -> Verdict:
-    """Return the verdict on a run with failed requests: the first error; their times mean nothing."""
-    unanswered = [s for s in session.spans if not s.parent and s.state in ("error", "cancelled")]
-    model = unanswered[0].model
-    roots = [s for s in session.spans if not s.parent and s.model == model]
-    # Without the traceback that Triton puts below a message.
-    error = next((spoken(s.error).strip().partition("\n")[0] for s in roots if s.error), "")
-    bad = sum(s.model == model for s in unanswered)
-    how = f"failed: {error}" if error else f"{'was' if bad == 1 else 'were'} cancelled"
-    words = f"{bad} of {len(roots)} requests to `{model}` {how}"
-    return Verdict("failed", words, _spread(session), model=model)
-
-
-def _spread(session: SessionData) -> str:
-    """Name a batch whose requests all failed by an exception, although not all of its calls failed; or empty."""
-    tree = SpanTree.of(session)
-    for execution, members in tree.members.items():
-        calls = tree.children.get(execution, ()) if execution else ()
-        failing = [call for call in calls if call.state == "error"]
-        # An error that the model passed on has the name of the callee's instance.
-        raised = {span.error.startswith(execute_failed(span.instance, "")) and span.error for span in members}
-        if len(members) > 1 and len(raised) == 1 and all(raised) and 0 < len(failing) < len(calls):
-            name = failing[0].model
-            of_them = f"{len(failing)} of its {len(calls)} calls failed (of `{name}`)"
-            return (
-                f"`{members[0].model}` ran {len(members)} requests as one batch, and {of_them}: the exception of "
-                "its execute is the answer to every request of the batch. If the error concerns only some of them, "
-                "return InferenceResponse(error=...) for these, and answer the others."
-            )
-    return ""
+    found = replace(facts.verdict, sentence=sentence(facts), advice=advice(facts), note=roughness(facts))
+    return with_lost_errors(found, gathered)
 
 
 class SimulatedWorkload:

@@ -27,8 +27,9 @@ from bls_notebook.profiling.records.verdicts import (
 )
 from bls_notebook.records.intervals import total, union
 
-from .async_verdict import LITTLE, SimulatedWorkload, blocked_loops, failed
+from .async_verdict import LITTLE, SimulatedWorkload, blocked_loops
 from .critical_path import of_roots, shares
+from .failed_calls import failed, with_lost_errors
 from .queue_simulation import Key, capacities, key_of, recipes, replay
 from .span_tree import SpanTree, lock_waits
 
@@ -39,7 +40,8 @@ _MUCH = 0.15  # fraction of a request's time that gathering its calls could save
 
 def worded(f: Facts, session: SessionData, at_once: bool) -> Verdict:
     calls = "" if f.verdict.cause == "sync_exec" else _one_after_the_other(session)
-    said = " ".join(filter(None, (_advice(f, session.sender), calls, _order_of_arrival(session))))
+    others = _perhaps_blocked(f, session), calls, _order_of_arrival(session)
+    said = " ".join(filter(None, (_advice(f, session.sender), *others)))
     return replace(f.verdict, sentence=_sentence(f, session, at_once), advice=said)
 
 
@@ -80,14 +82,23 @@ def _advice(f: Facts, sender: str) -> str:
     gain = times(v.predicted / max(v.speedup, 1e-9))
     whom = " and ".join(f"`{name}`" for name in v.models)
     of_clients = " of clients" if v.cause == "in_turn" and sender != NOTEBOOK else ""
-    words = TEXTS["cell advice"].get(v.cause + of_clients)
-    if words is not None:
-        more = f" with `instance_group.count` {v.count} for {whom}" if v.count else ""
-        each = "instance" if f.instances > 1 else "request"
-        return words.format(sender=sender, more=more, predicted=times(v.predicted), model=v.model, each=each)
-    if v.count and v.predicted > WORTH * v.speedup:
-        return f"Set `instance_group.count` to {v.count} for {whom}: predicted {gain} times as fast as now."
-    return ""
+    more = f" with `instance_group.count` {v.count} for {whom}" if v.count else ""
+    count = f"Set `instance_group.count` to {v.count} for {whom}: predicted {gain} times as fast as now."
+    return (
+        TEXTS["cell advice"].get(v.cause + of_clients, "{count}")
+        .format(
+            sender=sender, more=more, predicted=times(v.predicted), model=v.model,
+            count=count if v.count and v.predicted > WORTH * v.speedup else "",
+            each="instance" if f.instances > 1 else "request",
+        ).strip()
+    )  # fmt: skip
+
+
+def _perhaps_blocked(f: Facts, session: SessionData) -> str:
+    """Name a model whose coroutine may block its event loop, if threads also waited for processors; or empty."""
+    names = sorted(name for name, _ in blocked_loops(replace(session, cpu_waited=0)))
+    is_known = not names or f.verdict.cause == "blocking"
+    return "" if is_known else TEXTS["cell"]["perhaps blocking"].format(name=f"`{names[0]}`")
 
 
 def _most(session: SessionData, model: str) -> str:
@@ -200,7 +211,7 @@ def cell_verdict(session: SessionData) -> Verdict:
         at_once = sum(span.duration for span in roots) > 1.05 * busy
         facts = (_AtOnce if at_once else _InTurn)(session, roots, busy).facts()
         verdict = worded(facts, session, at_once)
-    return replace(verdict, note=" ".join(filter(None, (rough(session), note))))
+    return with_lost_errors(replace(verdict, note=" ".join(filter(None, (rough(session), note)))), session)
 
 
 def _first(session: SessionData) -> tuple[SessionData, str]:

@@ -39,10 +39,11 @@ from .lanes import PICTURE, Bins, Lane, Panel, TimelineLayout, notebook_time, re
 _CALLS = 150  # the most requests for which lines from callers to callees are drawn
 _ALONE = 1_200  # the most requests that are drawn as separate blocks
 _COLUMNS = 240  # columns of shades and curves
+_ROUNDED = 0.05  # requests in a column: a smaller part beyond a whole number is not drawn
 _LANE_LABEL = 26  # the most characters of a label of a lane
 LOCK = "x"  # the hatch of a wait for the GIL
 FAILED = "✗ "  # before the name of a failed request: a frame hardly differs from a block of its color
-LOOP = "\\"  # the hatch of a wait for an event loop
+LOOP = "."  # the hatch of a wait for an event loop
 
 
 Boxes = dict[str, list[Box]]
@@ -78,7 +79,6 @@ def _labels(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
         y = panel.top + PICTURE.title / 2
         name = clip(panel.session.name, 60) or f"session {panel.number + 1}"
         pen.words(f"{name}: {duration(panel.session.wall / 1e9)}", 0, y, bold=True, size=12)
-    pen.words("at work", 0, panel.work + 16, right=-8, align="end", size=10, colour=DIM)
     model = None
     for place in panel.places:
         lane = place.lane
@@ -93,7 +93,7 @@ def _labels(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
 
 
 def _work(pen: Pen, panel: Panel, tree: SpanTree) -> None:
-    """Draw the number of requests at work upwards, and of waiting requests downwards."""
+    """Draw the number of requests at work upwards, and of waiting requests downwards, each with its largest value."""
     up, down = Bins(_COLUMNS, int(pen.end)), Bins(_COLUMNS, int(pen.end))
     work = tree.working_events()
     for begin, end in zip(work[::2], work[1::2], strict=True):
@@ -101,10 +101,17 @@ def _work(pen: Pen, panel: Panel, tree: SpanTree) -> None:
     for span in panel.session.spans:
         down.add(span.queued, span.started)
     base = panel.work + 22
-    _steps(pen, up.covered, base, -17 / max([1.0, *up.covered]), Look("#a9adb3"))
-    most = max(down.covered)
-    if most > 0.05:
-        _steps(pen, down.covered, base, 9 / max(1.0, most), Look("#8a8f96", hatch="/"))
+    both = (
+        ("at work", up.covered, max(1, ceil(max(up.covered) - _ROUNDED)), -17, -7, Look("#a9adb3")),
+        ("queued", down.covered, ceil(max(down.covered) - _ROUNDED), 9, 8, Look("#8a8f96", hatch="/")),
+    )
+    aside = -10 - max(width_of(f"{most:,}", 9) for _, _, most, *_ in both)
+    pen.words("0", 0, base - 1, right=-4, align="end", size=9, colour=DIM)
+    for name, columns, most, height, middle, look in both:
+        if most:
+            _steps(pen, columns, base, height / most, look)
+            pen.words(f"{most:,}", 0, base + min(height + 3, middle), right=-4, align="end", size=9, colour=DIM)
+            pen.words(name, 0, base + middle, right=aside, align="end", size=10, colour=DIM)
 
 
 def _steps(pen: Pen, heights: Sequence[float], base: float, unit: float, look: Look) -> None:
@@ -146,6 +153,7 @@ def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> Non
     wrong: list[Box] = []
     marks: list[tuple[float, float]] = []
     dot = pen.end / pen.plot * 1.2
+    failed = _failed(panel)
     _notebook(panel, tree, pale, solid)
     for i, span in enumerate(panel.session.spans):
         if not panel.shows(i):
@@ -166,7 +174,10 @@ def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> Non
             waits.setdefault((span.model, hatch), []).append((span.sent, where, span.started - span.sent, high))
         if span.state == "error":
             begin = span.started if span.ran else span.sent
-            wrong.append((begin, top, max(span.ended - begin, dot), height))
+            first, parts = panel.layout.first[i], panel.layout.parts[i]
+            if failed[first] < parts or i == first:  # one frame for a batch without a good response
+                high = height if failed[first] < parts else parts * height + (parts - 1) * min(1.0, height / 7)
+                wrong.append((begin, top, max(span.ended - begin, dot), high))
         marks += [(mark.ns, top + 4) for mark in span.marks if mark.kind == "response"]
         if 0 <= (lane := panel.layout.device[i]) < len(panel.places):
             place = panel.places[lane]
@@ -215,6 +226,11 @@ def _ghosts(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
         pen.boxes(boxes, Look(INK, edge=True))
 
 
+def _failed(panel: Panel) -> Counter[int]:
+    """Count the failed requests of each batch, by the index of its first span."""
+    return Counter(panel.layout.first[i] for i, span in enumerate(panel.session.spans) if span.state == "error")
+
+
 def _own(tree: SpanTree, span: Span) -> list[Interval]:
     execution = tree.execution(span.id)
     return tree.self_time(execution) if tree.children.get(execution) else [serving(span)]
@@ -224,7 +240,7 @@ def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None
     """Write names into the blocks that are wide enough."""
     scale = pen.end / pen.plot
     stacks = {(panel.layout.lane[i], (begin + end) / 2) for i, begin, end, _, parts in panel.layout.ghosts if parts > 1}
-    failed = Counter(panel.layout.first[i] for i, span in enumerate(panel.session.spans) if span.state == "error")
+    failed = _failed(panel)
     for i, span in enumerate(panel.session.spans):
         if not span.ran or not panel.shows(i) or panel.layout.part[i] or _streams(span):
             continue
@@ -233,7 +249,8 @@ def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None
         top, height = panel.block(i)
         name = FAILED * (span.state == "error") + (span.request_id or span.model)
         if panel.layout.parts[i] > 1:
-            text = f"batch of {panel.layout.parts[i]}" + f": {FAILED}{failed[i]}" * (failed[i] > 0)
+            bad = "all" if failed[i] == panel.layout.parts[i] else failed[i]
+            text = f"batch of {panel.layout.parts[i]}" + f": {FAILED}{bad}" * (failed[i] > 0)
             if (width_of(text, 10) + 12) * scale <= span.ended - span.started:
                 pen.words(text, span.started, top + height * panel.layout.parts[i] / 2, right=6, size=10, halo=True)
             continue
@@ -246,7 +263,8 @@ def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None
             begin = span.started if on_own or first > span.started else until
             if height >= 13 and room <= span.ended - begin:
                 colour = readable(inks[span.model].light) if on_own else INK
-                pen.words(text, begin, top + height / 2, right=4, size=10, colour=colour)
+                crosses = not on_own and any(a < begin + room and b > begin for a, b in own)
+                pen.words(text, begin, top + height / 2, right=4, size=10, colour=colour, halo=crosses)
                 break
 
 
