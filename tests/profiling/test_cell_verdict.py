@@ -116,6 +116,11 @@ def test_many_short_calls_could_be_one_request() -> None:
     assert advice[60].startswith("`a` sends 60 requests to `b`, one after the other, at 10 µs each")
     assert "If they do not need each other" in advice[60]
     assert "running them together" in advice[2]
+    plain = session({"a": Model(["b"] * 60), "b": Model([10_000])}, "a")
+    late = plain.spans[30].ended  # another program has the processor for a while, in a call
+    times = ("sent", "queued", "started", "inferred", "ended")
+    spans = (replace(s, **{t: getattr(s, t) + 5 * MS * (getattr(s, t) >= late) for t in times}) for s in plain.spans)
+    assert of(replace(plain, spans=tuple(spans), wall=plain.wall + 5 * MS)).advice == advice[60]
     beside_slow = session({"a": Model([*["b"] * 10, "c", "c"]), "b": Model([10_000]), "c": Model([9 * MS])}, "a")
     assert "10 calls of `b`, then for 2 calls of `c`" in of(beside_slow).advice
     slow_cell = session({"a": Model(["b"] * 60), "b": Model([10_000])}, 20 * MS, "a")
