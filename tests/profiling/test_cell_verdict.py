@@ -37,7 +37,7 @@ def test_requests_that_queue() -> None:
     found = of(session(TWO, tuple("aaaaaaaa")))
     assert (found.cause, found.model, found.count) == ("queue", "a", 4)
     assert "6 of them queued on the 2 instances of `a` for 75% of the time" in found.sentence
-    assert "2.0 times as fast as one after the other" in found.sentence
+    assert "2.0 times as fast as if sent one after the other" in found.sentence
     assert found.advice.endswith("predicted 2.0 times as fast as now.")
 
 
@@ -45,7 +45,7 @@ def test_requests_that_are_as_fast_as_they_can_be_and_one_alone() -> None:
     assert of(session({"a": Model([10 * MS], 8)}, tuple("aaaaaaaa"))).cause == "helped"
     found = of(session(PIPELINE, "a"))
     assert found.cause == "one"
-    assert "The time went on `c` (50%), `b` (36%)" in found.sentence
+    assert "The time was spent in `c` (50%), `b` (36%)" in found.sentence
     assert "`a` waits for `b`, then for `c`: `%blsprofile a … --overlap` finds out" in found.advice
 
 
@@ -53,12 +53,12 @@ def test_requests_that_are_as_fast_as_they_can_be_and_one_alone() -> None:
     ("steps", "instances", "traits", "cause", "words"),
     [
         ([("b",) * 4], 1, {}, "queue", "One request took 40 ms: 3 calls queued on the one instance of `b` for 75%"),
-        ([("b",) * 4], 4, {}, "one", "The time went on `b`"),
+        ([("b",) * 4], 4, {}, "one", "The time was spent in `b`"),
         ([("b",) * 4], 1, {"b": SHARED}, "blocking", "One request took 40 ms: the coroutine of `b` blocks its event"),
-        ([("b",) * 4], 4, {"b": SHARED}, "one", "The time went on `b`"),
-        (["b"] * 4, 1, {"b": SHARED}, "one", "The time went on `b`"),  # in turn: nothing shows a blocked loop
+        ([("b",) * 4], 4, {"b": SHARED}, "one", "The time was spent in `b`"),
+        (["b"] * 4, 1, {"b": SHARED}, "one", "The time was spent in `b`"),  # in turn: nothing shows a blocked loop
         (["b"] * 4, 4, {"a": {"is_async": True}}, "sync_exec", "One request took 40 ms: `a` calls exec, which blocks"),
-        (["b"] * 4, 4, {}, "one", "The time went on `b`"),
+        (["b"] * 4, 4, {}, "one", "The time was spent in `b`"),
     ],
 )
 def test_the_calls_of_one_request(
@@ -114,7 +114,7 @@ def test_a_sentence_names_few_callees() -> None:
 def test_many_short_calls_could_be_one_request() -> None:
     advice = {n: of(session({"a": Model(["b"] * n), "b": Model([10_000])}, "a")).advice for n in (2, 60)}
     assert advice[60].startswith("`a` sends 60 requests to `b`, one after the other, at 10 µs each")
-    assert "If they do not need each other" in advice[60]
+    assert "If the calls do not need each other's responses" in advice[60]
     assert "running them together" in advice[2]
     plain = session({"a": Model(["b"] * 60), "b": Model([10_000])}, "a")
     late = plain.spans[30].ended  # another program has the processor for a while, in a call
@@ -140,7 +140,7 @@ def test_responses_in_the_order_of_their_arrival(code: str, said: bool) -> None:
     first, *calls = (replace(span, source=1, line=2) for span in record.spans)
     late = replace(calls[0], ended=record.wall, inferred=record.wall)
     record = replace(record, spans=(first, late, calls[1]), sources=(Source("model.py", f"a\nawait {code}\n"),))
-    assert ("uses asyncio.as_completed (line 2). If it takes them" in of(record).advice) == said
+    assert ("uses asyncio.as_completed (line 2). If `a` uses each response as it arrives" in of(record).advice) == said
     in_order = replace(record, spans=(first, *calls))
     assert "arrive" not in of(in_order).advice
 
@@ -189,7 +189,7 @@ def test_a_verdict_begins_with_an_error_that_the_caller_did_not_pass_on() -> Non
     found = of(_with_errors(plain, ("b", "no b\nTraceback")))
     lost = "`a` answered without an error although a call of `b` failed: no b. "
     assert found == replace(of(plain), sentence=lost + of(plain).sentence, advice=found.advice)
-    assert found.advice.startswith("Unless `a` replaces the missing response on purpose, it ignores the error: check ")
+    assert found.advice.startswith("Unless `a` replaces the failed response on purpose, it ignores the error: check ")
     assert found.advice.endswith(of(plain).advice)
     assert (
         "although a call of `b` and a call of `c` failed: no b."

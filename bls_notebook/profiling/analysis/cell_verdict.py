@@ -68,7 +68,7 @@ def _sentence(f: Facts, session: SessionData, at_once: bool) -> str:
     in_turn = "{took}, each sent when the one before had been answered.{most}"
     words = TEXTS["cell"].get(v.cause, together if at_once else in_turn)
     fast = "as long" if m.speedup < WORTH else f"{times(m.speedup)} times as fast"
-    faster = f"; they {'took' if m.speedup < WORTH else 'were'} {fast} as one after the other" * at_once
+    faster = f"; they {'took' if m.speedup < WORTH else 'were'} {fast} as if sent one after the other" * at_once
     return words.format(
         took=took, name=f"`{v.model}`", waiting=waiting, instances=instances, queued=v.queued,
         faster=faster, would="" if at_once or m.requests == 1 else ", and together they would take as long",
@@ -80,7 +80,8 @@ def _sentence(f: Facts, session: SessionData, at_once: bool) -> str:
 def _advice(f: Facts, sender: str) -> str:
     v = f.verdict
     gain = times(v.predicted / max(v.speedup, 1e-9))
-    whom = " and ".join(f"`{name}`" for name in v.models)
+    names = [f"`{name}`" for name in v.models]
+    whom = " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
     of_clients = " of clients" if v.cause == "in_turn" and sender != NOTEBOOK else ""
     more = f" with `instance_group.count` {v.count} for {whom}" if v.count else ""
     count = f"Set `instance_group.count` to {v.count} for {whom}: predicted {gain} times as fast as now."
@@ -109,7 +110,7 @@ def _most(session: SessionData, model: str) -> str:
     if not largest or (largest[0].model == model and largest[0].ns > 0.9 * whole):
         return ""
     words = [f"{'waiting for ' * s.queued}`{s.model}` ({s.ns / whole:.0%})" for s in largest]
-    return f" The time went on {', '.join(words)}."
+    return f" The time was spent in {', '.join(words)}."
 
 
 def _one_after_the_other(session: SessionData) -> str:
@@ -134,12 +135,12 @@ def _one_after_the_other(session: SessionData) -> str:
     if count >= _MANY and mine[-1].ended - mine[0].sent < LITTLE * len(mine):  # the other calls are short, too
         return (
             f"`{caller.model}` sends {count} requests to `{name}`, one after the other, at {time_of(each)} each: so "
-            "little work that sending it is a large part of the time. If they do not need each other and "
-            f"`{name}` takes it, send one request with all the data."
+            "little work that sending it is a large part of the time. If the calls do not need each other's responses, "
+            f"and `{name}` accepts it, send one request with all the data."
         )
     if any(call.kind == "async" for call in mine):
         return (
-            f"`{caller.model}` waits for {called(mine)}: if they do not need each other, asyncio.gather of them "
+            f"`{caller.model}` waits for {called(mine)}: if they do not need each other's responses, asyncio.gather of them "
             f"may save up to {time_of(saved)}."
         )
     return (
@@ -169,11 +170,11 @@ def _order_of_arrival(session: SessionData) -> str:
         for name in dict.fromkeys(call.model for call in calls):
             ends = [call.ended for call in calls if call.model == name]
             if ends != sorted(ends):
-                line = text.count("\n", 0, code.end()) + 1
+                line, caller = text.count("\n", 0, code.end()) + 1, tree.members[execution][0].model
                 return (
                     f"The responses of `{name}` did not arrive in the order of the calls, and the code of "
-                    f"`{tree.members[execution][0].model}` uses {code[1]} (line {line}). If it takes them in that "
-                    "order, and the order matters, use asyncio.gather: it returns them in the order of the calls."
+                    f"`{caller}` uses {code[1]} (line {line}). If `{caller}` uses each response as it arrives, and the "
+                    "order matters, use asyncio.gather: it returns the responses in the order of the calls."
                 )
     return ""
 
