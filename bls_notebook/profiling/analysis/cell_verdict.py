@@ -140,8 +140,8 @@ def _one_after_the_other(session: SessionData) -> str:
         )
     if any(call.kind == "async" for call in mine):
         return (
-            f"`{caller.model}` waits for {called(mine)}: if they do not need each other's responses, asyncio.gather of them "
-            f"may save up to {time_of(saved)}."
+            f"`{caller.model}` waits for {called(mine)}: if they do not need each other's responses, asyncio.gather of "
+            f"them may save up to {time_of(saved)}."
         )
     return (
         f"`{caller.model}` waits for {called(mine)}: `%blsprofile {caller.model} … --overlap` finds out whether "
