@@ -2,9 +2,9 @@
 
 Guarantees: `start_in_thread` never waits. An exception inside it, such as Ctrl-C, leaves the job either queued or
 not queued, never half queued. While the pool is in use, one more worker than needed waits for a job; the worker that
-takes a job starts the next worker. Workers are daemons and end after 10 s without a job. A job that raises is
-reported to `threading.excepthook` and affects no other job. An `unpark` before `park` counts. Ctrl-C ends `park` on
-every platform.
+takes a job starts the next worker. Workers are daemons and end after 10 s without a job; before Python 3.13, one may
+stay until the next job, because `SimpleQueue.get` can miss its timeout. A job that raises is reported to
+`threading.excepthook` and affects no other job. An `unpark` before `park` counts. Ctrl-C ends `park` on every platform.
 """
 
 from __future__ import annotations
