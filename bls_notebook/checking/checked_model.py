@@ -166,8 +166,7 @@ def _config(source: ModelSource, serving: LoadedModel | None) -> tuple[ModelConf
     empty = model_config_pb2().ModelConfig(name=source.name)
     try:
         if isinstance(source.config, str) and not source.config_is_json:
-            filled = fill_templates(source.config, defaults=True, model=source.name)
-            source = replace(source, config=filled.text)
+            source = replace(source, config=fill_templates(source.config, defaults=True, model=source.name).text)
         given = source.parsed_config()
     except ConfigError as error:
         return empty, empty, str(error)

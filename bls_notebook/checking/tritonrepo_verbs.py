@@ -17,8 +17,4 @@ def _check(notebook: Notebook, arguments: argparse.Namespace) -> Findings:
         return bls.check(*arguments.names)
 
 
-CHECK = Verb(
-    "check", "find problems that models will have on a server", _check,
-    __file__,
-    suggests=lambda record: True,
-)  # fmt: skip
+CHECK = Verb("check", "find problems that models will have on a server", _check, __file__, suggests=lambda record: True)

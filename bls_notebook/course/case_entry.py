@@ -118,8 +118,7 @@ class CourseCase(Record):
         if all(judged):
             others = self._judged(repo, 1)
             wrong = next((judgement for judgement in others if not judgement), None)
-            seen = f"{len(others)} of {len(others)} hold"
-            other = Judgement("the same for other requests", True, seen)
+            other = Judgement("the same for other requests", True, f"{len(others)} of {len(others)} hold")
             if wrong is not None:
                 other = replace(wrong, claim=f"for other requests, {wrong.claim}")
             judged = [*judged, other]
@@ -143,8 +142,7 @@ class CourseCase(Record):
             try:
                 answers = [[answer_of(response) for response in each] for each in self._send(repo, round_)]
             except FutureTimeoutError:
-                hint = "A model may await something that never happens."
-                return [Judgement(SAME, False, NO_RESPONSE, hint)]
+                return [Judgement(SAME, False, NO_RESPONSE, "A model may await something that never happens.")]
         same = _same(answers, expected)
         if not same:
             return [same]

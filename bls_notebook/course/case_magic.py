@@ -50,8 +50,7 @@ def bls_case(notebook: Notebook, line: str, cell: str, variables: Variables) -> 
 def _use(notebook: Notebook, arguments: Any) -> None:
     case: CourseCase | None = notebook.state.get("course.case")
     if arguments.score:
-        scores = _scores(notebook)
-        numbers = {row.number: row for row in scores.values()}
+        numbers = {row.number: row for row in _scores(notebook).values()}
         titles = ((number, bls.case(number).title) for number in case_folders())
         notebook.show(CaseScores(tuple(numbers.get(number, CaseScore(number, title)) for number, title in titles)))
         return

@@ -209,8 +209,7 @@ class _Card:
 
     def show(self, again: bool = False) -> None:
         width = self._notebook.settings.width
-        shown = guess_display(self._guess, width=width, widget=self._widget)
-        self._notebook.publish(shown, self._id, update=again)
+        self._notebook.publish(guess_display(self._guess, width=width, widget=self._widget), self._id, update=again)
 
     def _take(self, change: Any) -> None:
         made = str(change["new"])

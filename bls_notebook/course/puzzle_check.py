@@ -109,8 +109,7 @@ def check_document(check: PuzzleCheck, *, widget: Any = None) -> doc.Document:
     """Show the judgements, the smallest request that differs, and the picture of the first violated constraint."""
     blocks: list[doc.Block] = []
     if check.solved:
-        facts = f"{check.title}: solved with {figures(check)}"
-        blocks += message_document(MessageRecord(facts, "done")).blocks
+        blocks += message_document(MessageRecord(f"{check.title}: solved with {figures(check)}", "done")).blocks
     blocks += [block for judgement in check.judgements for block in judgement_document(judgement).blocks]
     if check.request:
         pairs = [("request", check.request), ("got", check.got), ("expected", check.expected)]

@@ -126,8 +126,7 @@ def running_code(model: str = "") -> str:
     """Return the line that a thread runs in the code of a model, by default of any model; empty if none does."""
     for stack in stacks().values():
         for frame in stack:
-            file = frame.f_code.co_filename.replace("\\", "/")
-            if file.endswith(f"{model}/1/model.py"):
+            if frame.f_code.co_filename.replace("\\", "/").endswith(f"{model}/1/model.py"):
                 return f"line {frame.f_lineno}, in {frame.f_code.co_name}"
     return ""
 

@@ -88,8 +88,7 @@ def read_puzzle(name: str, seed: int = 0) -> PuzzleData:
     if name not in names:
         raise BLSError(f"puzzle: got {name!r}, expected one of {', '.join(names)}")
     number = names.index(name) + 1
-    file = FOLDER / f"{number:02}_{name}.md"
-    head, _, rest = file.read_text("utf-8").partition("\n## ")
+    head, _, rest = (FOLDER / f"{number:02}_{name}.md").read_text("utf-8").partition("\n## ")
     sections = {title: text.strip("\n") for title, _, text in (part.partition("\n") for part in rest.split("\n## "))}
     replaced = _variant(sections.pop("Variants"), f"{name} {seed}") if seed else {}
     title, _, story = replace_words(head, replaced).lstrip("# ").partition("\n")

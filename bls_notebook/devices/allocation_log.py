@@ -186,8 +186,7 @@ class AllocationRecorder:
 
     def allocated(self, device: str, number: int, size: int) -> None:
         """Record an allocation on a GPU; `number` is its address, or on a simulated GPU a unique number below 0."""
-        line = None if self.place is None else self.place()
-        self._rare(ALLOCATED, current_request(), (device, number), size, line)
+        self._rare(ALLOCATED, current_request(), (device, number), size, None if self.place is None else self.place())
 
     def freed(self, device: str, number: int, size: int) -> None:
         self._rare(FREED, (device, number), size)

@@ -144,8 +144,7 @@ def cuda() -> GPUs | None:
 @cache
 def cuda_gpu_count() -> int:
     """Return the number of GPUs that the CUDA driver shows to this process; 0 without a driver."""
-    names = ["nvcuda.dll"] if sys.platform == "win32" else ["libcuda.so.1", "libcuda.so"]
-    for name in names:
+    for name in ["nvcuda.dll"] if sys.platform == "win32" else ["libcuda.so.1", "libcuda.so"]:
         try:
             driver = ctypes.CDLL(name)
         except OSError:

@@ -47,8 +47,7 @@ def histogram_html(latency: Latency, alt: str) -> Html:
             after = x
     for x, words in pen.ticks:
         pen.words(words, x, bottom + 9, align="middle", size=10, colour="#555555")
-    picture = picture_html(pen.document(bottom + 18, bottom), alt)
-    return tag("div", picture, cls="latency-histogram")
+    return tag("div", picture_html(pen.document(bottom + 18, bottom), alt), cls="latency-histogram")
 
 
 def _at(latency: Latency, time: float) -> float:

@@ -29,8 +29,7 @@ class Display:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         forms = {"text/plain": self.text, "text/html": self.html, "text/vnd.mermaid": self.mermaid}
-        shown = {kind: form for kind, form in forms.items() if form or kind == "text/plain"}
-        return with_view(shown, self.widget)
+        return with_view({kind: form for kind, form in forms.items() if form or kind == "text/plain"}, self.widget)
 
     def __str__(self) -> str:
         return self.text

@@ -183,8 +183,7 @@ def media_html(media: Media, side: int, name: str) -> Html:
         return tag("audio", controls="", preload="metadata", src=source, cls="seen-sound", **{"aria-label": name})
     if media.kind not in _PICTURES:
         return Html()
-    longest = max(media.width, media.height, 1)
-    scale = side / longest
+    scale = side / max(media.width, media.height, 1)
     known = media.width > 0 and media.height > 0
     wide, high = (max(1, round(media.width * scale)), max(1, round(media.height * scale))) if known else (None, side)
     words = f"{name}: {media.width}×{media.height}, {media.said}" if known else name

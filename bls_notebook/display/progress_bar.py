@@ -32,8 +32,7 @@ def bar_html(words: str, part: float | None) -> Html:
     """Draw a progress bar with its text; `part` is the finished fraction, None if unknown."""
     done = tag("i") if part is None else tag("span", style=f"width:{100 * part:.1f}%")
     bar = tag("div", done, cls="progress-bar", role="progressbar", **{"aria-label": words})
-    line = tag("div", bar, tag("span", words, cls="progress-words"), cls="progress-line")
-    return output(line, styles="progress")
+    return output(tag("div", bar, tag("span", words, cls="progress-words"), cls="progress-line"), styles="progress")
 
 
 class _InCell:

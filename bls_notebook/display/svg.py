@@ -80,8 +80,7 @@ class Pen:
 
     def stems(self, stems: Iterable[tuple[float, float, float]], look: Look, width: float = 0.8) -> None:
         """Draw vertical lines: (x, top, bottom)."""
-        path = "".join(f"M{_n(self._x(x))} {_n(top)}V{_n(bottom)}" for x, top, bottom in stems)
-        self._stroke(path, width, look)
+        self._stroke("".join(f"M{_n(self._x(x))} {_n(top)}V{_n(bottom)}" for x, top, bottom in stems), width, look)
 
     def line(self, points: Points, look: Look, width: float = 1.2) -> None:
         path = "".join(f"{'L' if i else 'M'}{_n(self._x(x))} {_n(y)}" for i, (x, y) in enumerate(points))

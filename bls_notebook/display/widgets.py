@@ -152,5 +152,4 @@ def with_view(bundle: dict[str, Any], widget: Any) -> dict[str, Any]:
     """Add the widget's view to a MIME bundle, for the frontends that need it (VS Code and Colab)."""
     if widget is None or not ("google.colab" in sys.modules or any(name.startswith("VSCODE_") for name in os.environ)):
         return bundle
-    view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
-    return {**bundle, VIEW: view}
+    return {**bundle, VIEW: {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}}

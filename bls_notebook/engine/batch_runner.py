@@ -141,8 +141,7 @@ def failure(execution: Execution, error: BaseException, inline: bool = False) ->
     execution.server.note_failure(error)
     request = execution.request or next(iter(execution.requests), None)
     inputs = () if request is None else seen_inputs(request)
-    who = execution.instance_name
-    response = failed_response(model.name, model.version, who, error, execution.causes, inputs)
+    response = failed_response(model.name, model.version, execution.instance_name, error, execution.causes, inputs)
     model.last_error = response._error._origin if response._error is not None else None
     log_if_lost(execution, response)
     return with_warnings(response, model, execution, execution.parent) if execution.warnings else response

@@ -110,8 +110,7 @@ class SendingExecution(Execution):
             ticket = Ticket(model, received(model, request, given, kind, self), self, copy_context())
         except NotReceivedError as error:
             return self._refused_later(loop, request, str(error), decoupled)
-        stream = self.responses_of(TicketStream(ticket, self)) if decoupled else None
-        future = response_of(ticket, loop, stream)
+        future = response_of(ticket, loop, self.responses_of(TicketStream(ticket, self)) if decoupled else None)
         children = self._children
         if children is None:
             children = self.children

@@ -228,8 +228,7 @@ def _late_answer(execution: SendingExecution) -> InferenceResponse:
     """Wait for the response that the model's response sender sends."""
     ticket = execution.ticket
     if ticket is None:  # execute returned [None]
-        name = execution.instance_name
-        response = error_response(execute_failed(name, returned_none("execute returned [None]")))
+        response = error_response(execute_failed(execution.instance_name, returned_none("execute returned [None]")))
         if execution.span and (log := recording.active) is not None:
             log.answer(execution.span, perf_counter_ns(), response)
         return response

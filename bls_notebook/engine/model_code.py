@@ -98,8 +98,7 @@ def left() -> list[threading.Thread]:
 
 def forget_pool_workers() -> None:
     """Keep `concurrent.futures` from waiting for the workers of models' pools when Python ends."""
-    pools = sys.modules.get("concurrent.futures.thread")
-    workers = getattr(pools, "_threads_queues", {})
+    workers = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", {})
     for thread in left():
         workers.pop(thread, None)
 

@@ -52,8 +52,7 @@ class Signature:
     @property
     def can_batch(self) -> bool:
         """Whether the first dimension of every tensor varies."""
-        tensors = [*self.inputs.values(), *self.outputs.values()]
-        return all(t.dims and t.dims[0] == -1 for t in tensors)
+        return all(t.dims and t.dims[0] == -1 for t in [*self.inputs.values(), *self.outputs.values()])
 
 
 def signature_of(session: Any) -> Signature:

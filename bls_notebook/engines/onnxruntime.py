@@ -196,8 +196,7 @@ class OnnxModel:
         """Complete a configuration from the graph if inputs or outputs are missing."""
         config = model_config.as_dict()
         if needs_completing(config):
-            groups = config.get("instance_group", ())
-            gpu = any(group.get("kind") == "KIND_GPU" for group in groups)
+            gpu = any(group.get("kind") == "KIND_GPU" for group in config.get("instance_group", ()))
             complete_config(config, signature_of(self._session(config, "GPU" if gpu else "CPU", 0)))
         return model_config
 
@@ -208,8 +207,7 @@ class OnnxModel:
         session = self._session(config, kind, device)
         signature = signature_of(session)
         check_config(config, signature)
-        gpu = device if kind == "GPU" else None
-        return OnnxInstance(session, run_options(config), config, signature, gpu)
+        return OnnxInstance(session, run_options(config), config, signature, device if kind == "GPU" else None)
 
     def _session(self, config: dict[str, Any], kind: str, device: int) -> Any:
         key = ("GPU", device) if kind == "GPU" else ("CPU", 0)
@@ -235,8 +233,7 @@ class OnnxInstance(BatchedInstance):
             for o in config["output"]
             if not signature.outputs[o["name"]].dims
         }
-        tensors = [*inputs.values(), *signature.outputs.values()]
-        self._has_bfloat16 = any(t.datatype == "BF16" for t in tensors)
+        self._has_bfloat16 = any(t.datatype == "BF16" for t in [*inputs.values(), *signature.outputs.values()])
 
     def finalize(self) -> None:
         """Drop the session; it is freed with the last instance that shares it."""

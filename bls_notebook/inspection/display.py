@@ -98,8 +98,7 @@ def _memory(view: ModelView) -> doc.Block:
         doc.Row([parts.code(each.name), parts.memory(each.bytes), each.what, parts.device(each.device)])
         for each in view.held
     ]
-    shown = sum(each.bytes for each in view.held)
-    more = view.held_bytes - shown
+    more = view.held_bytes - sum(each.bytes for each in view.held)
     blocks: list[doc.Block] = [doc.Table("Memory that the model keeps", columns, rows, most=60)]
     if more > 0:
         blocks.append(doc.Words(parts.quiet(f"and {size(more)} under other names"), indent="  "))
@@ -125,9 +124,7 @@ def _setting(each: ConfigSetting) -> doc.Row:
     words = _ORIGINS.get(each.origin, each.origin)
     origin = doc.Piece(words, tag("span", words, cls="" if each.origin == "author" else "dim"))
     value = each.value if len(each.value) <= 200 else f"{each.value[:199]}…"
-    return doc.Row([
-        doc.Piece(each.path, tag("span", each.path, cls="config-key")), parts.code(value), origin
-    ])  # fmt: skip
+    return doc.Row([doc.Piece(each.path, tag("span", each.path, cls="config-key")), parts.code(value), origin])
 
 
 def _source(view: ModelView) -> doc.Block:
@@ -195,8 +192,7 @@ def _blocks(view: TensorView) -> Iterator[doc.Block]:
         title = " ".join(view.notes) or "values"
         lines = view.values.split("\n")
         pre = doc.Both(lambda _: [f"  {visible(line)}".rstrip() for line in lines], tag("pre", prose(view.values)))
-        few = len(lines) <= 3
-        yield doc.Forms([doc.Line([title], indent="  "), pre], [doc.Fold(title, [pre], is_open=few)])
+        yield doc.Forms([doc.Line([title], indent="  "), pre], [doc.Fold(title, [pre], is_open=len(lines) <= 3)])
     elif view.notes:
         yield doc.Words(parts.quiet(*view.notes), indent="  ")
 
@@ -285,8 +281,7 @@ def watch_document(record: WatchRecord, missing: bool = False) -> doc.Document:
         blocks.append(doc.Table(caption, columns, list(map(_watch_row, used)), indent="", most=40))
     rest = len(record.models) - len(used)
     if rest or not used:
-        words = count(rest, "model") + " not loaded" if rest else "no models"
-        blocks.append(doc.Words(parts.quiet(words)))
+        blocks.append(doc.Words(parts.quiet(count(rest, "model") + " not loaded" if rest else "no models")))
     devices = devices_document(DeviceTable(record.devices))
     blocks += devices.blocks[:1] if record.devices else []
     if missing:

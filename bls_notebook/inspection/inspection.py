@@ -43,9 +43,8 @@ class Inspection(Printable):
     """
 
     def __init__(
-        self, value: Any, other: Any = None, *, name: str = "", tensor: str = "", at: str = "",
-        rate: int | None = None,
-    ) -> None:  # fmt: skip
+        self, value: Any, other: Any = None, *, name: str = "", tensor: str = "", at: str = "", rate: int | None = None
+    ) -> None:
         if rate is not None and (not isinstance(rate, int) or not 100 <= rate <= 1_000_000):
             raise BLSError(f"inspect: rate: got {rate!r}, expected samples per second, from 100 to 1,000,000")
         self.value, self.other, self.name = value, other, name

@@ -84,8 +84,7 @@ def _settings(host: Host, model: LoadedModel) -> tuple[ConfigSetting, ...]:
         return config_settings(model.spec.config, model.spec.config, model.spec.config)
     try:
         source = host.source(model.name)
-        written = source.parsed_config()
-        return config_settings(written, read_config(source), model.spec.config)
+        return config_settings(source.parsed_config(), read_config(source), model.spec.config)
     except (BLSError, OSError):  # its files were changed or deleted
         return config_settings(type(model.spec.config)(), type(model.spec.config)(), model.spec.config)
 
@@ -186,8 +185,7 @@ def _memory(value: Any) -> KeptMemory | None:
         return KeptMemory("", int(_nbytes(value)), f"{plain.dtype.name} {list(plain.shape)}")
     if backend_of(value) is not None:
         return KeptMemory("", int(value.nbytes), f"{value.dtype.name} {list(value.shape)}", device_of(value).label)
-    torch = sys.modules.get("torch")
-    tensor = getattr(torch, "Tensor", None)
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     if isinstance(tensor, type) and issubclass(kind, tensor):
         size = int(value.element_size() * value.nelement())
         return KeptMemory("", size, f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}", str(value.device))

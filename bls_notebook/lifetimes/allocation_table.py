@@ -193,8 +193,7 @@ class AllocationTable:
         self, at: int, number: int, name: str, datatype: str, shape: tuple[int, ...], key: Key, size: int
     ) -> None:
         request = self._requests.get(number)
-        stay = at, "view", name, datatype, shape, request, self._cell
-        self._seen(key, size, at, request).stop_at(stay)
+        self._seen(key, size, at, request).stop_at((at, "view", name, datatype, shape, request, self._cell))
 
     def _seen(self, key: Key, size: int, at: int, maker: _Party) -> Block:
         """Return the block of a key, or a new one if there is none."""

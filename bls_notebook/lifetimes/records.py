@@ -183,8 +183,7 @@ class LifetimesAnalysis(Printable):
         groups: dict[tuple[object, ...], list[Life]] = {}
         for life in self.peak(device).lives:
             if life.bytes:
-                key = life.maker.model, life.line.file, life.line.line, _origin(life)
-                groups.setdefault(key, []).append(life)
+                groups.setdefault((life.maker.model, life.line.file, life.line.line, _origin(life)), []).append(life)
         lines = []
         for lives in groups.values():
             first, total = lives[0], sum(life.bytes for life in lives)

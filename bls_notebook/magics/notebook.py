@@ -78,8 +78,7 @@ class Notebook:
 
     def draw(self, value: object) -> displays.Display:
         """Return the display of a record, a response or a list, as the settings say."""
-        opens = value is not None and value is self.debugged()
-        return self._drawn(_recorded(value), opens)
+        return self._drawn(_recorded(value), value is not None and value is self.debugged())
 
     def _drawn(self, value: Any, opens: bool) -> displays.Display:
         width = self.settings.width

@@ -100,8 +100,7 @@ def bls_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> 
     notebook.answered(result)
     if not arguments.quiet or arguments.into:
         notebook.remember(result)
-    responses = responses_in(result)
-    errors = [response.record.error for response in responses if response.error is not None]
+    errors = [response.record.error for response in responses_in(result) if response.error is not None]
     messages = [error.message for error in errors if error is not None]
     is_shown = getattr(result, "shown_in", None) == notebook.cell_number
     fail_on(notebook, messages, errors[0] if is_shown and errors else result)

@@ -200,13 +200,9 @@ LIST = Verb(
 CONFIG = Verb("config", "show a model's completed configuration as config.pbtxt", _config, __file__, suggests=serves)
 
 STATS = Verb(
-    "stats", "show statistics of models: requests, executions, batches, times, cache", _stats,
-    __file__,
-    suggests=serves,
-)  # fmt: skip
+    "stats", "show statistics of models: requests, executions, batches, times, cache", _stats, __file__, suggests=serves
+)
 METRICS = Verb(
-    "metrics", "show custom metrics of models, and Triton's own (nv_*)", _metrics,
-    __file__,
-    offers=_metric_names,
-)  # fmt: skip
+    "metrics", "show custom metrics of models, and Triton's own (nv_*)", _metrics, __file__, offers=_metric_names
+)
 DEVICES = Verb("devices", "show the devices and their memory use", lambda notebook, arguments: bls.list_devices())

@@ -60,8 +60,7 @@ def endpoint_document(record: EndpointRecord) -> Iterator[doc.Block]:
         listens = (("HTTP", record.http), ("gRPC", record.grpc), ("metrics", f"{record.http}/metrics"))
         rows = [doc.Row([protocol, parts.code(address)]) for protocol, address in listens]
         rows += [doc.Row(["token", parts.code(record.token)])] * bool(record.token)
-        columns = doc.columns(" | ")
-        yield doc.Table("Addresses, on this machine only", columns, rows, heads=False)
+        yield doc.Table("Addresses, on this machine only", doc.columns(" | "), rows, heads=False)
         yield from _client_lines(record)
     if shown and (up or any(requests.values())):
         yield doc.Table("Models and requests from clients", _COLUMNS, list(map(_model_row, shown)))

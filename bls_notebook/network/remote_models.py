@@ -167,8 +167,7 @@ class RemoteInstance:
 
     def send(self, request: InferenceRequest) -> Exchange:
         """Return an exchange that is ready to be sent; ValueError if the protocol cannot carry the request."""
-        all_outputs = request._requested == self._all_outputs
-        return self._exchange(self.name, self.version, request, all_outputs)
+        return self._exchange(self.name, self.version, request, request._requested == self._all_outputs)
 
     def _no_streams(self, *_: object) -> Exchange:
         host = self.link.address.host

@@ -38,8 +38,7 @@ def comparison_document(comparison: Comparison, *, widget: Any = None) -> doc.Do
     blocks += [doc.Words(parts.quiet(parts.coded(line)), indent="  ") for line in comparison.gathered.unbatched]
     blocks.append(doc.Tiles(_comparison_figures(comparison)))
     if comparison.gathered.spans:
-        both = (comparison.sequential, comparison.gathered)
-        blocks.append(timeline_block(both, widget=widget, gap=True))
+        blocks.append(timeline_block((comparison.sequential, comparison.gathered), widget=widget, gap=True))
     heads, rows = _what_if(comparison)
     if rows:
         marked = [doc.Row(cells, "session-advised" if cells[0] == str(verdict.count) else "") for cells in rows]

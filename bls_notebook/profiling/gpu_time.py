@@ -53,8 +53,7 @@ class DeviceTime:
 
 def device_timer() -> Callable[[int], DeviceTime | None] | None:
     """Return a function that starts a measurement on the GPU of a number; None if no CUDA GPU is in use."""
-    cupy = sys.modules.get("cupy")
-    cuda = getattr(cupy, "cuda", None)
+    cuda = getattr(sys.modules.get("cupy"), "cuda", None)
     try:
         if cuda is None or not cuda.runtime.getDeviceCount():
             return None

@@ -168,8 +168,7 @@ def load_server_trace(path: str | Path, limit: int = _LIMIT) -> Session:
         raise BLSError(f"load: expected the path of a file, got {type(path).__name__}")
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise BLSError(f"load: limit: got {limit!r}, expected a number of requests from 1 on")
-    texts = [_read(file) for file in _files(Path(path))]
-    session = server_session(texts, limit, told(Path(path).name))
+    session = server_session([_read(file) for file in _files(Path(path))], limit, told(Path(path).name))
     if not session.spans:
         raise _foreign(Path(path), "it has no request with timestamps (level=TIMESTAMPS writes them)")
     return session
@@ -374,8 +373,7 @@ def _in_lanes(spans: list[Span], ensembles: set[int]) -> list[Span]:
     rows: defaultdict[tuple[str, int], Rows] = defaultdict(Rows)
     lanes: dict[tuple[str, int, int], int] = {}
     out = list(spans)
-    ran = (s for s in spans if s.ran and s.id not in ensembles)
-    for span in sorted(ran, key=lambda s: (s.started, s.id)):
+    for span in sorted((s for s in spans if s.ran and s.id not in ensembles), key=lambda s: (s.started, s.id)):
         model = (span.model, span.version)
         lane = lanes.get((*model, span.batch), -1) if span.batch else -1
         if lane < 0:

@@ -142,8 +142,7 @@ def session_of(
         one = facts[number]
         batch = 0 if not one.batch else batches.setdefault(one.batch, len(batches) + 1)
         parent = one.parent - log.base if one.parent in kept else 0
-        span = _span(number - log.base, one, parent, batch, start, end, marks.get(number, ()), lines[number])
-        spans.append(span)
+        spans.append(_span(number - log.base, one, parent, batch, start, end, marks.get(number, ()), lines[number]))
     models: dict[ModelSeen, None] = dict.fromkeys(facts[n].seen for n in kept if facts[n].seen.version)
     named = [
         NamedMark(when - start, name, number - log.base if number in kept else 0)
@@ -228,8 +227,7 @@ def _sources(
             line = sources.line(*site) if source else 0
             if line:
                 lines[number] = source, line
-    texts = [replace(source, execute=begins.get(n, 0)) for n, source in enumerate(sources.texts, 1)]
-    return texts, lines
+    return [replace(source, execute=begins.get(n, 0)) for n, source in enumerate(sources.texts, 1)], lines
 
 
 def _marks(log: Log, kept: dict[int, None], start: int, end: int, limit: int) -> dict[int, tuple[Mark, ...]]:

@@ -130,8 +130,7 @@ def _rows(figures: SessionStatistics, sender: str) -> list[tuple[str, list[str]]
         name = f"{model.name}/{model.version}" if versions[model.name] > 1 else model.name
         out.append((name, _cells(model, figures)))
     share = percent(figures.notebook, figures.wall)
-    notebook = ["", "", some_ns(figures.notebook), "", "", "", share, "no request in flight"]
-    return [*out, (sender, notebook)]
+    return [*out, (sender, ["", "", some_ns(figures.notebook), "", "", "", share, "no request in flight"])]
 
 
 def _cells(model: ModelStatistics, figures: SessionStatistics) -> list[str]:

@@ -196,8 +196,7 @@ def _enough(rounds: Sequence[Round], repeat: int | None, ends: float) -> bool:
         return done >= repeat
     if done < LEAST:
         return False
-    walls = [each.walls for each in rounds]
-    return done >= _MOST or time.monotonic() > ends or relative_error(walls) < _SURE
+    return done >= _MOST or time.monotonic() > ends or relative_error([each.walls for each in rounds]) < _SURE
 
 
 def _parallel(speeds: list[tuple[float, float]], threads: int, disturbed: bool) -> float:
@@ -267,8 +266,7 @@ def compare(
     counts = _counts(instances)
     repository = current_repository() if repo is None else repo
     repository.config(model)  # raises for an unknown name
-    each = inputs_of_each(inputs, n)
-    workload = Workload(repository, model, each)
+    workload = Workload(repository, model, inputs_of_each(inputs, n))
     with alone("compare"), workload.told:
         return _compare(workload, counts, repeat, verify)
 
@@ -342,8 +340,7 @@ def _compare(workload: Workload, counts: list[int], repeat: int | None, verify: 
             verification = Verification(models, found.count, found.predicted, speedup, changed.problem, doubt)
             found = _as_it_proved(found, verification, changed)
     every = tuple(settings[c] for c in sorted(settings))
-    rounds = now.gathered_quartiles.count
-    return Comparison(workload.model, workload.count, rounds, every, found, verification)
+    return Comparison(workload.model, workload.count, now.gathered_quartiles.count, every, found, verification)
 
 
 def with_line(found: Verdict, workload: Workload) -> Verdict:

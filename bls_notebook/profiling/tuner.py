@@ -167,12 +167,10 @@ def _batch_run(repository: ModelRepository, name: str, batch: Sequence[Mapping[s
             return await asyncio.gather(*(repository.infer_async(name, inputs) for inputs in batch))
 
     session = profile(lines=False)
-    responses = repository.run(run)
-    if any(response.error is not None for response in responses):
+    if any(response.error is not None for response in repository.run(run)):
         return 0, 0
     record = session.record
-    tree = SpanTree.of(record)
-    (members, *others) = tree.members.values()
+    (members, *others) = SpanTree.of(record).members.values()
     if others or len(members) != len(batch):
         return 0, 0
     return max(m.ended for m in members) - members[0].started, record.cpu

@@ -184,8 +184,7 @@ def _wrong_datatype(found: re.Match[str], record: ErrorRecord, known: Known) -> 
         return ""
     if got == "BYTES":
         return f"send numbers: `np.array([1, 2, 3], dtype={numpy})` for `{name}`"
-    defaults = {"FP64": " (float64 is NumPy's default)", "INT64": " (int64 is NumPy's default)"}
-    by_default = defaults.get(got, "")
+    by_default = {"FP64": " (float64 is NumPy's default)", "INT64": " (int64 is NumPy's default)"}.get(got, "")
     return f"convert it: `{name}.astype({numpy})`{by_default}, or declare {got} in the configuration"
 
 
@@ -304,8 +303,7 @@ def _unchecked(record: ErrorRecord, known: Known) -> str:
     """Return the remedy if the model ignored an error response before it failed."""
     if not record.unchecked:
         return ""
-    failed = replace(record, inputs=(), chain=(*record.chain, ""))
-    advice = _request_remedy(failed, record.unchecked, known)
+    advice = _request_remedy(replace(record, inputs=(), chain=(*record.chain, "")), record.unchecked, known)
     cause = first_line(spoken(record.unchecked), 300) + f" ({advice})" * bool(advice)
     return f"a request that the model sent failed before: {cause}; check each response: {_CHECK}"
 
@@ -417,8 +415,7 @@ def advised(record: ErrorRecord, known: Known) -> ErrorRecord:
 
 def guide_about(message: str) -> str:
     """Return the how-to guide about errors with such a message; "" if there is none."""
-    guides = _TEXTS["guides"].items()
-    pages = (page for pattern, page in guides if re.search(pattern, message[:_MOST_CHARACTERS]))
+    pages = (page for pattern, page in _TEXTS["guides"].items() if re.search(pattern, message[:_MOST_CHARACTERS]))
     return next((f"docs/guides/{page}.md" for page in pages), "")
 
 

@@ -123,8 +123,7 @@ class RecordFile(Generic[_Record]):
         except ValueError as error:
             raise FileError(f"{self.content}: cannot save to {told(target.name)!r}: {error}") from None
         data = text.encode()
-        packed = gzip.compress(data, 6, mtime=0) if target.suffix == ".gz" else data
-        return write_file(target, packed, self.content)
+        return write_file(target, gzip.compress(data, 6, mtime=0) if target.suffix == ".gz" else data, self.content)
 
     def load(self, path: str | Path) -> _Record:
         """Read a saved record, or raise a `FileError` with the reason."""

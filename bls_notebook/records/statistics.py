@@ -15,9 +15,7 @@ from typing import Any
 from .base import Record
 from .units import count
 
-_PHASES = (
-    "success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss",
-)  # fmt: skip
+_PHASES = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
 
 
 @dataclass(frozen=True, slots=True, repr=False)

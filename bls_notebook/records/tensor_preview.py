@@ -91,8 +91,7 @@ def _float(value: Any) -> str:
     number = float(value)
     if len(exact) <= 6 or not math.isfinite(number):
         return exact
-    size = abs(number)
-    if 1e3 <= size < 1e6:
+    if 1e3 <= abs(number) < 1e6:
         return f"{number:.1f}"
     return f"{number:#.4g}"
 

@@ -82,9 +82,7 @@ def bytes_in(value: object) -> int | None:
     return int(parsed[0]) if parsed is not None and parsed[1] in ("bytes", "") else None
 
 
-__all__ = [
-    "TIME_WIDTH", "count", "duration", "ns", "percent", "shape", "size", "some_ns",
-]  # fmt: skip
+__all__ = ["TIME_WIDTH", "count", "duration", "ns", "percent", "shape", "size", "some_ns"]
 
 TIME_WIDTH = 7  # characters of the longest time below 10,000 s: columns of times have a constant width
 

@@ -63,8 +63,7 @@ def _tritons_reasons(name: str) -> Iterator[None]:
     except (ModelLoadError, ConfigError) as error:
         raise ModelLoadError(error.reason or str(error), name) from error
     except (ModelNotFoundError, InvalidNameError) as error:
-        reason = getattr(error, "reason", "") or POLL_FAILED.format(name=name)
-        raise ModelLoadError(reason, name) from error
+        raise ModelLoadError(getattr(error, "reason", "") or POLL_FAILED.format(name=name), name) from error
 
 
 ControlMode = Literal["explicit", "none", "poll"]

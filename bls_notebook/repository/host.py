@@ -118,8 +118,7 @@ class Host:
             try:
                 result: Any = list(sender.stream(request)) if stream else sender.send(request)
             except Interrupted:
-                cancelled = cancelled_response(model)
-                response = sender.response(request, cancelled, began)
+                response = sender.response(request, cancelled_response(model), began)
                 future.set_result([response] if stream else response)
             except BaseException as error:
                 future.set_exception(error)

@@ -60,8 +60,7 @@ def server_families(reference: weakref.ref[Server]) -> list[Any]:
     out.append(failures)
     computed = "performed (does not include cached requests)"
     add("nv_inference_count", f"Number of inferences {computed}", lambda _, row: row["inference_count"])
-    executions = f"Number of model executions {computed}"
-    add("nv_inference_exec_count", executions, lambda _, row: row["execution_count"])
+    add("nv_inference_exec_count", f"Number of model executions {computed}", lambda _, row: row["execution_count"])
     for name, part, what, cached in _DURATIONS:
         text = f"Cumulative {what} duration in microseconds ({cached} cached requests)"
         add(f"nv_inference_{name}_duration_us", text, microseconds(part))

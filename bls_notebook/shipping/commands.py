@@ -27,8 +27,7 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
 
 def target_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return these options as arguments of `export`."""
-    names = ("target", "replicas", "completed", "secrets", "keep_going")
-    return {name: getattr(arguments, name) for name in names}
+    return {name: getattr(arguments, name) for name in ("target", "replicas", "completed", "secrets", "keep_going")}
 
 
 def add_container_option(parser: argparse.ArgumentParser) -> None:

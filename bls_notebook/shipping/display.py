@@ -33,8 +33,7 @@ def exported_document(record: Exported) -> Iterator[doc.Block]:
 
 def _export_cells(model: ExportedModel) -> list[doc.Said]:
     origin = "a cell" if model.source == "cell" else model.source
-    backend = model.backend or "ensemble"
-    return [parts.name(model.name), backend, origin, str(model.files), parts.listed(model.uses)]
+    return [parts.name(model.name), model.backend or "ensemble", origin, str(model.files), parts.listed(model.uses)]
 
 
 _HASH = 16  # characters that are shown
@@ -57,8 +56,7 @@ def certificate_document(record: Certificate) -> Iterator[doc.Block]:
     rows = [doc.Row([parts.code(path), parts.code(digest[:_HASH])]) for path, digest in record.files]
     if rows:
         title = f"{count(len(rows), 'file')} served on both sides, by SHA-256"
-        table = doc.Table(title, doc.columns("file | SHA-256"), rows)
-        yield doc.Forms([], [doc.Fold(title, [table])])
+        yield doc.Forms([], [doc.Fold(title, [doc.Table(title, doc.columns("file | SHA-256"), rows)])])
 
 
 def verified_document(record: Verified) -> doc.Document:
@@ -97,8 +95,7 @@ def _marked(sign: str, text: str, record: Certificate) -> doc.Piece:
         text += f", in {ns(int(record.seconds * 1e9))}"
     color = {"✓": "findings-good", "✗": "findings-tally-error"}.get(sign, "findings-tally-warning")
     mark = tag("span", sign, cls=color)
-    html = join(mark, tag("code", record.model), text, by=" ")
-    return doc.Piece(f"{sign} {record.model} {text}", html)
+    return doc.Piece(f"{sign} {record.model} {text}", join(mark, tag("code", record.model), text, by=" "))
 
 
 def _counted(counts: ModelCounts) -> str:

@@ -59,11 +59,7 @@ def _serve(notebook: Notebook, arguments: argparse.Namespace) -> object:
         return server
 
 
-SERVE = Verb(
-    "serve", "serve a copy of the models with the real tritonserver", _serve,
-    __file__,
-    suggests=serves,
-)  # fmt: skip
+SERVE = Verb("serve", "serve a copy of the models with the real tritonserver", _serve, __file__, suggests=serves)
 add_options(SERVE.parser, __file__, "loaded models")
 add_container_option(SERVE.parser)
 

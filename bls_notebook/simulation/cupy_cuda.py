@@ -136,8 +136,7 @@ class MemoryPool(PinnedMemoryPool):
 
 
 def _properties(index: int) -> dict[str, Any]:
-    gpu = gpu_memory.gpu_at(index)
-    return {"name": b"simulated GPU", "totalGlobalMem": gpu.capacity, "major": 0, "minor": 0}
+    return {"name": b"simulated GPU", "totalGlobalMem": gpu_memory.gpu_at(index).capacity, "major": 0, "minor": 0}
 
 
 def _module(name: str, **names: Any) -> ModuleType:

@@ -74,8 +74,7 @@ def array(
     if isinstance(obj, (list, tuple)) and any(memories(obj)):
         return place(np.array(_hosts(obj), dtype=dtype, ndmin=ndmin))
     if not isinstance(obj, np.ndarray) and _is_of_gpu(obj):
-        shared = array_of(obj.__dlpack__())
-        return array(shared, dtype, copy, order, subok, ndmin)
+        return array(array_of(obj.__dlpack__()), dtype, copy, order, subok, ndmin)
     started = perf_counter_ns()
     host = np.array(obj, dtype=dtype, order="F" if order == "F" else "C", ndmin=ndmin)
     if host.dtype.kind not in "biufc":

@@ -147,8 +147,7 @@ class RepositoryUnderTest(Assertions, _Repository):
         name = name or folder.name
         check_model_name(name)
         if any((path / name).resolve() == folder for path in self.paths):  # it is in the repository
-            override = None if config is None else to_json(parse_config(config, model=name))
-            return self.repository.load(name, override)
+            return self.repository.load(name, None if config is None else to_json(parse_config(config, model=name)))
         if self._files is None:
             self._files = self._host.add_folder(self._host.add_folder())
         place = self._files / name

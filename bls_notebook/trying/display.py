@@ -70,8 +70,7 @@ def _rows(model: TriedModel) -> Iterator[doc.Row]:
     comments = "; ".join(_comments(model))
     remedy = tag("div", "→ ", parts.coded(model.remedy).html, cls="tried-remedy") if model.remedy else ""
     last = doc.Piece(comments, join(parts.coded(comments).html, remedy), cls="wrap")
-    start = [parts.name(model.name), parts.quiet(model.backend), kind]
-    yield doc.Row([*start, parts.time(model.seconds), last])
+    yield doc.Row([parts.name(model.name), parts.quiet(model.backend), kind, parts.time(model.seconds), last])
     if model.remedy:
         yield doc.Row(["", "", f"→ {model.remedy}"], only="text")
 

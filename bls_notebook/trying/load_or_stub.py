@@ -146,8 +146,7 @@ class ModelLoader:
         """
         self._simulate_missing_gpus()
         left = in_order({name: plan.calls for name, plan in self.plans.items()})
-        fetches = any(plan.uses_hub and plan.may_run for plan in self.plans.values())
-        with offline_if_unreachable(fetches) as note:
+        with offline_if_unreachable(any(plan.uses_hub and plan.may_run for plan in self.plans.values())) as note:
             self._notes += (note,) if note else ()
             try:
                 with progress("trying", len(left), "model") as shown:
@@ -260,8 +259,7 @@ class ModelLoader:
         if find_backend(backend) is None:
             try:
                 repository = self._repository
-                folders = backend_folders(repository.paths, repository.backend_directory)
-                own = python_backend(plan.config, folders)
+                own = python_backend(plan.config, backend_folders(repository.paths, repository.backend_directory))
             except Exception:
                 own = None
             lacks = "" if exists or shown is None else f", and {shown.parent.name}/{shown.name} is missing"

@@ -69,8 +69,7 @@ def _names_by_others(folder: Path, values: Mapping[str, object]) -> dict[str, st
 def _own_name(config: str, folder: str, values: Mapping[str, object]) -> str:
     """Return the name in a configuration if it differs from the folder's, else an empty string."""
     try:
-        filled = fill_templates(config, values, defaults=True, model=folder)
-        name = str(parse_pbtxt(filled.text, model=folder).name)
+        name = str(parse_pbtxt(fill_templates(config, values, defaults=True, model=folder).text, model=folder).name)
         check_model_name(name)
     except BLSError:
         return ""
@@ -106,8 +105,7 @@ class ModelPreparation:
         if config is None or is_chosen:
             files = [chosen] if is_chosen else config_files(source.folder)
             if files:
-                text = source_text(files[0], MAX_CONFIG)
-                config, _ = filled_config(text, self._fill, source.name)
+                config, _ = filled_config(source_text(files[0], MAX_CONFIG), self._fill, source.name)
                 notes.append(f"{files[0].relative_to(source.folder)} is used as its config.pbtxt")
         folder = source.folder
         if config is not None and not version_folders(folder):

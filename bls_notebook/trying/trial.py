@@ -123,9 +123,8 @@ def try_repository(
             left = loader.load_all(lambda reports: examples.answered(reports, load_timeout) if ask else ())
         entries, requests = examples.lines(loader.reports)
         report = Tried(
-            shown_path(path), loader.reports, entries, requests, (*notes, *loader.notes), left,
-            perf_counter() - began,
-        )  # fmt: skip
+            shown_path(path), loader.reports, entries, requests, (*notes, *loader.notes), left, perf_counter() - began
+        )
     return Trial(repository, report)
 
 

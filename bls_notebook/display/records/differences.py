@@ -81,8 +81,7 @@ def inputs_table(caption: str, tensors: Sequence[TensorRecord]) -> doc.Table:
 def _row(pair: TensorsCompared, types: Sequence[str]) -> doc.Row:
     start: list[doc.Said] = [parts.name(pair.name), *types]
     if pair.reason:
-        words = doc.Piece(pair.reason, tag("span", pair.reason, cls="seen-bad"), wide=5)
-        return doc.Row([*start, words])
+        return doc.Row([*start, doc.Piece(pair.reason, tag("span", pair.reason, cls="seen-bad"), wide=5)])
     if not pair.differing:
         same = f"equal, all {count(pair.elements, 'element')}"
         return doc.Row([*start, doc.Piece(same, parts.quiet(same).html, wide=5)])

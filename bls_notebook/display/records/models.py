@@ -37,8 +37,7 @@ def model_blocks(record: ModelRecord) -> Iterator[doc.Block]:
     groups = [doc.Group(title, [_spec(s, batch) for s in specs], beside=True) for title, specs in both if specs]
     if groups:
         columns = doc.columns("name | datatype | shape |")
-        caption = f"Inputs and outputs of {record.name}"
-        yield doc.Table(caption, columns, groups, headed=False, heads=False)
+        yield doc.Table(f"Inputs and outputs of {record.name}", columns, groups, headed=False, heads=False)
     yield doc.Warnings(record.warnings)
     yield from changes_blocks(record.changes)
 

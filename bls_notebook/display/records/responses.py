@@ -118,8 +118,7 @@ def responses_document(
     if texts:
         figures, styles = [_text(*pair) for pair in texts], ["stream"]
     table = _responses_table(records, stream)
-    title = count(len(records), "response")
-    blocks += [*figures, doc.Fold(title, [table], error is not None)] if figures else [table]
+    blocks += [*figures, doc.Fold(count(len(records), "response"), [table], error is not None)] if figures else [table]
     blocks.append(parts.stubs_warning(name for record in records for name in record.stubs))
     warnings = counted_warnings(record.warnings for record in records)
     blocks.append(doc.Warnings([*[_NOT_FINAL] * (is_open and not running), *warnings]))
@@ -152,8 +151,7 @@ def _responses_table(records: Records, stream: bool) -> doc.Table:
     ]
     warned = any(r.warnings for r in records)
     rows: list[doc.Row] = []
-    bad = [i for i, record in enumerate(records) if record.error]
-    for item in with_gaps(records, bad):
+    for item in with_gaps(records, [i for i, record in enumerate(records) if record.error]):
         if isinstance(item, ResponseRecord):
             rows.append(_response_row(item, tensors, stream, warned))
         else:

@@ -80,8 +80,7 @@ class ModelCounters:
     def execution(self, rows: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
         """Count an execution, successful or not; its requests are counted separately."""
         with self._lock:
-            row = self._batches.get(rows, (0, 0, 0, 0))
-            self._batches[rows] = _added(row, (1, input_ns, infer_ns, output_ns))
+            self._batches[rows] = _added(self._batches.get(rows, (0, 0, 0, 0)), (1, input_ns, infer_ns, output_ns))
             self._last = time.perf_counter_ns()
 
     def batch_ended(self, why: str, others: bool) -> None:

@@ -248,8 +248,7 @@ class Log:
         error = None if response is None else response._error
         cancelled = response is None or (error is not None and error._code.name == "CANCELLED")
         state = "cancelled" if cancelled else "ok" if error is None else "error"
-        message = "" if error is None else error._message
-        self.ended.extend(Ended(number, ended, state, message, responses, bytes_out))
+        self.ended.extend(Ended(number, ended, state, "" if error is None else error._message, responses, bytes_out))
 
     def answer(self, number: int, ended: int, response: Any) -> None:
         """Record a request's single response, or None if it was cancelled."""

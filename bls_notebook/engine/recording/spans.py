@@ -156,8 +156,7 @@ def record_inline(
         return
     span, started = execution.span, execution.started
     kind = "ensemble" if parent.combined else "sync"
-    model = instance.place.model
-    log.begun.extend(Begun(span, parent.span, model, kind, options, bytes_in, sent, started))
+    log.begun.extend(Begun(span, parent.span, instance.place.model, kind, options, bytes_in, sent, started))
     log.place(span, instance.place, rows, started)
     log.ran.extend(Ran(span, inferred, ended))
     if execution.ticket is None and (failed or response is not None):

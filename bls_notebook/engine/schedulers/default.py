@@ -151,8 +151,7 @@ class DefaultScheduler(Lifecycle):
     def _begin(self, held: list[Instance], line: list[Ticket]) -> None:
         """Begin requests of an async model until one occupies the instance or none is queued."""
         while line:
-            ticket = line.pop()
-            under_way = self._runner.begin(held[0], (ticket,), self._ended)
+            under_way = self._runner.begin(held[0], (line.pop(),), self._ended)
             if self._model.decoupled:  # its requests share the loop
                 self._release(held.pop())
             elif not under_way:

@@ -85,8 +85,7 @@ class EnsembleRun:
         self._members = [held[step.model, step.version] for step in plan.steps]
         self._options = options = request._options
         self._sequence = Membership(options.correlation_id, options.flags)
-        specs = [member.spec for member in self._members]
-        self._flow = EnsembleFlow(plan, specs, request._requested, self._sequence)
+        self._flow = EnsembleFlow(plan, [member.spec for member in self._members], request._requested, self._sequence)
         self._request = request
         self._arrived = request._arrived
         self._ticket = ticket
@@ -310,8 +309,7 @@ class EnsembleRun:
         message = f"in ensemble '{self._model.name}', {without_running(error._message)}"
         cause: Any = error._origin or ErrorRecord("", "")
         chain = (self._model.name, *cause.chain)
-        record = replace(cause, message=message, code=error._code.name, chain=chain)
-        return error_response(message, error._code, record)
+        return error_response(message, error._code, replace(cause, message=message, code=error._code.name, chain=chain))
 
     def _give(self, responses: list[tuple[InferenceResponse, bool]], over: bool) -> None:
         execution = self.execution

@@ -163,10 +163,8 @@ class EnsembleFlow:
         if self.error is not None:
             return None
         first = next(iter(self._wanted), None)
-        values = self._values.get(first, {}) if first is not None else {}
-        for iteration in values:
-            row = [self._values.get(name, {}).get(iteration) for name in self._wanted]
-            if None not in row:
+        for iteration in self._values.get(first, {}) if first is not None else {}:
+            if None not in [self._values.get(name, {}).get(iteration) for name in self._wanted]:
                 break
         else:
             return None
@@ -179,8 +177,7 @@ class EnsembleFlow:
             self._read(name, iteration)
             if value.tensor is None:
                 continue
-            dims = declared.model_shape[bool(self._spec.max_batch_size) :]
-            out.append(_fitted(name, value, dims, self.batch))
+            out.append(_fitted(name, value, declared.model_shape[bool(self._spec.max_batch_size) :], self.batch))
             if value.sequence is not None and 0 not in value.tensor.shape():  # the server skips empty ones
                 parameters["sequence_id"] = value.sequence.correlation_id
                 parameters["sequence_start"] = bool(value.sequence.flags & SEQUENCE_START)

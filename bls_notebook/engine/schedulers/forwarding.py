@@ -117,8 +117,7 @@ class ForwardingScheduler(Lifecycle):
         try:
             sent = self._under_way[ticket] = _Sent(self._send(request), rows_of(request) if self._batching else 1)
         except (ValueError, MemoryError) as error:
-            problem = running(self._model.name, str(error))
-            ticket.finish(error_response(problem, ErrorCode.UNSUPPORTED))
+            ticket.finish(error_response(running(self._model.name, str(error)), ErrorCode.UNSUPPORTED))
             return None
         ticket.serving = self._model.instances[0].serving
         ticket.serving.add(ticket)
@@ -139,8 +138,7 @@ class ForwardingScheduler(Lifecycle):
         box = [responses.pop()]  # the only reference to the response, so its memory can move
         failed = box[0]._error is not None
         received = perf_counter_ns()
-        name = model.instances[0].name
-        out = answer(box, 0, ticket.requested, True, model.outputs, name, ticket.track)
+        out = answer(box, 0, ticket.requested, True, model.outputs, model.instances[0].name, ticket.track)
         if model.decoupled:
             ticket.note_unread(out)
         if out._warnings:

@@ -257,12 +257,10 @@ class SequenceBatcher(BatchScheduler):
         if config.HasField("oldest"):
             slots = config.oldest.max_candidate_sequences or slots
             delay = config.oldest.max_queue_delay_microseconds * 1000
-            preferred = frozenset(config.oldest.preferred_batch_size)
-            self._rules = BatchRules(max(1, spec.max_batch_size), preferred, delay)
+            self._rules = BatchRules(max(1, spec.max_batch_size), frozenset(config.oldest.preferred_batch_size), delay)
         self._delay = config.direct.max_queue_delay_microseconds * 1000
         self._utilization = np.float32(config.direct.minimum_slot_utilization)
-        idle = config.max_sequence_idle_microseconds * 1000
-        self._sequences = Sequences(0, slots, idle, self._placed)
+        self._sequences = Sequences(0, slots, config.max_sequence_idle_microseconds * 1000, self._placed)
         self._instances: dict[int, Instance] = {}  # by their places in `Sequences`
         self._place: dict[Instance, int] = {}
         self._issued: dict[int, BatchQueue] = {}  # for oldest: the steps ready for a batch, by place
@@ -493,8 +491,7 @@ class SequenceBatcher(BatchScheduler):
             self._forget(step.item)
             self._leave((step.item,))
             message = "timeout of the corresponding sequence has been expired"
-            problem = error_response(message, ErrorCode.UNAVAILABLE)
-            answers.append((step.item, problem))
+            answers.append((step.item, error_response(message, ErrorCode.UNAVAILABLE)))
         self._drop(answers)
 
     def _drop(self, answers: Answers) -> None:

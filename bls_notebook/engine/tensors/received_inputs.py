@@ -50,8 +50,7 @@ def received(
     try:
         out._inputs = hand_over(inputs, given, model.cpu_only)
     except (MemoryError, RuntimeError) as error:
-        problem = f"Failed to allocate memory for the inputs: {error}"
-        raise NotReceivedError(running(model.name, problem)) from error
+        raise NotReceivedError(running(model.name, f"Failed to allocate memory for the inputs: {error}")) from error
     if model.reshapes:
         reshape_all(out._inputs, model.reshapes)
     out._requested = request._requested or model.output_names

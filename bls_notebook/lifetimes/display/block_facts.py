@@ -178,8 +178,7 @@ def alive_kinds(record: Lifetimes) -> list[BlockGroup]:
     for group in held(record.alive()):
         kinds: dict[tuple[object, ...], list[Life]] = {}
         for life in group.lives:
-            key = (name_of(life), life.datatype, life.shape, life.device, life.maker.model)
-            kinds.setdefault(key, []).append(life)
+            kinds.setdefault((name_of(life), life.datatype, life.shape, life.device, life.maker.model), []).append(life)
         for lives in kinds.values():
             result.append(BlockGroup(tuple(lives), held(lives)[0].held_by if len(lives) == 1 else group.held_by))
     return sorted(result, key=lambda group: -group.bytes)

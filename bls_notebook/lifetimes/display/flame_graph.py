@@ -73,13 +73,11 @@ def _boxes(lines: Sequence[LineBytes], depth: int = 0, start: int = 0) -> Iterat
     for group in sorted(groups.values(), key=lambda group: -sum(each.bytes for each in group)):
         first, total = group[0], sum(each.bytes for each in group)
         blocks = count(sum(each.blocks for each in group), "block")
-        model = first.model or "notebook"
-        label = (model, _function(first) or "its own lines", line_text(first.line))[depth]
+        label = (first.model or "notebook", _function(first) or "its own lines", line_text(first.line))[depth]
         tensors = ", ".join(dict.fromkeys(name for each in group for name in each.tensors))
         about = text.facts(size(total), blocks, tensors)
         if label:
-            source = first.line.text if depth == 2 else ""
-            yield FlameBox(depth, start, total, first.model, label, source, about)
+            yield FlameBox(depth, start, total, first.model, label, first.line.text if depth == 2 else "", about)
         if depth < 2:
             yield from _boxes(group, depth + 1, start)
         start += total

@@ -210,8 +210,7 @@ def draw_lives(
         top += height
     for place in places:
         if place.row.first:
-            device = place.row.device if several else ""
-            label = _label(place.row, device)
+            label = _label(place.row, place.row.device if several else "")
             pen.words(label, 0, place.middle, right=-8, align="end", colour="#444444")
             room = int((side - 22 - width_of(label)) / width_of("x", 10))
             line = row_line(place.row)

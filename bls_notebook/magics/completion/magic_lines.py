@@ -117,8 +117,7 @@ def _request(parser: Parser, line: MagicLine, models: Sequence[ModelRecord]) -> 
     if input_name(fragment):
         return None
     if name is None:
-        ready = [m for m in models if m.state == "READY"]
-        return fragment, _names(ready, fragment) or _options(parser, line)
+        return fragment, _names([m for m in models if m.state == "READY"], fragment) or _options(parser, line)
     model = _ready_model(name, models)
     used = {input_name(word) for word in line.words}
     inputs = [t.name for t in model.inputs if t.name not in used] if model is not None else []
@@ -185,8 +184,7 @@ def _texts(variables: Mapping[str, Any]) -> list[str]:
 
 
 def _options(parser: Parser, line: MagicLine) -> list[str]:
-    unused = (o for o in parser.options if o.startswith("--") and o not in line.words)
-    return _begin(line.fragment, unused)
+    return _begin(line.fragment, (o for o in parser.options if o.startswith("--") and o not in line.words))
 
 
 def _names(models: Iterable[ModelRecord], fragment: str) -> list[str]:
@@ -207,16 +205,14 @@ def paths(fragment: str, folders: bool) -> list[str]:
     """
     quote = fragment[:1] if fragment[:1] in _QUOTES else ""
     closed = quote if len(fragment) > 1 and fragment.endswith(quote) else ""
-    written = fragment.removeprefix(quote).removesuffix(closed)
-    folder, slash, begun = written.rpartition("/")
+    folder, slash, begun = fragment.removeprefix(quote).removesuffix(closed).rpartition("/")
     names = ["../"] if begun == ".." else []
     with suppress(OSError, RuntimeError, ValueError):  # no such folder, an unknown user in `~name`, not a path
         for entry in Path(f"{folder}{slash}" or ".").expanduser().iterdir():
             fits = entry.name.startswith(begun) and entry.name.startswith(".") == begun.startswith(".")
             if fits and (entry.is_dir() or not folders):
                 names.append(f"{entry.name}{'/' * entry.is_dir()}")
-    whole = (f"{folder}{slash}{name}" for name in sorted(names))
-    return [_quoted(path, quote, closed) for path in whole]
+    return [_quoted(f"{folder}{slash}{name}", quote, closed) for name in sorted(names)]
 
 
 def _quoted(path: str, quote: str, closed: str) -> str:

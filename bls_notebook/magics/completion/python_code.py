@@ -123,8 +123,7 @@ class Code:
 
     def names(self) -> list[str]:
         """Return the public names of Triton's API that complete the code at the cursor."""
-        names = self._jedi("complete")
-        return list(dict.fromkeys(name.name for name in names if not name.name.startswith("_")))
+        return list(dict.fromkeys(name.name for name in self._jedi("complete") if not name.name.startswith("_")))
 
     def help(self) -> str:
         """Return signature and docstring of the part of Triton's API at the cursor, or of the function called there."""

@@ -119,8 +119,7 @@ class Admission:
             self._counts[model, "requests"] += 1
             self._counts[model, "failed"] += error is not None
         if isinstance(error, ProtocolError):
-            refused = ErrorRecord(error.message, error.code.name, (model,), stage="refused")
-            self.last_error = error.origin or refused
+            self.last_error = error.origin or ErrorRecord(error.message, error.code.name, (model,), stage="refused")
 
     def count_body(self, count: int) -> None:
         """Add bytes to those of all large bodies in memory, or remove a negative number."""

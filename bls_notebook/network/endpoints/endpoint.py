@@ -254,8 +254,7 @@ def endpoint(
             raise BLSError(f"{name}: got {port!r}, expected a number from 0 (for a free one) to 65535")
     http = header_options("http", http_restricted_api, http_header_forward_pattern)
     grpc = header_options("grpc", grpc_restricted_protocol, grpc_header_forward_pattern)
-    admission = Admission(token, limits, http, grpc)
-    served = Endpoint(repo if repo is not None else current_repository(), admission, token)
+    served = Endpoint(repo if repo is not None else current_repository(), Admission(token, limits, http, grpc), token)
     with critical() as starting:
         listener = _listening(http_port)
         starting.undo(listener.close)

@@ -125,8 +125,7 @@ class Events(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with CountedRequest(self._admission, self._call.model.name) as errors:
-            work = asyncio.ensure_future(self._send_all(send, errors))
-            await until_disconnect(Request(scope, receive), work)
+            await until_disconnect(Request(scope, receive), asyncio.ensure_future(self._send_all(send, errors)))
 
     async def _send_all(self, send: Send, errors: list[BaseException]) -> None:
         began = False
@@ -148,8 +147,7 @@ class Events(Response):
                 if not began:
                     await start(status)
                 began = True
-                text = b"data: " + document + b"\n\n"
-                await send({"type": "http.response.body", "body": text, "more_body": True})
+                await send({"type": "http.response.body", "body": b"data: " + document + b"\n\n", "more_body": True})
                 await asyncio.sleep(0)  # neither `send` nor a response that has arrived releases the loop
         if not began:
             await start(200)

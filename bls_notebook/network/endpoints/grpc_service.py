@@ -277,8 +277,7 @@ def _parsed(message_class: Any, data: bytes) -> Any:
         return message_class.FromString(data)
     except (AnswerError, DecodeError) as error:
         reason = f": {error}" if isinstance(error, AnswerError) and "many" in str(error) else ""
-        name = message_class.DESCRIPTOR.name
-        refuse(f"cannot parse the request: {len(data)} bytes are not a {name} message{reason}")
+        refuse(f"cannot parse the request: {len(data)} bytes are not a {message_class.DESCRIPTOR.name} message{reason}")
 
 
 def _with_status(behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

@@ -161,8 +161,7 @@ class AnswerStream:
             else:
                 arguments = call, answer, self._regions, final
                 try:
-                    response = await self._admission.work(call.effort_of(answer), encode_response, *arguments)
-                    message = streamed(response)
+                    message = streamed(await self._admission.work(call.effort_of(answer), encode_response, *arguments))
                 except ProtocolError as refused:
                     error = refused
         if error is not None:

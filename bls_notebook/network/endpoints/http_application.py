@@ -189,8 +189,7 @@ class HttpApplication:
         return Response(text, media_type="text/plain; charset=utf-8")
 
     async def _index(self, request: Request) -> Any:
-        document = await self._document(request)
-        return await in_thread(self._models.index, member(document, "ready", bool, False, ""))
+        return await in_thread(self._models.index, member(await self._document(request), "ready", bool, False, ""))
 
     async def _load(self, request: Request) -> None:
         parameters: dict[str, str | bytes] = {}

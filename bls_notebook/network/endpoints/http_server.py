@@ -245,8 +245,7 @@ async def read_body(request: Request, admission: Admission) -> bytes | bytearray
     sent, unpacked = request.scope["bodies"]
     length = request.headers.get("content-length", "")
     if length.isdigit():
-        size = int(length[:19])
-        sent.add(size)  # before it is received
+        sent.add(int(length[:19]))  # before it is received
         sent.release()
     try:
         body = await asyncio.wait_for(_read(request.receive, sent.add), limits.patience)

@@ -56,8 +56,7 @@ class ServedModels:
         return model is not None and model.ready()
 
     def _refuse_unknown(self, name: str, number: int) -> NoReturn:
-        rows = self.repository.index()
-        known = [row.version for row in rows if row.name == name and row.reason != _NOT_LOADED]
+        known = [row.version for row in self.repository.index() if row.name == name and row.reason != _NOT_LOADED]
         problem, code = "is not found", NOT_FOUND
         if number in known:
             problem, code = f"version {number} is not at ready state", UNAVAILABLE

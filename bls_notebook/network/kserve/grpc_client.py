@@ -134,13 +134,11 @@ class GrpcClient(Client):
 
     def exchange(self, name: str, version: str, request: InferenceRequest, all_outputs: bool) -> GrpcExchange:
         """Return a request to a model, ready to be sent."""
-        body = encode_request(name, version, request, all_outputs, {})
-        return GrpcExchange(self, body, self._metadata(request))
+        return GrpcExchange(self, encode_request(name, version, request, all_outputs, {}), self._metadata(request))
 
     def streamed(self, name: str, version: str, request: InferenceRequest, all_outputs: bool) -> GrpcStream:
         """Return a request to a decoupled model, ready to be sent."""
-        parameters = {"triton_enable_empty_final_response": True}
-        body = encode_request(name, version, request, all_outputs, parameters)
+        body = encode_request(name, version, request, all_outputs, {"triton_enable_empty_final_response": True})
         # Errors have a text but no code: requesting codes with `triton_grpc_error` crashed a server (2.51).
         return GrpcStream(self, body, self._metadata(request))
 

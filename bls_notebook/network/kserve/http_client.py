@@ -319,8 +319,7 @@ class HttpClient(Client):
         headers["Content-Type"] = "application/octet-stream" if binary else "application/json"
         if binary:
             headers[JSON_LENGTH] = str(len(parts[0]))
-        path = f"{self.model_path(name, version)}/infer"
-        return InferExchange(self, "POST", path, parts, headers, INFER_BYTES)
+        return InferExchange(self, "POST", f"{self.model_path(name, version)}/infer", parts, headers, INFER_BYTES)
 
     def query(self, what: str, name: str = "", version: str = "", seconds: float = QUERY_SECONDS) -> Any:
         """Query the server; see `Client.query`."""
@@ -355,8 +354,7 @@ class HttpClient(Client):
 
 def error_of(client: HttpClient, answer: HttpAnswer) -> ServerError:
     """Return the error of an answer whose status is not 200."""
-    text = _error_member(answer)
-    if text is None and answer.status in (502, 503, 504):  # from a proxy in front of the server
+    if _error_member(answer) is None and answer.status in (502, 503, 504):  # from a proxy in front of the server
         return client.unanswered(f"HTTP {answer.status}", True)
     return ServerError(error_text(answer), _CODES.get(answer.status, ErrorCode.UNKNOWN))
 

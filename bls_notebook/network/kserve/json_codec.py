@@ -228,9 +228,7 @@ _SOURCES = {
     "binary_data_size": "'binary_data_size' in 'parameters'",
     "shared_memory_region": "'shared_memory_region' in 'parameters'",
 }
-_OPTIONS = (
-    "sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output",
-)  # fmt: skip
+_OPTIONS = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output")
 
 
 def decode_request(

@@ -160,8 +160,7 @@ def parameters_of_model(parameters: Mapping[str, Any]) -> str:
 def _classified(model: LoadedModel, tensor: Tensor, count: int) -> Tensor:
     """Return the `count` largest values of each row of an output as ``value:index[:label]``, largest first."""
     if tensor._datatype in ("BYTES", "BF16", "FP16", "BOOL"):
-        refuse(f"class result not available for output '{tensor._name}' due to unsupported type "
-               f"'{tensor._datatype}'")  # fmt: skip
+        refuse(f"class result not available for output '{tensor._name}' due to unsupported type '{tensor._datatype}'")
     array: Any = tensor._array
     if not isinstance(array, np.ndarray):
         array = np.frombuffer(bytes_of(tensor), array.dtype).reshape(array.shape)
@@ -172,8 +171,7 @@ def _classified(model: LoadedModel, tensor: Tensor, count: int) -> Tensor:
     is_integer = array.dtype.kind in "iu"
     out = np.empty((len(rows), count), np.object_)
     for number, row in enumerate(rows):
-        best = np.argsort(-row.astype(np.float64), kind="stable")[:count]
-        for rank, index in enumerate(best.tolist()):
+        for rank, index in enumerate(np.argsort(-row.astype(np.float64), kind="stable")[:count].tolist()):
             value = str(row[index]) if is_integer else f"{float(row[index]):f}"
             label = f":{labels[index]}" if index < len(labels) else ""
             out[number, rank] = f"{value}:{index}{label}".encode()

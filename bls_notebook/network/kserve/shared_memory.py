@@ -77,8 +77,7 @@ class Regions:
     def unregister(self, name: str = "") -> None:
         """Unregister a region, or all without a name; ignore an unknown name."""
         with self._lock:
-            names = [name] if name else list(self._regions)
-            for registered in names:
+            for registered in [name] if name else list(self._regions):
                 if registered in self._regions:
                     os.close(self._regions.pop(registered).handle)
 

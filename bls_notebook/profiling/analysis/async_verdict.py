@@ -304,14 +304,12 @@ class SimulatedWorkload:
 
     def _pair(self, capacity: Mapping[Key, int], wall: int) -> list[Key]:
         limited = [key for key, n in capacity.items() if n < UNLIMITED]
-        free = {**capacity, **dict.fromkeys(limited, UNLIMITED)}
-        if self._queues(free) * GAIN > wall:
+        if self._queues({**capacity, **dict.fromkeys(limited, UNLIMITED)}) * GAIN > wall:
             return []
         needed = list(limited)
         for key in limited:
             rest = [k for k in needed if k != key]
-            tried = {**capacity, **dict.fromkeys(rest, UNLIMITED)}
-            if self._queues(tried) * GAIN <= wall:
+            if self._queues({**capacity, **dict.fromkeys(rest, UNLIMITED)}) * GAIN <= wall:
                 needed = rest
         return needed
 

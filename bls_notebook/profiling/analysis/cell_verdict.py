@@ -253,8 +253,7 @@ class _AtOnce(_Recorded):
 
     def _cause(self, limits: list[Key], best: float) -> tuple[str, Key | None]:
         session, measured = self.gathered, self.measured
-        held = total(union((each.begin, each.end) for each in session.lock))
-        if held > _LOCKED * measured.gathered:
+        if total(union((each.begin, each.end) for each in session.lock)) > _LOCKED * measured.gathered:
             turns = [wait.span for wait in lock_waits(session) if not wait.queued]
             spans = {span.id: span for span in session.spans}
             return "gil", key_of(spans[turns[0]]) if turns else self._burner()
@@ -315,8 +314,7 @@ def _staircase(session: SessionData) -> Key | None:
             executions.setdefault(key_of(first), []).append((first.ended, total(tree.self_time(execution))))
     for key, ends_and_times in executions.items():
         times = [ns for _, ns in ends_and_times]
-        moments = sorted(end for end, _ in ends_and_times)
-        steps = [b - a for a, b in pairwise(moments)]
+        steps = [b - a for a, b in pairwise(sorted(end for end, _ in ends_and_times))]
         if len(times) < 4 or median(times) < 1.7 * min(times):
             continue
         step, shortest = median(steps), min(times)

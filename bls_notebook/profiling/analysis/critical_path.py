@@ -76,8 +76,7 @@ class _Search:
         for members in tree.members.values():
             span = members[0]
             if span.instance and not tree.is_ensemble(span):
-                moment = holds(span)[1] * self._ids + span.id
-                self._left[span.model, span.version, span.instance].append(moment)
+                self._left[span.model, span.version, span.instance].append(holds(span)[1] * self._ids + span.id)
         for left in self._left.values():
             left.sort()
 

@@ -99,8 +99,7 @@ def recipes(session: SessionData) -> tuple[Recipe, ...]:
         # A decoupled model may send responses after its `execute` has returned.
         end = span.ended if span.kind == "stream" else span.inferred
         waited, gap = answers.before(end)
-        after = span.ended - end
-        return Recipe(key_of(span), span.compute_input, tuple(sent), waited, gap, after, rows=span.rows)
+        return Recipe(key_of(span), span.compute_input, tuple(sent), waited, gap, span.ended - end, rows=span.rows)
 
     return tuple(recipe(span) for span in tree.children.get(0, ()))
 

@@ -72,8 +72,7 @@ class _Writer(cst.CSTTransformer):
     def __init__(self, module: cst.Module, gathered: Collection[Place]) -> None:
         super().__init__()
         self._senders, self._gathered, self._taken = _senders(module), gathered, _names(module)
-        coroutines = _all(module, m.FunctionDef(asynchronous=m.Asynchronous()))
-        self._coroutines = {node.name.value for node in coroutines}
+        self._coroutines = {node.name.value for node in _all(module, m.FunctionDef(asynchronous=m.Asynchronous()))}
         self.places: list[Place] = []
 
     def _wanted(self, kind: str, node: Any) -> bool:

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
     from .verdicts import Verdict
 
-__all__ = [
-    "SCHEMA", "Mark", "ModelSeen", "NamedMark", "Session", "SessionAnalysis", "Source", "Span",
-    "load_session",
-]  # fmt: skip
+__all__ = ["SCHEMA", "Mark", "ModelSeen", "NamedMark", "Session", "SessionAnalysis", "Source", "Span", "load_session"]
 
 
 class SessionAnalysis(Printable):

@@ -97,8 +97,7 @@ def session_columns(
         f"{duration(in_queue / 1e9)} queued in all" if in_queue > session.wall / 1000 else "",
         f"{count(session.dropped, 'request')} not recorded" if session.dropped else "",
     ]
-    needs_numbers = session.lock or session.marks
-    numbers = {span.id: i for i, span in enumerate(spans)} if needs_numbers else {}
+    numbers = {span.id: i for i, span in enumerate(spans)} if session.lock or session.marks else {}
     columns: dict[str, tuple[str, Any]] = {
         "sent": ("n", np.diff(times["sent"], prepend=0)),
         **{f"to_{b}": ("n", times[b] - times[a]) for a, b in pairwise(_TIMES[:5])},
@@ -176,10 +175,7 @@ def _ghosts(layout: TimelineLayout) -> dict[str, tuple[str, Any]]:
 def _locks(session: Session, numbers: Mapping[int, int]) -> dict[str, tuple[str, Any]]:
     rows = [(numbers[w.span], *piece, w.queued) for w in lock_waits(session) for piece in w.pieces]
     of, begin, end, queued = zip(*rows, strict=True) if rows else ((), (), (), ())
-    return {
-        "lock_span": ("u4", of), "lock_from": ("f8", begin), "lock_to": ("f8", end),
-        "lock_queued": ("u1", queued),
-    }  # fmt: skip
+    return {"lock_span": ("u4", of), "lock_from": ("f8", begin), "lock_to": ("f8", end), "lock_queued": ("u1", queued)}
 
 
 def path_columns(session: Session, critical: Iterable[Step]) -> dict[str, Any]:

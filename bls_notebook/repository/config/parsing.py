@@ -95,8 +95,7 @@ def parse_json(
     except RecursionError:
         raise _too_deep(model, source) from None
     except (json_format.ParseError, TypeError, ValueError, OverflowError) as error:
-        reason = _plain_reason(str(error), message.DESCRIPTOR)
-        raise ConfigError(f"model '{model}': {source}: {reason}") from None
+        raise ConfigError(f"model '{model}': {source}: {_plain_reason(str(error), message.DESCRIPTOR)}") from None
 
 
 def _too_deep(model: str, source: str) -> ConfigError:

@@ -216,8 +216,7 @@ def sequence_batching_problems(config: ModelConfigMessage) -> Iterator[str]:
     sequence = config.sequence_batching
     yield from _of_controls(sequence.control_input)
     if sequence.HasField("oldest"):
-        sizes = sequence.oldest.preferred_batch_size
-        yield from _of_preferred_sizes(config, sizes, "sequence_batching.oldest")
+        yield from _of_preferred_sizes(config, sequence.oldest.preferred_batch_size, "sequence_batching.oldest")
     utilization = sequence.direct.minimum_slot_utilization
     if utilization < 0.0 or utilization > 1.0:
         yield f"sequence_batching.direct.minimum_slot_utilization is {utilization:g}; it must be from 0 to 1"

@@ -201,8 +201,7 @@ def check_members(spec: ModelSpec, find: Callable[[str, int], ModelSpec | None])
         _map_step(name, step, member, tensors)
     decoupled = _labels(name, [tensors[i] for i in spec.inputs])
     if decoupled and spec.response_cache:
-        words = cache_refused(name, "'decoupled' transaction policy")
-        refuse_ensemble(name, words, "leave response_cache out")
+        refuse_ensemble(name, cache_refused(name, "'decoupled' transaction policy"), "leave response_cache out")
     return decoupled
 
 

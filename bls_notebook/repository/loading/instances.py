@@ -47,8 +47,7 @@ RUNTIME = "model.py"  # also the value of `runtime` in the configuration of a mo
 def python_backend(config: ModelConfigMessage, folders: Sequence[Path]) -> Path | None:
     """Return the folder of a model's Python-based backend; None for other backends."""
     name, model, runtime = str(config.backend), config.name, config.runtime
-    known = find_backend(name) is not None
-    if known and runtime != RUNTIME:
+    if find_backend(name) is not None and runtime != RUNTIME:
         return None
     candidates = [folder / name for folder in folders]
     if runtime not in ("", RUNTIME):

@@ -275,8 +275,7 @@ def _loaded(
     whole = model_spec(config)
     instance = InstanceSpec(address, "CPU", 0)
     spec = replace(model_spec(plain), config=config, json=whole.json, instances=(instance,), instance_kind="")
-    backend = open_version(spec.decoupled, tuple(spec.outputs))
-    made = Instance(address, backend, DEVICE, spec=instance)
+    made = Instance(address, open_version(spec.decoupled, tuple(spec.outputs)), DEVICE, spec=instance)
     model = LoadedModel(server, spec, number, "", [made], remote=address)
     model.be(replace(model.seen, instances=()))  # the server accepts any number of requests at a time
     model.cpu_only = True

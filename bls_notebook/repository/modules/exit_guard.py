@@ -46,9 +46,7 @@ def keep_process(is_models: Callable[[FrameType], bool]) -> None:
     def by_group_signal(group: object, number: int) -> bool:
         return group in (0, os.getpgrp()) and _fatal(number)
 
-    for name, ends in (
-        ("_exit", always), ("abort", always), ("kill", by_signal), ("killpg", by_group_signal)
-    ):  # fmt: skip
+    for name, ends in (("_exit", always), ("abort", always), ("kill", by_signal), ("killpg", by_group_signal)):
         if hasattr(os, name):
             setattr(os, name, guarded(getattr(os, name), ends))
 

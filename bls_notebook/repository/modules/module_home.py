@@ -141,8 +141,7 @@ class ModuleHome(ModelHome):
 
         Triton's folders come last on the path, so installed packages win.
         """
-        added = [entry for entry in [*self._search, *sys.path] if self._within(entry)]
-        return [*added, *self.folders]
+        return [*filter(self._within, [*self._search, *sys.path]), *self.folders]
 
     def _within(self, place: object) -> bool:
         place = os.path.abspath(place) if isinstance(place, str) else ""

@@ -28,8 +28,7 @@ def compared(first: Tensor | None, second: Tensor | None, name: str = "", bits: 
     ``bits``: zeros of different signs and NaN of different bits differ, too.
     """
     names = name or (first or second)._name  # type: ignore[union-attr]
-    records = _record(first), _record(second)
-    out = TensorsCompared(names, *records)
+    out = TensorsCompared(names, _record(first), _record(second))
     if first is None or second is None:
         return replace(out, reason="only in the first" if second is None else "only in the second")
     arrays = [_array(first), _array(second)]

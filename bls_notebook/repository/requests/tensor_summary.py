@@ -43,8 +43,7 @@ def figures(array: Any, most: int, *, each: int = 1, histogram: bool = False) ->
         for chunk in chunks(sample):
             if not is_integer:
                 is_finite = xp.isfinite(chunk)
-                count = int(is_finite.sum())
-                if count < chunk.size:
+                if int(is_finite.sum()) < chunk.size:
                     nans += int(xp.isnan(chunk).sum())
                     chunk = chunk[is_finite]
             if chunk.size:

@@ -156,8 +156,7 @@ def is_pointer(file: Path) -> bool:
 
 def pointers_in(folder: Path) -> list[Path]:
     """Return the Git LFS pointers among the first `_MOST_FILES` files below a folder."""
-    files = map(Path, islice(files_below(folder), _MOST_FILES))
-    return sorted(filter(is_pointer, files))
+    return sorted(filter(is_pointer, map(Path, islice(files_below(folder), _MOST_FILES))))
 
 
 def config_text(folder: Path) -> str | ConfigError | None:

@@ -279,8 +279,7 @@ class SubstituteInstance(StubInstance):
         for request, call in zip(requests, self._calls(requests), strict=True):
             assert call is not None  # only a sequence batcher fills slots
             request.get_response_sender()  # before the request leaves `execute`
-            job = partial(self._serve, [request], call)
-            start_in_thread(partial(copy_context().run, job))
+            start_in_thread(partial(copy_context().run, partial(self._serve, [request], call)))
 
     def _serve(self, requests: list[InferenceRequest], call: Call) -> None:
         run = asyncio.run if self._answers_from.needs_loop else _run

@@ -55,8 +55,7 @@ def main_file(config: ModelConfigMessage, backend: str, folder: Path) -> Path | 
         name = config.default_model_filename or "model.graphdef"
     versions = version_folders(folder)
     picked = pick_versions(config, versions) if config.HasField("version_policy") else list(versions)
-    number = max(picked, default=1)
-    return folder / str(number) / name if name else None
+    return folder / str(max(picked, default=1)) / name if name else None
 
 
 def as_stub(config: ModelConfigMessage, backend: str, versions: list[int]) -> ModelConfigMessage:

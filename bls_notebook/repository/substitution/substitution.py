@@ -230,8 +230,7 @@ class _SubstitutedModel:
         stub_config = as_stub(config, backend or "python", list(source.versions))
         source = replace(source, config=stub_config, config_is_json=False, stub=stub)
         try:
-            record = catalog.service.load(source)
-            if not record.outputs:
+            if not catalog.service.load(source).outputs:
                 raise BLSError(f"stub of {name!r}: its configuration names no outputs; pass one that does: config=...")
             self._check(name, catalog.ready_model(name).spec)
             self._source = catalog._definitions[name] = source

@@ -142,8 +142,7 @@ def _add_module(found: ModelFiles, name: str, where: str, secrets: bool) -> list
 
 def _place_of(name: str, search: Iterable[str]) -> Path | None:
     """Return the file or folder of a module that is found here, as Python imports it; None if there is none."""
-    module = sys.modules.get(name)
-    spec = getattr(module, "__spec__", None) or PathFinder.find_spec(name, list(search))
+    spec = getattr(sys.modules.get(name), "__spec__", None) or PathFinder.find_spec(name, list(search))
     try:
         spec = spec or find_spec(name)
     except (ValueError, ImportError):

@@ -164,8 +164,7 @@ def _prove(stub: Any, name: str, model: Mapping[str, Any], tolerance: float, sec
             if model["sequence"]:
                 parameters["sequence_id"] = correlation
                 parameters["sequence_start"], parameters["sequence_end"] = step == 0, step == len(steps) - 1
-            inputs = map(_tensor, request["inputs"])
-            got = ask(stub, name, inputs, parameters, model["decoupled"], seconds)
+            got = ask(stub, name, map(_tensor, request["inputs"]), parameters, model["decoupled"], seconds)
             lines = list(differences(list(map(_expected, request["answers"])), got, tolerance))
             differing += bool(lines)
             if lines and differing <= _SHOWN:

@@ -195,8 +195,7 @@ def _requests(spec: ModelSpec, examples: Sequence[ProofRequest], words: Sequence
             inputs[name] = draw(_tensor(tensor, shape, words))
         return ProofRequest(inputs, draw(st.sampled_from([{}, *parameters])) if parameters else {})
 
-    steps = _STEPS if spec.scheduler == "sequence" else 1
-    return st.lists(request(), min_size=1, max_size=steps).map(tuple)
+    return st.lists(request(), min_size=1, max_size=_STEPS if spec.scheduler == "sequence" else 1).map(tuple)
 
 
 def _tensor(spec: TensorSpec, shape: tuple[int, ...], words: Sequence[str]) -> st.SearchStrategy[Tensor]:

@@ -401,8 +401,7 @@ class TritonServer(UndividedContext, Listening):
         The parameters are the same as in `ModelRepository.infer`; `headers` are HTTP headers. BLSError: an
         array's dtype has no Triton data type.
         """
-        native = {key: _native(value) for key, value in inputs.items()}
-        tensors = tensors_of(name, native, None)
+        tensors = tensors_of(name, {key: _native(value) for key, value in inputs.items()}, None)
         request = InferenceRequest(
             request_id, correlation_id, tensors, list(outputs or ()), name, version, flags, timeout
         )
@@ -433,8 +432,7 @@ class TritonServer(UndividedContext, Listening):
         run, deadline = self._running(), time.monotonic() + self.start_timeout
         while time.monotonic() < deadline:
             if run.process.poll() is not None:
-                status = run.how_it_ended()
-                raise TritonServerError(f"tritonserver {status} while starting:\n{run.last_lines()}")
+                raise TritonServerError(f"tritonserver {run.how_it_ended()} while starting:\n{run.last_lines()}")
             with contextlib.suppress(ServerError):
                 probe = HttpExchange(self._http_client(), "GET", "/v2/health/ready", (), {})
                 if probe.answer(5.0, pauses=()).status == 200:

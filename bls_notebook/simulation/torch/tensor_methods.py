@@ -33,8 +33,7 @@ def move(tensor: Any, index: int, dtype: Any = None, copy: bool = False, device:
 
     `device` is PyTorch's device if the target is not a simulated GPU.
     """
-    before = index_of(tensor)
-    crosses = before != index
+    crosses = index_of(tensor) != index
     started = perf_counter_ns()
     with NATIVE():
         if crosses and index >= 0:

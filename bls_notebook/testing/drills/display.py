@@ -21,8 +21,7 @@ def drilled_document(drilled: Drilled) -> Iterator[doc.Block]:
     tally = [f"{len(cases)} {label}" for worth, label in _CLASSES.items() if (cases := drilled.of(worth))]
     facts = [count(len(drilled.callees), "callee"), count(len(drilled.cases), "fault"), *tally]
     mark = "✗" if drilled.of("bad") else "!" if drilled.of("odd") or not drilled.cases else "✓"
-    said = parts.dots(*facts, parts.time(drilled.seconds))
-    yield doc.Line([parts.name(drilled.model), parts.quiet(said)], mark=mark)
+    yield doc.Line([parts.name(drilled.model), parts.quiet(parts.dots(*facts, parts.time(drilled.seconds)))], mark=mark)
     single = [case for case in drilled.cases if len(case.faults) == 1]
     if single:
         yield _table(drilled, single)

@@ -68,8 +68,7 @@ def _empty(array: Array, batching: bool) -> Array:
 def _another_type(array: Array, batching: bool) -> Array:
     if array.dtype.kind == "O":
         return np.zeros(array.shape, np.int32)
-    others = {"e": np.float64, "f": np.float64, "?": np.uint8}
-    return array.astype(others.get(array.dtype.char, np.float32))
+    return array.astype({"e": np.float64, "f": np.float64, "?": np.uint8}.get(array.dtype.char, np.float32))
 
 
 def _filled(array: Array, value: float) -> Array | None:
@@ -117,8 +116,7 @@ def _changed(tensor: Tensor, fault: str, batching: bool) -> Tensor | None:
         if fault in _BF16:
             return Tensor._of(tensor._name, np.full_like(array, _BF16[fault]), "BF16")
         if fault == "data-type":
-            wide = (array.astype(np.uint32) << 16).view(np.float32)
-            return Tensor._of(tensor._name, wide, "FP32")
+            return Tensor._of(tensor._name, (array.astype(np.uint32) << 16).view(np.float32), "FP32")
     out = _CHANGES[fault](array, batching)
     if out is None:
         return None

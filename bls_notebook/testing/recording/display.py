@@ -149,8 +149,7 @@ def _verdict(record: Replay) -> doc.Piece:
             mark, cls, words = "≈", "findings-tally-warning", words + nearly
     if record.place != "here":
         words += f" · {record.place}"
-    html = join(tag("span", mark, cls=cls), tag("code", name), words, by=" ")
-    return doc.Piece(f"{mark} {name}: {words}", html)
+    return doc.Piece(f"{mark} {name}: {words}", join(tag("span", mark, cls=cls), tag("code", name), words, by=" "))
 
 
 def _beginnings(record: Replay) -> Iterator[str]:

@@ -72,8 +72,7 @@ class Tape:
             number, len(inputs), who, request._model_name, request._model_version, model, kind,
             request._options, request._requested, now,
         ]  # fmt: skip
-        wanted = self.every or not who
-        self._write(entry, inputs, size, wanted)
+        self._write(entry, inputs, size, self.every or not who)
         self._keep(entry)
         if not self.every and not who:
             self._outside.add(number)
@@ -81,8 +80,7 @@ class Tape:
     def answered(self, number: int, response: InferenceResponse, final: bool, size: int, now: int) -> None:
         outputs = response._outputs
         entry: list[Any] = [number, len(outputs), response._error, response._parameters, final, now]
-        wanted = self.every or number in self._outside
-        self._write(entry, outputs, size, wanted)
+        self._write(entry, outputs, size, self.every or number in self._outside)
         self._keep_answer(entry)
         if final and not self.every:
             self._outside.discard(number)

@@ -275,8 +275,7 @@ def _send_to_server(
     parameters = options.pop("parameters", {})
     if "correlation_id" in options:
         options.setdefault("flags", 0)
-    model = Host(repository).ready(name)
-    with ServerTarget(server, model.spec, ()) as side:
+    with ServerTarget(server, Host(repository).ready(name).spec, ()) as side:
         answers, _ = side.ask(ProofRequest(request.tensors, parameters), options)
     # A recording has neither version nor gRPC status of a response.
     return [replace(answer, version=0, status="") for answer in answers]
@@ -380,8 +379,7 @@ def recorded_execution(
 
     def run() -> list[InferenceResponse]:
         __tracebackhide__ = True
-        callees = recorded_callees(recording, request.model, name) if alone else {}
-        with substitute(repository, callees):
+        with substitute(repository, recorded_callees(recording, request.model, name) if alone else {}):
             return list(repository.run(call))
 
     return RecordedExecution(name, code, run)
