@@ -313,7 +313,8 @@ def _names_in(node: ast.expr | None) -> tuple[str, ...]:
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _APPENDS = frozenset({"append", "extend", "insert"})
-_LOOKUPS = frozenset({"get_input_tensor_by_name", "get_output_tensor_by_name"})
+# Functions that return a tensor, and the position of the argument with its name.
+_NAME_AT = {"Tensor": 0, "from_dlpack": 0, "get_input_tensor_by_name": 1, "get_output_tensor_by_name": 1}
 
 
 def last_name(node: ast.expr) -> str:
@@ -521,11 +522,8 @@ class Scope:
         return out if self._only_listed(node.id) else out + UNKNOWN
 
     def _tensor(self, node: ast.expr | None, depth: int) -> TensorNames:
-        if isinstance(node, ast.Call) and last_name(node.func) in ("Tensor", "from_dlpack"):
-            name = self.text(argument(node, "name", 0))
-            return UNKNOWN if name is None else TensorNames(((name, node.lineno),))
-        if isinstance(node, ast.Call) and last_name(node.func) in _LOOKUPS:  # a tensor keeps its name
-            name = self.text(argument(node, "name", 1))
+        if isinstance(node, ast.Call) and last_name(node.func) in _NAME_AT:
+            name = self.text(argument(node, "name", _NAME_AT[last_name(node.func)]))
             return UNKNOWN if name is None else TensorNames(((name, node.lineno),))
         if not isinstance(node, ast.Name) or not depth:
             return UNKNOWN

@@ -161,7 +161,8 @@ class BatchedInstance(ABC):
 
     def _run_group(self, requests: list[InferenceRequest], feeds: list[dict[str, Any]]) -> list[InferenceResponse]:
         names = [name for name in self._names if any(name in r._requested for r in requests)]
-        ends = list(accumulate(_rows(feed) if self._batching else 0 for feed in feeds))
+        rows = (next((_shape(value)[0] for value in feed.values()), 1) if self._batching else 0 for feed in feeds)
+        ends = list(accumulate(rows))
         try:
             joined = feeds[0]
             if len(feeds) > 1:
@@ -203,7 +204,3 @@ class BatchedInstance(ABC):
 
 def _shape(value: Any) -> tuple[int, ...]:
     return (len(value),) if isinstance(value, list) else tuple(value.shape)
-
-
-def _rows(feed: dict[str, Any]) -> int:
-    return next((_shape(value)[0] for value in feed.values()), 1)

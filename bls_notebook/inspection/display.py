@@ -7,7 +7,7 @@ Samples arrive on the watch's thread, so it updates while a cell runs; it stops 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from time import localtime, strftime
 from typing import Any
@@ -28,7 +28,6 @@ from bls_notebook.records.responses import Figures, TextSeen
 from bls_notebook.records.units import count, duration, shape, size
 from bls_notebook.records.visible_text import first_line, visible
 
-from .charts import bars, sparks
 from .records import ConfigSetting, InstanceNow, ModelNow, ModelView, ResponseView, TensorView, WatchRecord
 
 _KINDS = {"busy": "loading", "idle": "ready"}
@@ -220,13 +219,13 @@ def _shown(view: TensorView) -> Iterator[doc.Block]:
             boxes.append(_figure(tag("div", *images, cls="seen-row"), first.said))
             said.append(f"{count(len(tensor.pictures), 'picture')} of {first.height}×{first.width}: {first.said}")
     figures = tensor.figures
-    if figures is not None and any(figures.histogram):
+    if figures is not None and max(figures.histogram, default=0) > 0:
         counts = figures.histogram
         ends = number(figures.least), number(figures.greatest)
         axis = tag("div", tag("span", ends[0]), Html(" "), tag("span", ends[1]), cls="seen-axis")
         most = f"up to {count(max(counts), 'element')} a bin"
-        boxes.append(_figure(join(bars(counts, _bins(figures)), axis), f"histogram, {most}"))
-        said.append(f"{ends[0]} ▕{sparks(counts)}▏ {ends[1]}  histogram, {most}")
+        boxes.append(_figure(join(_bars(counts, _bins(figures)), axis), f"histogram, {most}"))
+        said.append(f"{ends[0]} ▕{_sparks(counts)}▏ {ends[1]}  histogram, {most}")
     if view.sound is not None:
         player = media_html(view.sound, 0, tensor.name or "array")
         if player:
@@ -238,6 +237,23 @@ def _shown(view: TensorView) -> Iterator[doc.Block]:
 
 def _figure(inside: Html, words: str, cls: str = "") -> Html:
     return tag("div", inside, tag("div", words, cls="dim"), cls=f"seen-box {cls}".strip())
+
+
+_HEIGHTS = "▁▂▃▄▅▆▇█"
+
+
+def _sparks(counts: Sequence[int]) -> str:
+    """Draw the counts of a histogram as one line of block characters."""
+    return "".join(_HEIGHTS[round(7 * n / max(counts))] if n > 0 else " " for n in counts)
+
+
+def _bars(counts: Sequence[int], titles: tuple[str, ...]) -> Html:
+    shown = (
+        tag("span", style=f"height:{max(100 * n / max(counts), 2) if n > 0 else 0:.1f}%",
+            title=titles[i] if i < len(titles) else None)
+        for i, n in enumerate(counts)
+    )  # fmt: skip
+    return tag("div", *shown, cls="seen-bars")
 
 
 def _bins(figures: Figures) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag
 from bls_notebook.display.records.model_files import change_block, config_block
+from bls_notebook.records.grouping import grouped
 from bls_notebook.records.measurements import Quartiles
 from bls_notebook.records.units import count, ns, percent
 
@@ -255,11 +256,8 @@ def _code_change(code: CodeChange) -> Iterator[doc.Block]:
 def _call_table(overlap: Overlap) -> doc.Block:
     rows = []
     for number, call in enumerate(overlap.calls[:_CALL_ROWS]):
-        kinds: dict[str, list[int]] = {}
-        for each in overlap.dependences:
-            if each.later == number:
-                kinds.setdefault(_DEPENDENCE_KINDS.get(each.outcome, ""), []).append(each.earlier)
-        needs = ", ".join(named(overlap.calls, group) + kind for kind, group in kinds.items())
+        own = ((_DEPENDENCE_KINDS.get(d.outcome, ""), d.earlier) for d in overlap.dependences if d.later == number)
+        needs = ", ".join(named(overlap.calls, group) + kind for kind, group in grouped(own).items())
         line = str(call.line.line) if call.line is not None else ""
         rows.append(doc.Row([str(number + 1), parts.code(call.model), line, parts.coded(needs or "nothing")]))
     title = f"what each of the {len(overlap.calls)} calls needs"

@@ -18,6 +18,7 @@ from typing import Any
 
 from bls_notebook.profiling.analysis.call_graph import overlapping
 from bls_notebook.records.errors import BLSError
+from bls_notebook.records.grouping import grouped
 from bls_notebook.records.intervals import Rows
 from bls_notebook.records.record_file import read_bytes, told
 from bls_notebook.records.tensor_preview import ITEM_BYTES
@@ -354,12 +355,8 @@ def _span(t: _Traced, number: int, parent: int, begin: int) -> Span:
 
 def _by_kind(spans: list[Span], ensembles: set[int]) -> list[Span]:
     """Return the spans with their kinds (sync, async, ensemble), inferred from their times."""
-    calls: defaultdict[int, list[Span]] = defaultdict(list)
-    for span in spans:
-        if span.parent:
-            calls[span.parent].append(span)
     out = list(spans)
-    for parent, children in calls.items():
+    for parent, children in grouped((span.parent, span) for span in spans if span.parent).items():
         beside = overlapping([(span.sent, span.ended) for span in children])
         for span, is_beside in zip(children, beside, strict=True):
             kind = "ensemble" if parent in ensembles else "async" if is_beside else "sync"

@@ -51,11 +51,8 @@ class SimulatedGPUs:
     def unheld(self, array: Any) -> bool:
         return _counts(array) in _UNHELD
 
-    def capsule(self, array: Any, owner: object) -> object:
-        return capsule_of(array, owner)
-
-    def array_of(self, capsule: object) -> Any:
-        return array_of(capsule)
+    capsule = staticmethod(capsule_of)
+    array_of = staticmethod(array_of)
 
     def array_module(self) -> Any:
         from .cupy_module import cupy

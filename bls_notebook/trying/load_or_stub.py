@@ -18,6 +18,7 @@ from bls_notebook.engine.exception_text import is_a
 from bls_notebook.engine.waiting.interrupts import Interrupted
 from bls_notebook.extending import Host
 from bls_notebook.progress import progress
+from bls_notebook.records.grouping import grouped
 from bls_notebook.records.units import listed
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.call_order import calls_of, in_order, reached, runs_python, sources_in
@@ -217,10 +218,7 @@ class ModelLoader:
 
     def _report_missing(self) -> None:
         """Report models that requests name but that have no folder."""
-        missing: dict[str, list[str]] = {}
-        for plan in self.plans.values():
-            for name in plan.named - self.plans.keys():
-                missing.setdefault(name, []).append(plan.name)
+        missing = grouped((name, plan.name) for plan in self.plans.values() for name in plan.named - self.plans.keys())
         for name, callers in missing.items():
             why = f"there is no folder with this name; called by {', '.join(sorted(callers))}"
             remedy = f"write a model in its place: `%%tritonmodel {name}`"

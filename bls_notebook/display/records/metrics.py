@@ -87,8 +87,6 @@ def number(value: float) -> str:
 
 def _buckets(metric: MetricRecord) -> Iterator[tuple[str, str, float]]:
     """Yield for each bucket: its range, its count, and its share of the highest count."""
-    if not metric.count:
-        return
     most = max(bucket.count for bucket in metric.buckets) or 1
     for index, bucket in enumerate(metric.buckets):
         words = f"≤ {bucket.bound}"

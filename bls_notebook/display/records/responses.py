@@ -17,6 +17,7 @@ from bls_notebook.display.html import Html, join, prose, tag, text
 from bls_notebook.display.latency import LATENCY_STYLES, LEAST, latency_blocks
 from bls_notebook.display.parts import figures_piece, media_html
 from bls_notebook.display.records.errors import error_box
+from bls_notebook.records.grouping import grouped
 from bls_notebook.records.measurements import quartiles
 from bls_notebook.records.responses import ResponseRecord, StreamRecord, TensorRecord
 from bls_notebook.records.units import count, duration, shape
@@ -266,10 +267,7 @@ class _Tensors:
 
 def _tensor_columns(records: Records) -> list[_Tensors]:
     """Return a column for each tensor name, or a single one if there are many names."""
-    tensors: dict[str, list[TensorRecord]] = {}
-    for record in records:
-        for tensor in record.tensors:
-            tensors.setdefault(tensor.name, []).append(tensor)
+    tensors = grouped((tensor.name, tensor) for record in records for tensor in record.tensors)
     if len(tensors) > _MOST_COLUMNS:
         return [_Tensors("")]
     return [

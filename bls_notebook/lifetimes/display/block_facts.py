@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bls_notebook.lifetimes.records import DeviceSeen, Life, Lifetimes, is_left_behind
+from bls_notebook.records.grouping import grouped
 from bls_notebook.records.memory_blocks import CodeLine, Holder, Maker
 from bls_notebook.records.units import count, shape, size
 
@@ -123,9 +124,7 @@ def device_facts(record: Lifetimes) -> list[DeviceFacts]:
 def _facts(record: Lifetimes, device: DeviceSeen) -> DeviceFacts:
     lives = [life for life in record.lives if life.device == device.name]
     peak = record.peak(device.name)
-    names: dict[tuple[str, str], list[Life]] = {}
-    for life in peak.lives if peak.bytes else ():
-        names.setdefault((name_of(life), life.maker.model), []).append(life)
+    names = grouped(((name_of(life), life.maker.model), life) for life in (peak.lives if peak.bytes else ()))
     groups = {key: BlockGroup(tuple(blocks)) for key, blocks in names.items()}
     left = [life.bytes for life in lives if is_left_behind(life)]
     return DeviceFacts(
@@ -176,9 +175,7 @@ def alive_kinds(record: Lifetimes) -> list[BlockGroup]:
     """Group the blocks alive at the end by name, type, device, maker and holder, the largest first."""
     result = []
     for group in held(record.alive()):
-        kinds: dict[tuple[object, ...], list[Life]] = {}
-        for life in group.lives:
-            kinds.setdefault((name_of(life), life.datatype, life.shape, life.device, life.maker.model), []).append(life)
+        kinds = grouped(((name_of(x), x.datatype, x.shape, x.device, x.maker.model), x) for x in group.lives)
         for lives in kinds.values():
             result.append(BlockGroup(tuple(lives), held(lives)[0].held_by if len(lives) == 1 else group.held_by))
     return sorted(result, key=lambda group: -group.bytes)

@@ -10,6 +10,7 @@ from bls_notebook.display.as_text import clip
 from bls_notebook.display.palette import Ink, model_inks
 from bls_notebook.display.svg import DIM, INK, Look, Pen, readable, width_of
 from bls_notebook.lifetimes.records import Lifetimes, LineBytes
+from bls_notebook.records.grouping import grouped
 from bls_notebook.records.units import count, duration, size
 from bls_notebook.records.visible_text import visible
 
@@ -67,9 +68,7 @@ def _function(line: LineBytes) -> str:
 def _boxes(lines: Sequence[LineBytes], depth: int = 0, start: int = 0) -> Iterator[FlameBox]:
     """Yield the boxes of a depth, the largest first, each followed by the boxes that it contains."""
     keys = (lambda each: each.model, _function, lambda each: (each.line.file, each.line.line))
-    groups: dict[object, list[LineBytes]] = {}
-    for each in lines:
-        groups.setdefault(keys[depth](each), []).append(each)
+    groups: dict[object, list[LineBytes]] = grouped((keys[depth](each), each) for each in lines)
     for group in sorted(groups.values(), key=lambda group: -sum(each.bytes for each in group)):
         first, total = group[0], sum(each.bytes for each in group)
         blocks = count(sum(each.blocks for each in group), "block")

@@ -113,7 +113,10 @@ class HttpApplication:
             ]
         table += [
             ("/v2/models/stats", "GET", self._statistics),
-            *((f"{model}{suffix}", "GET", self._metadata) for suffix in ("", "/versions/{version:int}")),
+            *(
+                (f"{model}{suffix}", "GET", lambda request: self._models.metadata(*_named(request)))
+                for suffix in ("", "/versions/{version:int}")
+            ),
             ("/v2/health/live", "GET", lambda request: Response()),
             ("/v2/health/ready", "GET", lambda request: Response(status_code=200 if self._models.ready() else 400)),
             ("/v2", "GET", lambda request: self._models.about()),
@@ -177,9 +180,6 @@ class HttpApplication:
     async def _model_ready(self, request: Request) -> Response:
         ready = await in_thread(self._models.model_ready, *_named(request))  # a model's is_model_ready may be slow
         return Response() if ready else _failed("Model version not ready", 400)
-
-    def _metadata(self, request: Request) -> Any:
-        return self._models.metadata(*_named(request))
 
     async def _statistics(self, request: Request) -> Any:
         return await in_thread(self._models.statistics, *_named(request))  # remote models query their servers

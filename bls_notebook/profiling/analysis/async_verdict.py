@@ -30,6 +30,7 @@ from bls_notebook.profiling.records.verdicts import (
     roughness,
     sentence,
 )
+from bls_notebook.records.grouping import grouped
 from bls_notebook.records.intervals import minus, total, union
 from bls_notebook.records.measurements import quartiles
 
@@ -46,11 +47,8 @@ _BLOCKED = 0.5  # fraction of the time that an event loop runs the model's own c
 
 def self_times(session: SessionData) -> dict[Key, list[int]]:
     """Return the self time of each execution, by model, ns."""
-    tree, out = SpanTree.of(session), dict[Key, list[int]]()
-    for execution, members in tree.members.items():
-        if members[0].ran:
-            out.setdefault(key_of(members[0]), []).append(total(tree.self_time(execution)))
-    return out
+    tree = SpanTree.of(session)
+    return grouped((key_of(m[0]), total(tree.self_time(e))) for e, m in tree.members.items() if m[0].ran)
 
 
 def contention(sequential: SessionData, gathered: SessionData, measured: Measured, expected: int) -> Key | None:

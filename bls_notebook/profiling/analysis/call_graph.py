@@ -9,6 +9,7 @@ from typing import Any
 
 from bls_notebook.profiling.records.spans import NOTEBOOK, ModelSeen, SessionData, Span
 from bls_notebook.records.base import Record
+from bls_notebook.records.grouping import grouped
 from bls_notebook.records.intervals import Interval, total
 from bls_notebook.repository.call_order import reached
 
@@ -99,9 +100,7 @@ def call_graph(session: SessionData) -> CallGraph:
             edges[caller, label(child, several)].append(child)
     cycles = _on_cycles(edges)
     seen = {(model.name, model.version): model for model in session.models}
-    nodes: defaultdict[str, list[Span]] = defaultdict(list)
-    for span in session.spans:
-        nodes[label(span, several)].append(span)
+    nodes = grouped((label(span, several), span) for span in session.spans)
     return CallGraph(
         tuple(
             _node(n, spans, tree, n in cycles, seen.get((spans[0].model, spans[0].version)))
@@ -162,9 +161,7 @@ def _edge(caller: str, callee: str, calls: list[Span], parallel: set[int], tree:
 
 def _on_cycles(edges: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
     """Return, for each model on a cycle of calls, the models on cycles through it."""
-    after: defaultdict[str, list[str]] = defaultdict(list)
-    for caller, callee in edges:
-        after[caller].append(callee)
+    after = grouped(edges)
     callees = {name: reached(name, after) for name in after}
     return {
         name: frozenset(other for other in found if name in callees.get(other, ()))

@@ -17,6 +17,7 @@ from statistics import median
 from typing import NamedTuple
 
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
+from bls_notebook.records.grouping import grouped
 
 from .span_tree import SpanTree
 
@@ -167,10 +168,7 @@ def batches_seen(session: SessionData) -> dict[Key, Batcher]:
 
     A model waits as long for a batch to fill as it did while all of its instances were free.
     """
-    executions: dict[Key, list[list[Span]]] = {}
-    for members in SpanTree.of(session).members.values():
-        if members[0].ran:
-            executions.setdefault(key_of(members[0]), []).append(members)
+    executions = grouped((key_of(m[0]), m) for m in SpanTree.of(session).members.values() if m[0].ran)
     observed = {}
     for key, every in executions.items():
         batches = [members for members in every if len(members) > 1]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
 from bls_notebook.records.base import Record
-from bls_notebook.records.intervals import Interval, events, occupied, total
+from bls_notebook.records.grouping import grouped
+from bls_notebook.records.intervals import events, occupied, total
 from bls_notebook.records.measurements import NONE, Quartiles, quartiles
 
 from .critical_path import Fields, path
@@ -108,9 +109,7 @@ def session_statistics(session: SessionData) -> SessionStatistics:
 
 
 def _models(session: SessionData, tree: SpanTree, steps: list[Fields]) -> tuple[ModelStatistics, ...]:
-    spans: defaultdict[tuple[str, int], list[Span]] = defaultdict(list)
-    for span in session.spans:
-        spans[span.model, span.version].append(span)
+    spans = grouped(((span.model, span.version), span) for span in session.spans)
     seen = {(m.name, m.version): m for m in session.models}
     critical: Counter[tuple[str, int]] = Counter()
     for begin, end, _, _, model, version, *_ in steps:
@@ -122,10 +121,7 @@ def _model(
     key: tuple[str, int], spans: list[Span], tree: SpanTree, seen: ModelSeen | None, critical: int
 ) -> ModelStatistics:
     ran = [s for s in spans if s.instance]
-    by_instance: defaultdict[str, list[Interval]] = defaultdict(list)
-    for span in ran:
-        if not tree.is_ensemble(span):
-            by_instance[span.instance].append((span.started, span.ended))
+    by_instance = grouped((s.instance, (s.started, s.ended)) for s in ran if not tree.is_ensemble(s))
     executions = {tree.execution(span.id) for span in ran}
     self_time = served = 0
     measured = []

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from bls_notebook.profiling.records.spans import SessionData, Span
+from bls_notebook.records.grouping import grouped
 from bls_notebook.records.intervals import Cover, Interval, events, gaps, levels, minus, total
 
 
@@ -44,15 +45,10 @@ class SpanTree:
         first: dict[int, int] = {}
         execution: dict[int, int] = {}
         self._execution = execution
-        members: defaultdict[int, list[Span]] = defaultdict(list)
         for span in session.spans:
-            key = first.setdefault(span.batch, span.id) if span.batch else span.id
-            execution[span.id] = key
-            members[key].append(span)
-        children: defaultdict[int, list[Span]] = defaultdict(list)
-        for span in session.spans:
-            children[execution.get(span.parent, 0)].append(span)
-        self.members, self.children = dict(members), dict(children)
+            execution[span.id] = first.setdefault(span.batch, span.id) if span.batch else span.id
+        self.members = grouped((execution[span.id], span) for span in session.spans)
+        self.children = grouped((execution.get(span.parent, 0), span) for span in session.spans)
         self._self_times: dict[int, list[Interval]] = {}
         self.lock_waits: list[LockWait] | None = None  # once `lock_waits` has computed them
 
@@ -132,10 +128,9 @@ def lock_waits(session: SessionData) -> list[LockWait]:
 
 def _turns(session: SessionData, tree: SpanTree) -> Iterator[LockWait]:
     """Yield the executions that took turns with another thread."""
-    shared: defaultdict[int, list[Interval]] = defaultdict(list)
-    for held in session.lock:
-        for thread in held.threads if len(held.threads) > 1 else ():
-            shared[thread].append((held.begin, held.end))
+    shared = grouped(
+        (t, (held.begin, held.end)) for held in session.lock if len(held.threads) > 1 for t in held.threads
+    )
     running: defaultdict[int, list[int]] = defaultdict(list)
     for execution, (first, *_) in tree.members.items():
         if first.thread in shared and first.ran and not tree.is_ensemble(first):

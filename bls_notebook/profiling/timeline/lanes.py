@@ -17,6 +17,7 @@ from typing import Any
 from bls_notebook.profiling.analysis.call_graph import of_several_versions
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
+from bls_notebook.records.grouping import grouped
 from bls_notebook.records.intervals import Interval, Rows, gaps, union
 from bls_notebook.records.units import count
 
@@ -157,13 +158,12 @@ class TimelineLayout:
                 self._batch[i] = together.setdefault((span.instance, span.batch), [])
                 self._batch[i].append(i)
         rows, waits = [1] * len(keys), [0] * len(keys)
-        for which, members in enumerate(_by_lane(self.lane, len(keys))):
+        for which, members in grouped((lane, i) for i, lane in enumerate(self.lane)).items():
             rows[which] = self._place_blocks(members)
             if keys[which][0] == "instance":
                 waits[which] = self._place_waits(members)
-        for which, members in enumerate(_by_lane(self.device, len(keys))):
-            if members:
-                rows[which] = self._place_on_device(members)
+        for which, members in grouped((lane, i) for i, lane in enumerate(self.device) if lane >= 0).items():
+            rows[which] = self._place_on_device(members)
         seen = {(model.name, model.version): model for model in session.models}
         requests = Counter(self.lane)
         self.lanes = [
@@ -255,10 +255,7 @@ def _turns(spans: Sequence[Span], parent: Sequence[int]) -> dict[int, tuple[int,
 
     Calls of one model by one request count together. Responses at about the same time have no order worth a number.
     """
-    groups: dict[tuple[int, str, int], list[int]] = {}
-    for i, span in enumerate(spans):
-        if parent[i] >= 0 and span.ran:
-            groups.setdefault((parent[i], span.model, span.version), []).append(i)
+    groups = grouped(((parent[i], s.model, s.version), i) for i, s in enumerate(spans) if parent[i] >= 0 and s.ran)
     turns: dict[int, tuple[int, int]] = {}
     for members in groups.values():
         sent = sorted(members, key=lambda i: spans[i].sent)
@@ -285,14 +282,6 @@ def _which(instances: Sequence[str], model: str) -> str:
 def _numbers(name: str) -> tuple[tuple[int, str], ...]:
     """Return a sort key that puts `m_0_10` after `m_0_9`."""
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in name.split("_"))
-
-
-def _by_lane(lane: Sequence[int], count: int) -> list[list[int]]:
-    members: list[list[int]] = [[] for _ in range(count)]
-    for i, which in enumerate(lane):
-        if which >= 0:
-            members[which].append(i)
-    return members
 
 
 _ROW, _IDLE = 18.0, 14.0  # px

@@ -429,10 +429,7 @@ def _lanes(session: Session, layout: TimelineLayout, wall: int, room: int) -> li
 
 
 def _depth(waiting: float) -> str:
-    number = round(waiting)
-    if waiting < 0.2:
-        return " "
-    return str(min(max(number, 1), 9))
+    return " " if waiting < 0.2 else str(min(max(round(waiting), 1), 9))
 
 
 def _block(own: float, busy: float, locked: float, could: float) -> str:

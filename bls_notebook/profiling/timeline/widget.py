@@ -126,8 +126,8 @@ def session_columns(
         **_locks(session, numbers),
         "wait_from": ("f8", [begin for begin, _ in waiting]),
         "wait_to": ("f8", [end for _, end in waiting]),
-        "curve_ns": ("n", curves.ns),
-        "curve_level": ("n", curves.level),
+        "curve_ns": ("n", np.concatenate(curves.ns)),
+        "curve_level": ("n", np.concatenate(curves.level)),
     }
     joined = [text.encode("utf-8", "replace") for text in texts.shown]
     columns["text_end"] = ("u4", accumulate(map(len, joined)))
@@ -212,8 +212,8 @@ class _Curves:
     """
 
     def __init__(self) -> None:
-        self._ns: list[Any] = []
-        self._level: list[Any] = []
+        self.ns: list[Any] = []
+        self.level: list[Any] = []
         self._count = 0
 
     def add(self, begins: Any, ends: Any) -> dict[str, int]:
@@ -226,18 +226,10 @@ class _Curves:
         at, level = at[last], level[last]
         news = np.diff(level, prepend=0) != 0
         at, level = at[news], level[news]
-        self._ns.append(np.diff(at, prepend=0))
-        self._level.append(level)
+        self.ns.append(np.diff(at, prepend=0))
+        self.level.append(level)
         begin, self._count = self._count, self._count + len(at)
         return {"at": begin, "end": self._count, "most": int(level.max(initial=0))}
-
-    @property
-    def ns(self) -> Any:
-        return np.concatenate(self._ns)
-
-    @property
-    def level(self) -> Any:
-        return np.concatenate(self._level)
 
 
 _Strip = tuple[int, str, int]  # lane, kind, row
@@ -295,18 +287,15 @@ def _share(
     if kind in ("refused", "idle"):
         return ""
     if kind == "notebook":
-        share = 1 - total(waiting) / wall
-    else:
-        rows = [row for (its, strip_kind, _), row in strips.items() if its == lane and strip_kind in ("run", "gpu")]
-        row = np.concatenate(rows)
-        begins = times["started"][row]
-        ends = begins + times["device_ns"][row] if kind == "gpu" else times["ended"][row]
-        order = np.argsort(begins)
-        begins, ends = begins[order], np.maximum.accumulate(ends[order])
-        busy = ends - np.maximum(begins, np.concatenate([[0], ends[:-1]]))
-        share = float(busy.clip(0).sum()) / wall
-    if kind == "notebook":
-        return f"{share:.0%}"
+        return f"{1 - total(waiting) / wall:.0%}"
+    rows = [row for (its, strip_kind, _), row in strips.items() if its == lane and strip_kind in ("run", "gpu")]
+    row = np.concatenate(rows)
+    begins = times["started"][row]
+    ends = begins + times["device_ns"][row] if kind == "gpu" else times["ended"][row]
+    order = np.argsort(begins)
+    begins, ends = begins[order], np.maximum.accumulate(ends[order])
+    busy = ends - np.maximum(begins, np.concatenate([[0], ends[:-1]]))
+    share = float(busy.clip(0).sum()) / wall
     return "idle" if not share else "<1%" if share < 0.01 else f"{share:.0%}"
 
 

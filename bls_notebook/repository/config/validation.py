@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
+from bls_notebook.records.grouping import grouped
 from bls_notebook.records.models import fits
 
 from .protobuf_message import ModelConfigMessage, model_config_pb2
@@ -341,10 +342,7 @@ def _of_flow(config: ModelConfigMessage, writers: dict[str, int]) -> Iterator[st
         if name not in read and name not in writers:
             yield f"ensemble output '{name}' {unused}: no step writes it; add it to an output_map"
     lacks = [set(step.input_map.values()) for step in steps]
-    readers: dict[str, list[int]] = {}
-    for number, tensors in enumerate(lacks):
-        for tensor in tensors:
-            readers.setdefault(tensor, []).append(number)
+    readers = grouped((tensor, number) for number, tensors in enumerate(lacks) for tensor in tensors)
     ready: set[str] = set()
     arriving = [*inputs, *(tensor for step in steps if not step.input_map for tensor in step.output_map.values())]
     for tensor in arriving:  # the loop extends `arriving`

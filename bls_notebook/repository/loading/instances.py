@@ -13,7 +13,6 @@ instances the last one stays and keeps its name, and new ones receive the config
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -34,6 +33,7 @@ from bls_notebook.engine.model_code import Initializing, as_model
 from bls_notebook.engine.waiting.interrupts import comes_back, may_be_interrupted
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.progress import stepped
+from bls_notebook.records.grouping import grouped
 from bls_notebook.repository.config import ModelConfigMessage, model_spec
 from bls_notebook.repository.modules.module_home import ModuleHome
 from bls_notebook.repository.source.model_folders import shown_path
@@ -245,14 +245,11 @@ class Regrouping:
         self.model = model
         self._spec = spec
         self._maker: InstanceMaker = model.maker
-        available: dict[object, list[Instance]] = defaultdict(list)
-        for instance in (*model.instances, *model.passive):
-            available[instance.spec.like].append(instance)
+        available = grouped((instance.spec.like, instance) for instance in (*model.instances, *model.passive))
         kept: list[Instance] = []
         missing: list[InstanceSpec] = []
         for wanted in spec.instances:
-            candidates = available[wanted.like]
-            if candidates:
+            if candidates := available.get(wanted.like):
                 kept.append(candidates.pop())
             else:
                 missing.append(wanted)

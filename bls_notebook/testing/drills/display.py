@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import Html, join, tag
+from bls_notebook.records.grouping import grouped
 from bls_notebook.records.units import count
 from bls_notebook.testing.records import VERDICTS, CodePlace, Drilled, DrilledCase
 
@@ -79,17 +80,13 @@ def _callees(case: DrilledCase) -> tuple[str, ...]:
 def _faults(group: Sequence[DrilledCase]) -> str:
     if any(len(case.faults) > 1 for case in group):
         return "; ".join(case.name for case in group)
-    by: dict[str, list[str]] = {}
-    for case in group:
-        by.setdefault(case.faults[0].model, []).append(case.faults[0].fault)
+    by = grouped((case.faults[0].model, case.faults[0].fault) for case in group)
     return "; ".join(f"{callee}: {', '.join(faults)}" for callee, faults in by.items())
 
 
 def _said(group: Sequence[DrilledCase]) -> list[str]:
     """Return the explanations of a group: each sentence once, with its faults if there are several."""
-    sentences: dict[str, list[DrilledCase]] = {}
-    for case in group:
-        sentences.setdefault(case.said, []).append(case)
+    sentences = grouped((case.said, case) for case in group)
     if len(sentences) == 1:
         return list(sentences)
     if len({_callees(case) for case in group}) > 1:

@@ -24,6 +24,7 @@ from bls_notebook.profiling.profiler import profile
 from bls_notebook.progress import progress
 from bls_notebook.records.advice import advised
 from bls_notebook.records.errors import FrameRecord
+from bls_notebook.records.grouping import grouped
 from bls_notebook.records.visible_text import first_line, spoken
 from bls_notebook.repository.host import load_again
 from bls_notebook.repository.repository import ModelRepository, current_repository
@@ -345,10 +346,7 @@ def _other_values(value: Any) -> Any:
 
 def _untried(reasons: Sequence[tuple[str, str, str]], wanted: tuple[Fault, ...]) -> Iterator[str]:
     """Yield a line for each callee and reason for which faults were not tried."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for reason, callee, fault in reasons:
-        if reason:
-            groups.setdefault((callee, reason), []).append(fault)
+    groups = grouped(((callee, reason), fault) for reason, callee, fault in reasons if reason)
     for (callee, reason), faults in groups.items():
         yield f"{callee}: {', '.join(faults)}: {reason}"
     if left_out := [fault.name for fault in faults_named(None) if fault not in wanted]:

@@ -10,6 +10,7 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag, text
 from bls_notebook.display.records.differences import differences_table, in_last_place, inputs_table, lines_beside_table
+from bls_notebook.records.grouping import grouped
 from bls_notebook.records.units import count, ns, shape, size
 from bls_notebook.records.visible_text import first_line, spoken, visible
 from bls_notebook.testing.records import Recorded, Replay, RequestKept, Resent, TensorKept
@@ -53,9 +54,7 @@ def _cut(record: Recorded) -> Iterator[str]:
 
 def _by_hop(requests: Sequence[RequestKept]) -> Iterator[tuple[RequestKept, int]]:
     """Yield each request with its depth, followed by the requests that its execution sent."""
-    sent_by: dict[int, list[RequestKept]] = {}
-    for request in requests:
-        sent_by.setdefault(max(request.parent, 0), []).append(request)
+    sent_by = grouped((max(request.parent, 0), request) for request in requests)
     left = [(request, 0) for request in reversed(sent_by.get(0, ()))]
     while left:
         request, depth = left.pop()
@@ -154,12 +153,9 @@ def _verdict(record: Replay) -> doc.Piece:
 
 def _beginnings(record: Replay) -> Iterator[str]:
     """Yield each place where differences begin, with its requests."""
-    ids_by_place: dict[str, list[str]] = {}
-    for request in record.unequal:
-        if request.begins:
-            words = re.sub(r",? ?(as )?(than )?(in )?request \d+", "", request.begins)
-            ids_by_place.setdefault(words, []).append(str(request.id))
-    for words, ids in ids_by_place.items():
+    number = r",? ?(as )?(than )?(in )?request \d+"
+    places = ((re.sub(number, "", request.begins), str(request.id)) for request in record.unequal if request.begins)
+    for words, ids in grouped(places).items():
         yield f"{words} (request{'s' * (len(ids) > 1)} {', '.join(ids[:6])}{', …' if len(ids) > 6 else ''})"
 
 

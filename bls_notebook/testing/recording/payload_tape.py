@@ -9,7 +9,6 @@ the models of a pipeline, the CPU's caches hold other data.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
@@ -27,6 +26,7 @@ from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, element_bytes
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
+from bls_notebook.records.grouping import grouped
 from bls_notebook.records.recorded_models import ModelSeen
 from bls_notebook.testing.records import RequestKept, ResponseKept, TensorKept
 
@@ -109,9 +109,7 @@ class Tape:
 
     def requests(self, base: int, begun: int, kept: Kept) -> Iterator[RequestKept]:
         """Yield the requests in order; numbers count from `base`, times from `begun`."""
-        given: dict[int, list[_Entry]] = defaultdict(list)
-        for number, entry, outputs in _entries(list(self._given), _RESPONSE):
-            given[number].append((entry, outputs))
+        given = grouped((number, response) for number, *response in _entries(list(self._given), _RESPONSE))
         asked = {n: (entry, inputs) for n, entry, inputs in _entries(list(self._asked), _REQUEST)}
         for number in sorted(asked):
             (who, name, version, (seen, reshapes), kind, options, requested, now), inputs = asked[number]
@@ -121,7 +119,7 @@ class Tape:
                     None if error is None else error._message, "" if error is None else error._code.name,
                     parameters, final, max(0, then - begun),
                 )
-                for (error, parameters, final, then), outputs in given[number]
+                for (error, parameters, final, then), outputs in given.get(number, ())
             )  # fmt: skip
             yield RequestKept(
                 number - base, name, who - base if who in asked else who and UNKNOWN,

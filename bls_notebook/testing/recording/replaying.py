@@ -25,6 +25,7 @@ from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
 from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.pb_utils.response import ByHand
 from bls_notebook.progress import progress
+from bls_notebook.records.grouping import grouped
 from bls_notebook.records.record_file import told
 from bls_notebook.records.responses import TensorRecord
 from bls_notebook.records.tensor_preview import tensor_record
@@ -83,9 +84,8 @@ class _Hops:
 
     def __init__(self, recording: Recording) -> None:
         self._arrays = recording.arrays
-        self.sent_by: dict[int, list[RequestKept]] = defaultdict(list)
-        for request in recording.record.requests:
-            self.sent_by[request.parent].append(request)
+        sent_by = grouped((request.parent, request) for request in recording.record.requests)
+        self.sent_by: dict[int, list[RequestKept]] = defaultdict(list, sent_by)
 
     def sent(self, request: RequestKept) -> _Content:
         return (request.model, request.parameters, *self._contents(request.inputs))
