@@ -66,8 +66,7 @@ def _table(block: doc.Table) -> Html:
     """Return an accessible table in a box with its own horizontal scroll bar."""
     columns = [column for column in block.columns if column.in_html]
     grouped = any(isinstance(row, doc.Group) for row in block.rows)
-    beside = any(isinstance(row, doc.Group) and row.beside for row in block.rows)
-    heads = [tag("th", "", scope="col")] * beside
+    heads = [tag("th", "", scope="col")] * grouped
     heads += (tag("th", doc.piece(c.head).html, cls=_kind(c), scope="col") for c in columns)
     top = tag("thead", tag("tr", *heads)) if any(doc.piece(c.head).text for c in columns) else Html()
     rows = (_row(row, block) if isinstance(row, doc.Row) else _group(row, block) for row in block.rows)
@@ -81,14 +80,8 @@ def _kind(column: doc.Column) -> str:
 
 
 def _group(group: doc.Group, block: doc.Table) -> Html:
-    title = doc.piece(group.title)
-    if group.beside:
-        first = tag("th", title.html, scope="rowgroup", rowspan=len(group.rows))
-        rows = [_row(row, block, (first,) if i == 0 else ()) for i, row in enumerate(group.rows)]
-        return tag("tbody", *rows)
-    wide = sum(column.in_html for column in block.columns)
-    head = tag("tr", tag("th", title.html, cls=title.cls, scope="rowgroup", colspan=wide))
-    return tag("tbody", head, *(_row(row, block) for row in group.rows))
+    first = tag("th", doc.piece(group.title).html, scope="rowgroup", rowspan=len(group.rows))
+    return tag("tbody", *(_row(row, block, (first,) if i == 0 else ()) for i, row in enumerate(group.rows)))
 
 
 def _row(row: doc.Row, block: doc.Table, first: Sequence[Html] = ()) -> Html:

@@ -155,11 +155,11 @@ def _block(block: doc.Block, width: int) -> Sequence[str]:
 
 def _table(block: doc.Table, width: int) -> list[str]:
     columns = [column for column in block.columns if column.in_text]
-    beside = any(isinstance(row, doc.Group) and row.beside for row in block.rows)
+    grouped = any(isinstance(row, doc.Group) for row in block.rows)
     return table(
         list(_rows(block)),
         heads=[doc.piece(column.head).text for column in columns] if block.heads else (),
-        right=" " * beside + "".join(column.how or " " for column in columns),
+        right=" " * grouped + "".join(column.how or " " for column in columns),
         width=width,
         indent=block.indent,
         last=block.last,
@@ -171,8 +171,7 @@ def _rows(block: doc.Table) -> Iterator[list[str]]:
     for row in block.rows:
         if isinstance(row, doc.Group):
             for i, member in enumerate(row.rows):
-                title = [doc.piece(row.title).text if i == 0 else ""] if row.beside else []
-                yield [*title, *_cells(member, block.columns)]
+                yield [doc.piece(row.title).text if i == 0 else "", *_cells(member, block.columns)]
         elif row.only != "html":
             yield _cells(row, block.columns)
 

@@ -111,11 +111,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows with a title: in an extra column if `beside`, otherwise in a row above, which only HTML has."""
+    """Rows with a title, which is in an extra column before them."""
 
     title: Said
     rows: Sequence[Row]
-    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

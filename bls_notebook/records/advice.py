@@ -132,10 +132,10 @@ def _takes(model: ModelRecord | None, name: str) -> str:
     return f"`{name}` takes {signature(model.inputs, model.max_batch_size > 0)}"
 
 
-def _no_inputs(name: str, datatype: str = "FP32", dims: str = "[-1]") -> str:
+def _no_inputs(name: str) -> str:
     return (
-        f"the model's configuration declares no inputs: declare them with `--input {name} {datatype} {dims}` "
-        "after %%tritonmodel, in a %%tritonconfig cell, or in `auto_complete_config`"
+        f"the model's configuration declares no inputs: declare them with `--input {name} FP32 [-1]` after "
+        "%%tritonmodel, in a %%tritonconfig cell, or in `auto_complete_config`"
     )
 
 

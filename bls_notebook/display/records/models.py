@@ -34,7 +34,7 @@ def model_blocks(record: ModelRecord) -> Iterator[doc.Block]:
     yield doc.Words(parts.dots(*_facts(record)), cls="facts", indent="  ")
     both = (("inputs", record.inputs), ("outputs", record.outputs))
     batch = record.max_batch_size > 0
-    groups = [doc.Group(title, [_spec(s, batch) for s in specs], beside=True) for title, specs in both if specs]
+    groups = [doc.Group(title, [_spec(s, batch) for s in specs]) for title, specs in both if specs]
     if groups:
         columns = doc.columns("name | datatype | shape |")
         yield doc.Table(f"Inputs and outputs of {record.name}", columns, groups, headed=False, heads=False)
