@@ -101,8 +101,7 @@ def _no_version(model: CheckedModel, versions: list[int]) -> Finding:
     rule = "version-none:file" if (model.folder / "model.py").is_file() else rule
     rule = "version-none:policy" if versions else rule
     others = f"; its folders are {', '.join(folders[:6])}" if folders else ""
-    selected = ", ".join(map(str, versions))
-    return finding(rule, model.name, shown_path(model.folder), versions=selected, others=others)
+    return finding(rule, model.name, shown_path(model.folder), versions=", ".join(map(str, versions)), others=others)
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -92,8 +92,7 @@ def guess_display(guess: Guess, *, width: int = 100, widget: Any = None) -> Disp
     if widget is not None:
         question = Piece(question.text, covered(question.html, widget))
     outcome: list[Block] = [_outcome(output) for output in guess.outcome]
-    fold = Fold("What happened", outcome, is_open=bool(guess.made))
-    document = Document([Line([question]), fold], styles="guess")
+    document = Document([Line([question]), Fold("What happened", outcome, is_open=bool(guess.made))], styles="guess")
     return Display(document_text(document, width), document_html(document), widget)
 
 
@@ -191,10 +190,7 @@ def _guesses(notebook: Notebook) -> dict[tuple[str, ...], str]:
 
 def _latest(outputs: Any) -> list[Any]:
     """Return the MIME bundles of the displays; an updated display has only its last bundle."""
-    bundles: dict[str, Any] = {}
-    for output in outputs:
-        bundles[(output.transient or {}).get("display_id") or uuid.uuid4().hex] = output.data
-    return list(bundles.values())
+    return list({(o.transient or {}).get("display_id") or uuid.uuid4().hex: o.data for o in outputs}.values())
 
 
 class _Card:

@@ -102,8 +102,7 @@ def find_smallest(puzzle: PuzzleData, differs: Callable[[Case], bool]) -> bool:
         suppress_health_check=list(module.HealthCheck), database=None, deadline=None,
     )  # fmt: skip
     with ExitStack() as stack:  # hypothesis writes into a folder of its own
-        home = vars(configuration).get("__hypothesis_home_directory")
-        stack.callback(configuration.set_hypothesis_home_dir, home)
+        stack.callback(configuration.set_hypothesis_home_dir, vars(configuration).get("__hypothesis_home_directory"))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bls-notebook-hypothesis-"))
         configuration.set_hypothesis_home_dir(folder)
         try:

@@ -67,8 +67,7 @@ def is_capsule(value: object) -> bool:
 def _managed(capsule: object) -> Any:
     if not _api.PyCapsule_IsValid(capsule, _NAME):
         raise DLPackError("from_dlpack: the capsule holds no DLPack tensor, or was used before; make a new one")
-    pointer = _api.PyCapsule_GetPointer(capsule, _NAME)
-    return ctypes.cast(pointer, ctypes.POINTER(_DLManagedTensor))
+    return ctypes.cast(_api.PyCapsule_GetPointer(capsule, _NAME), ctypes.POINTER(_DLManagedTensor))
 
 
 def _tensor(capsule: object) -> Any:

@@ -73,8 +73,7 @@ class Metrics:
         """Return records of the families whose name, help text or a label contains `filter` in any case."""
         from bls_notebook.records.metrics import family_record, matching  # first needed here
 
-        records = (replace(family_record(family), name=name) for name, family in self._named())
-        return matching(records, filter)
+        return matching((replace(family_record(family), name=name) for name, family in self._named()), filter)
 
     def text(self, filter: str = "") -> str:
         """Return the families in Prometheus's text format."""
@@ -166,8 +165,7 @@ class _Family:
         out = Metric(name, self.description, self.kind)
         for metric in self.samples():
             if self.kind != "histogram":
-                suffix = "_total" if self.kind == "counter" else ""
-                out.add_sample(name + suffix, metric.labels, metric.value())
+                out.add_sample(name + ("_total" if self.kind == "counter" else ""), metric.labels, metric.value())
                 continue
             buckets, total = metric.observed()
             for bound, count in buckets:

@@ -163,8 +163,7 @@ def tensor_view_document(view: TensorView) -> doc.Document:
 
 def response_view_document(view: ResponseView) -> doc.Document:
     blocks: list[doc.Block] = list(response_head(view.response))
-    for each in view.tensors:
-        blocks.append(doc.Box(list(_blocks(each)), "seen-tensor", gap=True))
+    blocks += [doc.Box(list(_blocks(each)), "seen-tensor", gap=True) for each in view.tensors]
     left = len(view.response.tensors) - len(view.tensors)
     if view.tensors and left and len(view.tensors) > 1:
         names = ", ".join(tensor.name for tensor in view.response.tensors[len(view.tensors) :])

@@ -174,8 +174,7 @@ def _send_one(call: Call, arguments: argparse.Namespace) -> Response:
                 return response
             return repository.infer(**call)
     except KeyboardInterrupt:
-        words = "interrupted while waiting for the response; the request was cancelled"
-        raise CellInterrupted(words) from None
+        raise CellInterrupted("interrupted while waiting for the response; the request was cancelled") from None
 
 
 def _stream(

@@ -304,8 +304,7 @@ def server_session(texts: Sequence[TraceText], limit: int = _LIMIT, name: str = 
 
 def _traced(texts: Iterable[TraceText]) -> Iterator[_Traced]:
     """Yield the traced requests; ids are unique within one array only."""
-    arrays = (array for text in texts for array in text.arrays)
-    for number, rows in enumerate(arrays):
+    for number, rows in enumerate(array for text in texts for array in text.arrays):
         requests: dict[int, _Traced] = {}
         for row in rows:
             key = row["id"]

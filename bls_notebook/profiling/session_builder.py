@@ -163,9 +163,7 @@ def session_of(
 
 
 def _facts(log: Log) -> dict[int, _Facts]:
-    out: dict[int, _Facts] = {}
-    for begun in entries(Begun, log.begun):
-        out[begun.number] = _Facts(*begun[1:])
+    out = {begun.number: _Facts(*begun[1:]) for begun in entries(Begun, log.begun)}
     for call in entries(InlineCall, log.inline):
         one = out[call.number] = _Facts(
             call.parent, call.place.model, "sync", call.options, call.bytes_in, call.sent, call.started,

@@ -68,7 +68,7 @@ def test_every_block_is_in_one_group_one_row_and_one_lane(record: Lifetimes, mos
     for model, own in layout(record, most).items():
         if model != "\0":
             assert {life.maker.model for row in own for life in row.lives} == {model}
-    lanes, info = life_lanes(record), packed(record).info
+    lanes, info = life_lanes(record), packed(record)["info"]
     assert [(lane["label"], lane["deep"]) for lane in info["lanes"]] == [(lane.label, len(lane.rows)) for lane in lanes]
     in_order = sorted(range(len(lanes)), key=lambda k: int(info["lanes"][k]["rank"]))
     assert [lanes[k] for k in in_order] == heaviest_first(lanes)

@@ -44,7 +44,7 @@ def test_the_span_of_a_request_is_named_where_a_profile_was_on() -> None:
     record = replace(record, lives=lives)
     assert "leaky, span 7" in as_text(record)
     assert "leaky, span 7" in Page(as_html(record)).text
-    assert any("span 7 of the profile" in word for word in packed(record).info["words"])
+    assert any("span 7 of the profile" in word for word in packed(record)["info"]["words"])
 
 
 def test_text_of_a_leak() -> None:

@@ -100,8 +100,7 @@ def initial_states(spec: ModelSpec, folder: Path) -> list[Tensor]:
             if name == "BYTES":
                 array = deserialize_bytes_tensor(data).reshape(shape)
             else:
-                count = int(np.prod(shape, dtype=np.int64))
-                array = np.frombuffer(data, dtype, count).reshape(shape)
+                array = np.frombuffer(data, dtype, int(np.prod(shape, dtype=np.int64))).reshape(shape)
         else:
             array = _zeros(shape, dtype)
         out.append(Tensor._of(state.input_name, array, name))

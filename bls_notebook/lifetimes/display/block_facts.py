@@ -176,8 +176,7 @@ def alive_kinds(record: Lifetimes) -> list[BlockGroup]:
     result = []
     for group in held(record.alive()):
         kinds = grouped(((name_of(x), x.datatype, x.shape, x.device, x.maker.model), x) for x in group.lives)
-        for lives in kinds.values():
-            result.append(BlockGroup(tuple(lives), held(lives)[0].held_by if len(lives) == 1 else group.held_by))
+        result += [BlockGroup(tuple(v), held(v)[0].held_by if len(v) == 1 else group.held_by) for v in kinds.values()]
     return sorted(result, key=lambda group: -group.bytes)
 
 

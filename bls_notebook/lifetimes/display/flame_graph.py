@@ -103,8 +103,7 @@ def flame_svg(record: Lifetimes) -> str:
 
 def _draw_box(pen: Pen, box: FlameBox, ink: Ink, unit: float, top: float) -> None:
     left, wide = box.start * unit, box.bytes * unit
-    look = Look(ink.light, _LOOKS[box.depth], over="" if box.depth else ink.hatch)
-    pen.boxes([(left, top, wide, _ROW - 2)], look)
+    pen.boxes([(left, top, wide, _ROW - 2)], Look(ink.light, _LOOKS[box.depth], over="" if box.depth else ink.hatch))
     room = int((wide * pen.plot / _WHOLE - 10) / width_of("x"))
     if room < min(len(box.label), 6):
         return

@@ -271,8 +271,7 @@ def _draw_stays(pen: Pen, place: _Place) -> None:
     pen.stems(ticks, Look("#ffffff"), 2.6)
     pen.stems(ticks, Look(INK), 1.2)
     for life in wide:
-        ends = [*(stay.ns for stay in life.stays[1:]), _until(pen, life)]
-        for stay, until in zip(life.stays, ends, strict=False):
+        for stay, until in zip(life.stays, [*(stay.ns for stay in life.stays[1:]), _until(pen, life)], strict=False):
             text = f"→ {owner(stay.at)}"
             if stay.at.model != life.maker.model and (until - stay.ns) * scale > width_of(text, 9) + 12:
                 pen.words(text, stay.ns, place.middle, right=6, size=9, halo=True)
@@ -358,8 +357,7 @@ def _draw_bytes(pen: Pen, facts: DeviceFacts, lives: Sequence[Life], inks: Mappi
         pen.line([(0, base + room * unit), (pen.end, base + room * unit)], Look(INK), 1)
     of = f"{'╌ ' if near else ''}of {size(facts.total)}" if facts.total else ""
     before = f"{size(facts.used)} before" if facts.used else ""
-    said = (clip(facts.label, 20), f"peak {size(facts.peak)}", of, before)
-    for number, words in enumerate(said):
+    for number, words in enumerate((clip(facts.label, 20), f"peak {size(facts.peak)}", of, before)):
         first = number == 0
         colour = INK if number < 2 else DIM
         pen.words(words, 0, top + 18 + 21 * number, right=-8, align="end", bold=first, colour=colour)
@@ -422,8 +420,7 @@ def chart_lines(record: Lifetimes, *, width: int = 100) -> list[str]:
     names = dict.fromkeys(row.device for own in groups.values() for row in own)
     simulated = [device_label(record, name) for name in names if device_label(record, name) != name]
     stays = "▶ alive at the end" if any(life.died < 0 for life in record.lives) else ""
-    how = f"lives, event by event (not to scale) · █ {size(most)} ▁ less"
-    heading = text.facts(how, *simulated, stays)
+    heading = text.facts(f"lives, event by event (not to scale) · █ {size(most)} ▁ less", *simulated, stays)
     return [f"  {heading}", *text.table(rows, right="   r", width=max(width, columns + 68), most=22)]
 
 

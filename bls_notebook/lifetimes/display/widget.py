@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import anywidget
 import traitlets
@@ -31,16 +31,10 @@ from .report import lifetimes_document, summary, verdict
 _HOW = {"copy": 1, "transfer": 2}
 
 
-class Packed(NamedTuple):
-    """The data for the browser: columns as bytes, their layout, and texts and colours."""
+def packed(record: Lifetimes) -> dict[str, Any]:
+    """Pack lifetimes for the browser: ``columns`` in ``data``, and the texts and colours in ``info``.
 
-    data: bytes
-    columns: list[tuple[str, str, int, int]]
-    info: dict[str, Any]
-
-
-def packed(record: Lifetimes) -> Packed:
-    """Pack lifetimes: a row for each block in the order of birth.
+    There is a row for each block in the order of birth.
 
     ``source`` is the row of the block that it is a copy of, -1 for none. The stays of row ``i`` are those from
     ``stay_at[i]`` to ``stay_at[i + 1]``; ``holder_at`` likewise. ``lane`` is the index of its lane in
@@ -84,7 +78,7 @@ def packed(record: Lifetimes) -> Packed:
         "verdict": [visible(text) for text in verdict(record)],
         "warnings": [visible(text) for text in left_behind(record)],
     }
-    return Packed(data, columns, info)
+    return {"data": data, "columns": columns, "info": info}
 
 
 def _of_lives(
@@ -185,8 +179,7 @@ class LifetimesWidget(anywidget.AnyWidget):
         self.record = record
         self._width = width
         self._by_id = {life.id: life for life in record.lives}
-        data = packed(record)
-        super().__init__(data=data.data, columns=data.columns, info=data.info, place=new_place())
+        super().__init__(**packed(record), place=new_place())
 
     @property
     def life(self) -> Life | None:

@@ -88,8 +88,7 @@ def _open_brackets(code: str, masked: str) -> list[Bracket]:
 
 def _arguments(code: str, bracket: Bracket) -> str:
     """Return the text inside a bracket, up to its end or the end of the code."""
-    rest = _folded(_masked(code)[bracket.start + 1 :])
-    end = re.search(r"[)\]}]", rest)
+    end = re.search(r"[)\]}]", _folded(_masked(code)[bracket.start + 1 :]))
     return code[bracket.start + 1 :][: end.start() if end else None]
 
 
@@ -198,8 +197,7 @@ class _Strings:
         if parameter not in _MODELS:
             return None
         also_unloaded = "load" in call.function or "ready" in call.function
-        models = self._models_of(call)
-        return dict.fromkeys(model.name for model in models if also_unloaded or model.state == "READY")
+        return dict.fromkeys(model.name for model in self._models_of(call) if also_unloaded or model.state == "READY")
 
     def _parameter(self, call: Bracket) -> str:
         """Return the name of the parameter that the current argument sets; "" if the function is unknown."""

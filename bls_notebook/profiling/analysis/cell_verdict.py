@@ -47,8 +47,7 @@ def worded(f: Facts, session: SessionData, at_once: bool) -> Verdict:
 
 def rough(session: SessionData) -> str:
     """Return why the figures are rough; empty if they are not."""
-    part = session.cpu_waited / max(1, session.wall)
-    if part < ROUGH or session.cpu_waited < ROUGH * session.cpu:
+    if session.cpu_waited / max(1, session.wall) < ROUGH or session.cpu_waited < ROUGH * session.cpu:
         return ""
     return (
         f"Other programs or threads used the processors: runnable threads waited {time_of(session.cpu_waited)} for one."

@@ -51,8 +51,7 @@ class Space:
         self.held: dict[str, int] = {}  # the least time that requests occupy instances of a model, ns
         recipes = [recipe for request in self.requests for recipe in _all_of(request)]
         for recipe in recipes:
-            took = replay([recipe], {}) - recipe.before
-            self.held[recipe.model[0]] = self.held.get(recipe.model[0], 0) + took
+            self.held[recipe.model[0]] = self.held.get(recipe.model[0], 0) + (replay([recipe], {}) - recipe.before)
         self.orders = _ORDERS if len(recipes) <= _SMALL else 1
 
     def wall(self, setting: Setting) -> int:

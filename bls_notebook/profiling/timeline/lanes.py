@@ -355,8 +355,7 @@ class Panel:
             wait = min(sizes.wait, sizes.queue / lane.waits) if lane.waits else 0.0
             row = _ROW if lane.rows == 1 else max(sizes.least, min(sizes.thin, sizes.rows / lane.rows))
             row = _IDLE if lane.kind == "idle" else row
-            blocks = y + lane.waits * wait + (2 if lane.waits else 0)
-            places.append(LanePosition(lane, y, wait, blocks, row))
+            places.append(LanePosition(lane, y, wait, y + lane.waits * wait + (2 if lane.waits else 0), row))
             y = places[-1].bottom
         y += 28 if len(layout.lanes) > len(places) else 10
         return cls(session, layout, number, titled, top, work, tuple(places), y - top)

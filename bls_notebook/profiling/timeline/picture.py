@@ -54,7 +54,7 @@ def draw_panel(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
     _labels(pen, panel, inks)
     _work(pen, panel, tree)
     if len(panel.session.spans) > _ALONE:
-        _shades(pen, panel, tree, inks)
+        _shades(pen, panel, inks)
     else:
         _blocks(pen, panel, tree, inks)
         _names(pen, panel, tree, inks)
@@ -273,7 +273,7 @@ def _streams(span: Span) -> bool:
     return any(mark.kind == "response" for mark in span.marks)
 
 
-def _shades(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
+def _shades(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
     """Draw very many requests as shades: darker means busier."""
     own, busy, waits = _covered(panel.session, panel.layout, _COLUMNS, int(pen.end))
     for k, place in enumerate(panel.places):

@@ -498,8 +498,8 @@ def _of_paths(config: ModelConfigMessage) -> Iterator[str]:
     files = [("default_model_filename", "1", config.default_model_filename)]
     files += [(f"cc_model_filenames[{kind!r}]", "1", name) for kind, name in config.cc_model_filenames.items()]
     for sample in config.model_warmup:
-        for name, given in sample.inputs.items():
-            files.append((f"input_data_file of warm-up input '{name}'", "warmup", given.input_data_file))
+        inputs = sample.inputs.items()
+        files += [(f"input_data_file of warm-up input '{n}'", "warmup", given.input_data_file) for n, given in inputs]
     for state in config.sequence_batching.state:
         for initial in state.initial_state:
             files.append((f"data_file of state '{state.input_name}'", "initial_state", initial.data_file))

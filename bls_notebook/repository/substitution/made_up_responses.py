@@ -70,8 +70,7 @@ def fingerprint(tensors: Sequence[Tensor]) -> int:
         if not isinstance(array, np.ndarray):  # on a GPU
             continue
         flat = array.reshape(-1)[:_HASHED_BYTES]
-        data = repr(flat.tolist()).encode() if array.dtype.kind == "O" else flat.tobytes()
-        out = crc32(data, out)
+        out = crc32(repr(flat.tolist()).encode() if array.dtype.kind == "O" else flat.tobytes(), out)
     return out
 
 

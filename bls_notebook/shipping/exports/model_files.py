@@ -106,8 +106,7 @@ def read_code(found: ModelFiles, folder: Path, secrets: bool) -> None:
             if name in seen or name in own or name in _PROVIDED or not name:
                 continue
             seen.add(name)
-            copied = _add_module(found, name, where, secrets)
-            pending += [(path, text, place, True) for path, text, place in copied]
+            pending += [(path, text, place, True) for path, text, place in _add_module(found, name, where, secrets)]
 
 
 def _add_module(found: ModelFiles, name: str, where: str, secrets: bool) -> list[tuple[str, str, Path]]:

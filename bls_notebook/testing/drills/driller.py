@@ -274,8 +274,7 @@ class Driller:
 
     def _request_counts(self, failing: Collection[str]) -> dict[str, int]:
         """Return the number of requests so far to each model, except the drilled one and the failing ones."""
-        names = set(self.server.names()) - {self.model, *failing}
-        models = filter(None, map(self.server.find, names))
+        models = filter(None, map(self.server.find, set(self.server.names()) - {self.model, *failing}))
         return {model.name: sum(model.statistics.latest(0)[:2]) for model in models}
 
     def _changed_since(self, baseline: _Baseline) -> str:

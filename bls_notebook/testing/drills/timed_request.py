@@ -201,8 +201,7 @@ class TimedRequest:
     def send_together(self, number: int) -> tuple[int, int, bool]:
         """Send several requests at once; return how many failed and were sent, and whether they formed a batch."""
         with profile() as profiled:
-            sent = [self._sent() for _ in range(number)]
-            done, open_ = wait(sent, (1 + _PATIENCE) * self.limit)
+            done, open_ = wait([self._sent() for _ in range(number)], (1 + _PATIENCE) * self.limit)
             for request in open_:
                 request.cancel()
         answers = [answer for request in done for answer in _listed(request.result())]
