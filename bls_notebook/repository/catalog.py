@@ -29,14 +29,8 @@ from bls_notebook.progress import progress
 from bls_notebook.records.advice import Known, missing_model
 
 from .config import ModelConfigMessage, parse_config
-from .loading.ensembles import (
-    CircularEnsembleError,
-    members_of,
-    members_of_source,
-    refuse_ensemble,
-    refuse_member,
-    refuse_missing,
-)
+from .loading import ensembles
+from .loading.ensembles import refuse_ensemble
 from .loading.loader import POLL_FAILED
 from .locks import undivided
 from .metric_families import server_families
@@ -175,7 +169,7 @@ class Catalog:
     def set_config(self, name: str, config: Config) -> ModelRecord | None:
         """Set a model's config.pbtxt; reload the model if it serves."""
         check_model_name(name)
-        if members_of(parse_config(config, model=name)):
+        if ensembles.members_of(parse_config(config, model=name)):
             record: ModelRecord | None = self.define(name, "", config, 1, None)
             self._configs[name] = config
             return record
@@ -382,16 +376,16 @@ class Catalog:
         chain = (*chain, name)
         if len(chain) > _MOST_NESTED:
             refuse_ensemble(name, f"ensembles are nested more than {_MOST_NESTED} deep", "use fewer ensembles")
-        members = list(filter(None, members_of_source(source)))  # the load rejects a step without a model
+        members = list(filter(None, ensembles.members_of_source(source)))  # the load rejects a step without a model
         for member in members:
             if member in chain:
                 reason = f"circular dependency between ensembles: {member} -> ... -> {name} -> {member}"
-                refuse_ensemble(name, reason, "an ensemble cannot be a step of itself", CircularEnsembleError)
+                refuse_ensemble(name, reason, "an ensemble cannot be a step of itself", ensembles.CircularEnsembleError)
             if not self.server.serving(member) and member not in self._definitions:
                 try:
                     find_model(self.paths, member)
                 except BLSError:
-                    refuse_missing(name, member)
+                    ensembles.refuse_missing(name, member)
         for member in members:
             if (member in tried or member in self._definitions) and self.server.serving(member):
                 continue
@@ -400,7 +394,7 @@ class Catalog:
                 self._load_named(member, chain=chain, tried=tried)
             except (ConfigError, ModelNotFoundError, ModelLoadError) as error:
                 if not self.server.serving(member):
-                    refuse_member(name, member, error)
+                    ensembles.refuse_member(name, member, error)
                 log.warning("%s; ensemble '%s' uses the version in service", error, name)
 
     def _refresh_users(self, name: str) -> None:
@@ -412,7 +406,7 @@ class Catalog:
                     current = self.service.dependencies.wanted(user)
                     if current is None:  # another thread unloaded it
                         continue
-                    if not failed.isdisjoint(members_of_source(current)):
+                    if not failed.isdisjoint(ensembles.members_of_source(current)):
                         failed.add(user)
                         continue
                     self.service.load(current)

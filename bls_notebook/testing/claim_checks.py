@@ -28,18 +28,9 @@ from bls_notebook.records.responses import ResponseRecord
 from bls_notebook.records.units import count, duration, quantity, size
 from bls_notebook.records.visible_text import first_line, spoken
 
+from . import recorded_calls
 from .check_figures import first_problem, largest_pools, problems
 from .claim_values import OPERATORS, Answer, answer_of, lines_that_name, output, value_of
-from .recorded_calls import (
-    at_work_intervals,
-    line_of,
-    longest_chain,
-    longest_queue,
-    most_at_once,
-    sent_in_vain,
-    why_not_together,
-    why_waits,
-)
 from .sequences import complete_sequences
 
 _OPERATOR = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*")
@@ -119,13 +110,13 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
         if name == "requests":
             fewer = value > int(words["n"]) or words["op"] == "<"
             hint = f"There should be {'fewer' if fewer else 'more'} requests{f' to {model}' * bool(model)}."
-            hint += sent_in_vain(session, spans) * fewer
+            hint += recorded_calls.sent_in_vain(session, spans) * fewer
         if name == "sequences":
             hint = complete_sequences(spans)[1] or f"Complete sequences should be {words['op']} {words['n']}."
         if name == "executions" and value > int(words["n"]):
-            hint = why_not_together(session, spans)
+            hint = recorded_calls.why_not_together(session, spans)
         if name in ("wall", "queued") and words["op"] in ("<", "<="):
-            hint = longest_queue(spans)
+            hint = recorded_calls.longest_queue(spans)
         if name == "took" and words["op"] in (">", ">="):
             hint = f"The shortest execution took {duration(value / 1e9)}: it does not wait or work as long as expected."
         of = f" of {model}" if model else ""
@@ -311,17 +302,16 @@ def overlapped(session: Session, least: int, model: str = "", caller: str = "") 
     """
     callers = _callers(session)
     spans = [span for span in session.spans if model in ("", span.model) and caller in ("", callers[span.id])]
-    at_work = at_work_intervals(session)
-    most = most_at_once(at_work[span.id] for span in spans)
+    at_work = recorded_calls.at_work_intervals(session)
+    most = recorded_calls.most_at_once(at_work[span.id] for span in spans)
     if not model:
         # The larger of two counts: requests of one model, or of all models without callers that wait.
         tree = SpanTree(session)
         members = tree.members.items()
         own = [interval for execution, spans in members for interval in tree.self_time(execution) * len(spans)]
         names = {span.model for span in spans}
-        most = max(
-            [most_at_once(own), *(most_at_once(at_work[s.id] for s in spans if s.model == name) for name in names)]
-        )
+        by_model = ([at_work[span.id] for span in spans if span.model == name] for name in names)
+        most = max(map(recorded_calls.most_at_once, [own, *by_model]))
     of = f" of {model}" * bool(model)
     seen = f"{'at most ' * (most < least)}{count(most, 'request')}{of} at work at the same time"
     seen = seen if most else f"no request{of} was at work"
@@ -351,14 +341,14 @@ _GATHER = "responses = await asyncio.gather(*[request.async_exec() for request i
 
 
 def _why_apart(session: Session, spans: Sequence[Span], least: int, of: str, others: str) -> tuple[str, _Steps]:
-    where = line_of(session, spans[0]) if spans else ""
+    where = recorded_calls.line_of(session, spans[0]) if spans else ""
     if len(spans) < least:
         verb = "was" if len(spans) == 1 else "were"
         return f"There {verb} {count(len(spans), 'request')}{of} in all: send {least}. {others}", (("where", where),)
-    in_flight = most_at_once((span.sent, span.ended) for span in spans)
+    in_flight = recorded_calls.most_at_once((span.sent, span.ended) for span in spans)
     senders = [span for span in session.spans if span.id in {span.parent for span in spans}]
-    busy = most_at_once((span.started, span.inferred) for span in senders)
-    sent_at_once = most_at_once((span.sent, span.ended) for span in senders)
+    busy = recorded_calls.most_at_once((span.started, span.inferred) for span in senders)
+    sent_at_once = recorded_calls.most_at_once((span.sent, span.ended) for span in senders)
     decoupled = {seen.name: seen.is_async for seen in session.models if seen.decoupled}
     if in_flight < least <= sent_at_once and busy < least and senders[0].model not in decoupled:
         why = f"{senders[0].model} executed {count(busy, 'request')} at a time; the others waited in its queue."
@@ -369,7 +359,7 @@ def _why_apart(session: Session, spans: Sequence[Span], least: int, of: str, oth
         return why, (("where", where), ("what to do", what))
     if sent_at_once < least <= len(senders) and in_flight < least:
         why = f"At most {count(sent_at_once, 'request')} to {senders[0].model} at a time: send {least} at once."
-        return why, (("where", line_of(session, senders[0])),)
+        return why, (("where", recorded_calls.line_of(session, senders[0])),)
     if in_flight < least:
         sent = "Each request was sent after an earlier response: "
         if in_flight > 1:
@@ -406,13 +396,13 @@ def waits(session: Session, compare: str, most: int, model: str = "", until_firs
 
     Several requests, to `model` or from the notebook, are judged by the longest chain.
     """
-    chain = longest_chain(session, model, until_first)
+    chain = recorded_calls.longest_chain(session, model, until_first)
     of = f" of {model}" * bool(model) + " until first" * until_first
     each = ", then ".join(span.model for span in chain[:6]) + ", …" * (len(chain) > 6)
     seen = f"{count(len(chain), 'wait')}" + f": {each}" * bool(chain)
-    lines = dict.fromkeys(filter(None, (line_of(session, span) for span in chain)))
+    lines = dict.fromkeys(filter(None, (recorded_calls.line_of(session, span) for span in chain)))
     steps = (("where", "\n".join(lines)), ("code", "" if until_first else _GATHER))
-    hint = why_waits(chain, most, until_first) if len(chain) > most else ""
+    hint = recorded_calls.why_waits(chain, most, until_first) if len(chain) > most else ""
     return Judgement(f"waits {compare} {most}{of}", bool(OPERATORS[compare](len(chain), most)), seen, hint, steps)
 
 
@@ -435,7 +425,7 @@ def called(session: Session, model: str, times: Sequence[int] = (), caller: str 
     words = " then ".join(map(str, times))
     claim = f"called {model}" + f" {words}" * bool(words) + f" by {caller}" * bool(caller)
     steps = (
-        ("where", line_of(session, spans[0]) if spans else ""),
+        ("where", recorded_calls.line_of(session, spans[0]) if spans else ""),
         ("code", f'if condition:\n    response = self.ask("{model}", ...)' if 0 in times and any(times) else ""),
     )
     return Judgement(claim, holds, seen, hint, steps)

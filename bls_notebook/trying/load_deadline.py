@@ -10,13 +10,7 @@ import signal
 import threading
 from typing import Any
 
-from bls_notebook.engine.waiting.interrupts import (
-    Interrupted,
-    clear_interrupt,
-    interrupt_thread,
-    press,
-    withdraw_deferred,
-)
+from bls_notebook.engine.waiting import interrupts
 from bls_notebook.extending import critical
 
 _AGAIN = 1.0  # seconds until the next interrupt of code that continues
@@ -54,9 +48,9 @@ class Deadline:
             with self._lock:
                 self._over.set()
             if self.passed and self._main:
-                withdraw_deferred()  # the engine deferred it; after this block, it would be the user's Ctrl-C
+                interrupts.withdraw_deferred()  # the engine deferred it: after this block, it would be the user's
             if self._is_async:
-                clear_interrupt(self._thread)
+                interrupts.clear_interrupt(self._thread)
             self._ctrl_c.__exit__(kind, error, traceback)
         except KeyboardInterrupt:
             if not self.passed:
@@ -65,7 +59,7 @@ class Deadline:
         finally:
             if self._ignored:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
-        return self.passed and isinstance(error, (KeyboardInterrupt, Interrupted))
+        return self.passed and isinstance(error, (KeyboardInterrupt, interrupts.Interrupted))
 
     def _watch(self) -> None:
         seconds = self._seconds
@@ -75,8 +69,8 @@ class Deadline:
                     return
                 self.passed = True
                 if self._main and callable(signal.getsignal(signal.SIGINT)):
-                    press()
+                    interrupts.press()
                     seconds = _AGAIN
                 else:  # the model's code ignores SIGINT, or would end Python with it
                     self._is_async = True
-                    seconds = _AGAIN if interrupt_thread(self._thread) else _SOON
+                    seconds = _AGAIN if interrupts.interrupt_thread(self._thread) else _SOON

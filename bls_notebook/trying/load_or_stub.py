@@ -26,14 +26,7 @@ from bls_notebook.repository.config import ModelConfigMessage
 from bls_notebook.repository.gpus import gpus_in, simulate_gpus
 from bls_notebook.repository.loading.ensembles import members_of
 from bls_notebook.repository.loading.instances import python_backend
-from bls_notebook.repository.source.model_folders import (
-    backend_folders,
-    find_model,
-    is_pointer,
-    misnamed_folders,
-    pointers_in,
-    version_folders,
-)
+from bls_notebook.repository.source import model_folders
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.substitution.made_up_responses import Stub, Values
 from bls_notebook.repository.substitution.stub_config import as_stub, backend_of, main_file
@@ -73,7 +66,7 @@ class ModelPlan:
 
 def plan_model(host: Host, name: str, known: Collection[str], real: Collection[str] | None) -> ModelPlan:
     """Read a model's configuration and sources; run nothing."""
-    folder = find_model(host.repository.paths, name).resolve()
+    folder = model_folders.find_model(host.repository.paths, name).resolve()
     plan = ModelPlan(name, folder, folder, may_run=real is None or name in real)
     try:
         source = host.source(name)
@@ -120,7 +113,7 @@ class ModelLoader:
         host.before_load(self._preparation)
         self.plans = {name: plan_model(host, name, names, real) for name in names}
         why, remedy = "no model can have the folder's name:", "rename it: use letters, digits, '_', '-' and '.'"
-        misnamed = misnamed_folders(host.repository.paths).items()
+        misnamed = model_folders.misnamed_folders(host.repository.paths).items()
         self._reports = {name: TriedModel(name, "", "absent", f"{why} {problem}", remedy) for name, problem in misnamed}
         self._notes = template_notes((plan.folder for plan in self.plans.values()), fill)
 
@@ -257,13 +250,15 @@ class ModelLoader:
         if find_backend(backend) is None:
             try:
                 repository = self._repository
-                own = python_backend(plan.config, backend_folders(repository.paths, repository.backend_directory))
+                own = python_backend(
+                    plan.config, model_folders.backend_folders(repository.paths, repository.backend_directory)
+                )
             except Exception:
                 own = None
             lacks = "" if exists or shown is None else f", and {shown.parent.name}/{shown.name} is missing"
             case = "backend" if backend else "backend:unknown"
             return None if own is not None else reasons.reason_of(case, name, backend=backend, lacks=lacks)
-        if file is not None and shown is not None and (not exists or is_pointer(file)):
+        if file is not None and shown is not None and (not exists or model_folders.is_pointer(file)):
             return reasons.missing_file(name, shown, exists, backend == "python")
         return None
 
@@ -308,7 +303,7 @@ class ModelLoader:
             except Exception:  # the methods of a model's exception may fail
                 reason = replace(reasons.reason_of("error", name), why=first_line(str(error)))
             reason = self._blameless(plan, reason)
-            pointers = pointers_in(plan.folder) if reason.kind in ("error", "file") else []
+            pointers = model_folders.pointers_in(plan.folder) if reason.kind in ("error", "file") else []
             if not pointers:
                 return reason
             pointer = reasons.missing_file(name, pointers[0], True)
@@ -357,7 +352,7 @@ class ModelLoader:
         def stubbed(source: ModelSource) -> ModelSource:
             if source.name != name:
                 return source
-            stub_config = as_stub(config, plan.backend, list(version_folders(source.folder)))
+            stub_config = as_stub(config, plan.backend, list(model_folders.version_folders(source.folder)))
             for output in stub_config.output:
                 if len(sizes := shapes.get(output.name, ())) == len(output.dims) and not output.HasField("reshape"):
                     output.dims[:] = [size if dim == -1 else dim for dim, size in zip(output.dims, sizes, strict=True)]

@@ -24,18 +24,7 @@ from bls_notebook.lifetimes.records import Life, Lifetimes, bytes_over_time, is_
 from bls_notebook.records.intervals import Rows
 from bls_notebook.records.units import count, size
 
-from .block_facts import (
-    DeviceFacts,
-    device_facts,
-    device_label,
-    end_of,
-    held,
-    line_text,
-    name_of,
-    owner,
-    sizes_text,
-    sums_text,
-)
+from . import block_facts
 
 _ROW, _HEAD, _BAR = 18.0, 23.0, 13.0  # px
 _LINKS, _PIECES, _SINGLE = 160, 160, 200  # links, steps of a band, bars of a row with all their marks
@@ -107,7 +96,7 @@ def life_lanes(record: Lifetimes) -> list[LifeLane]:
     by_model: dict[str, dict[tuple[str, str], list[Life]]] = {}
     for life in sorted(record.lives, key=lambda life: (life.born, life.id)):
         names = by_model.setdefault(life.maker.model, {})
-        names.setdefault((name_of(life), life.device), []).append(life)
+        names.setdefault((block_facts.name_of(life), life.device), []).append(life)
     return [
         LifeLane(model, name, device, pack(lives), tuple(lives))
         for model, names in by_model.items()
@@ -228,7 +217,7 @@ def row_most(row: LifeRow) -> int:
 
 def row_line(row: LifeRow) -> str:
     """Return the line that allocated the blocks of a row, or the number of lines."""
-    lines = {line_text(life.line) for life in row.lives}
+    lines = {block_facts.line_text(life.line) for life in row.lives}
     return lines.pop() if len(lines) == 1 else f"{len(lines)} lines"
 
 
@@ -236,7 +225,7 @@ def _label(row: LifeRow, device: str) -> str:
     name = f"{clip(row.label, 12 if row.folded else 14)}{f' {device}' if device else ''}"
     if row.folded:
         return f"{name} ×{len(row.lives):,} ≤ {size(row_most(row))}"
-    return f"{name}  {sizes_text(row.lives)}"
+    return f"{name}  {block_facts.sizes_text(row.lives)}"
 
 
 def _until(pen: Pen, life: Life) -> float:
@@ -272,7 +261,7 @@ def _draw_stays(pen: Pen, place: _Place) -> None:
     pen.stems(ticks, Look(INK), 1.2)
     for life in wide:
         for stay, until in zip(life.stays, [*(stay.ns for stay in life.stays[1:]), _until(pen, life)], strict=False):
-            text = f"→ {owner(stay.at)}"
+            text = f"→ {block_facts.owner(stay.at)}"
             if stay.at.model != life.maker.model and (until - stay.ns) * scale > width_of(text, 9) + 12:
                 pen.words(text, stay.ns, place.middle, right=6, size=9, halo=True)
 
@@ -292,7 +281,7 @@ def _draw_holders(pen: Pen, place: _Place) -> None:
     left = [life for life in place.row.lives if life.died < 0]
     if not left:
         return
-    largest, *others = held(left)
+    largest, *others = block_facts.held(left)
     text = largest.held_by.replace(" and ", ", ") + (f" and {len(others):,} more" if others else "")
     if len(left) > 1:
         text = f"{len(left):,}, {size(sum(life.bytes for life in left))}: {text}"
@@ -316,13 +305,13 @@ def _draw_links(pen: Pen, places: Sequence[_Place]) -> None:
 def lifetimes_svg(record: Lifetimes) -> str:
     """Draw the lifetime chart as an SVG document as wide as its page; equal records give equal text."""
     side = _NAMES + (_LINES if any(life.line.line for life in record.lives) else 0)
-    pen = Pen(end_of(record), side, _HOLDERS if record.alive() else _ALONE)
+    pen = Pen(block_facts.end_of(record), side, _HOLDERS if record.alive() else _ALONE)
     return pen.document(*_draw(pen, record, side))
 
 
 def _draw(pen: Pen, record: Lifetimes, side: float) -> tuple[float, float]:
     """Draw everything; return the height, and the lower end of the time axis' lines."""
-    used = [facts for facts in device_facts(record) if facts.blocks]
+    used = [facts for facts in block_facts.device_facts(record) if facts.blocks]
     fullest = sorted(used, key=lambda each: -each.peak)[:_DEVICES]
     groups = layout(record, _ROWS)
     inks = model_inks(life.maker.model for life in record.lives)
@@ -338,7 +327,9 @@ def _draw(pen: Pen, record: Lifetimes, side: float) -> tuple[float, float]:
     return legend_signs(pen, top + _AXIS, _signs(groups, inks)), top
 
 
-def _draw_bytes(pen: Pen, facts: DeviceFacts, lives: Sequence[Life], inks: Mapping[str, Ink], top: float) -> None:
+def _draw_bytes(
+    pen: Pen, facts: block_facts.DeviceFacts, lives: Sequence[Life], inks: Mapping[str, Ink], top: float
+) -> None:
     """Draw the panel of one device: bytes over time by model, bytes left behind, the blocks at the peak."""
     room = max(facts.total - facts.used, 0)
     near = 0 < room < _NEAR * facts.peak
@@ -363,7 +354,7 @@ def _draw_bytes(pen: Pen, facts: DeviceFacts, lives: Sequence[Life], inks: Mappi
         pen.words(words, 0, top + 18 + 21 * number, right=-8, align="end", bold=first, colour=colour)
     if facts.peak:
         pen.marks([(facts.peak_ns, base + facts.peak * unit)], "v", Look(INK))
-        words = clip(f"{size(facts.peak)}: {sums_text(facts.at_peak)}", int(pen.plot / width_of("x")))
+        words = clip(f"{size(facts.peak)}: {block_facts.sums_text(facts.at_peak)}", int(pen.plot / width_of("x")))
         wide = width_of(words) / pen.plot * pen.end
         start = min(max(facts.peak_ns - wide / 2, 0), max(pen.end - wide, 0))
         pen.words(words, start, base + facts.peak * unit - 13)
@@ -418,7 +409,9 @@ def chart_lines(record: Lifetimes, *, width: int = 100) -> list[str]:
                 ["" if number else _title(model), name, "" if line == row.label else line, largest, row.device, bars]
             )
     names = dict.fromkeys(row.device for own in groups.values() for row in own)
-    simulated = [device_label(record, name) for name in names if device_label(record, name) != name]
+    simulated = [
+        block_facts.device_label(record, name) for name in names if block_facts.device_label(record, name) != name
+    ]
     stays = "▶ alive at the end" if any(life.died < 0 for life in record.lives) else ""
     heading = text.facts(f"lives, event by event (not to scale) · █ {size(most)} ▁ less", *simulated, stays)
     return [f"  {heading}", *text.table(rows, right="   r", width=max(width, columns + 68), most=22)]

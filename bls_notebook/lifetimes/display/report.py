@@ -9,19 +9,7 @@ from bls_notebook.display.svg import picture_html
 from bls_notebook.lifetimes.records import Lifetimes, is_left_behind
 from bls_notebook.records.units import count, duration, size
 
-from .block_facts import (
-    BlockGroup,
-    DeviceFacts,
-    alive_kinds,
-    device_facts,
-    device_label,
-    kind_of,
-    left_behind,
-    line_text,
-    name_of,
-    owner,
-    sums_text,
-)
+from . import block_facts
 from .flame_graph import flame_lines, flame_svg, flames
 from .lifetime_chart import chart_lines, lifetimes_svg
 
@@ -35,7 +23,7 @@ def lifetimes_document(record: Lifetimes) -> doc.Document:
     devices = _devices(record)
     said = zip(verdict(record), ("session-verdict", "session-advice"), strict=True)
     words = [doc.Words(parts.coded(sentence), style, "  ") for sentence, style in said if sentence]
-    warnings = doc.Warnings(left_behind(record))
+    warnings = doc.Warnings(block_facts.left_behind(record))
     picture: list[doc.Block] = [
         doc.Both(
             lambda width: ["", *chart_lines(record, width=width)],
@@ -69,7 +57,7 @@ def verdict(record: Lifetimes) -> tuple[str, str]:
 
     One execution got all of them, each from another request. For blocks that are left behind, `left_behind` warns.
     """
-    facts = max(device_facts(record), key=lambda each: each.peak, default=None)
+    facts = max(block_facts.device_facts(record), key=lambda each: each.peak, default=None)
     if facts is None or not facts.at_peak or 2 * facts.at_peak[0].bytes <= facts.peak:
         return "", ""
     group = facts.at_peak[0]
@@ -78,8 +66,8 @@ def verdict(record: Lifetimes) -> tuple[str, str]:
     several = len({life.maker.request for life in group.lives}) == len(group.lives) >= _MANY
     if taker is None or not several or any(map(is_left_behind, group.lives)):
         return "", ""
-    name, maker = name_of(group.lives[0]), group.lives[0].maker.model
-    made = sum(name_of(life) == name and life.maker.model == maker for life in record.lives)
+    name, maker = block_facts.name_of(group.lives[0]), group.lives[0].maker.model
+    made = sum(block_facts.name_of(life) == name and life.maker.model == maker for life in record.lives)
     of = f"all {made}" if made == len(group.lives) else f"{len(group.lives)} of {made}"
     less = size(group.bytes - group.lives[0].bytes)
     return (
@@ -94,9 +82,9 @@ def verdict(record: Lifetimes) -> tuple[str, str]:
 def figure_alt(record: Lifetimes) -> str:
     """Describe the lifetime chart in words."""
     said = [
-        f"{facts.label}: peak {size(facts.peak)}, {sums_text(facts.at_peak)}; {size(facts.left)} left behind"
-        for facts in device_facts(record)
-        if facts.blocks
+        f"{each.label}: peak {size(each.peak)}, {block_facts.sums_text(each.at_peak)}; {size(each.left)} left behind"
+        for each in block_facts.device_facts(record)
+        if each.blocks
     ]
     return f"Lifetimes of {count(len(record.lives), 'block')} of memory. {'. '.join(said)}."
 
@@ -106,7 +94,7 @@ def flame_alt(record: Lifetimes) -> str:
     return " ".join(
         f"{flame.title}: "
         + ", ".join(
-            f"{each.model or 'notebook'} {line_text(each.line) or each.what} {size(each.bytes)}"
+            f"{each.model or 'notebook'} {block_facts.line_text(each.line) or each.what} {size(each.bytes)}"
             for each in flame.lines[:6]
         )
         + "."
@@ -115,7 +103,7 @@ def flame_alt(record: Lifetimes) -> str:
 
 
 def _devices(record: Lifetimes) -> list[doc.Block]:
-    used = [facts for facts in device_facts(record) if facts.blocks]
+    used = [facts for facts in block_facts.device_facts(record) if facts.blocks]
     columns = [
         doc.Column("device"), doc.Column("peak", "r"), doc.Column("capacity", "r"),
         doc.Column("before", "r", in_html=any(facts.used for facts in used)),
@@ -124,20 +112,21 @@ def _devices(record: Lifetimes) -> list[doc.Block]:
     return [doc.Table("Devices", columns, list(map(_device, used)), last="wrap")] if used else []
 
 
-def _device(facts: DeviceFacts) -> doc.Row:
+def _device(facts: block_facts.DeviceFacts) -> doc.Row:
     left = join(parts.memory(facts.left).html, parts.quiet(f"in {count(facts.left_blocks, 'block')}").html, by=" ")
+    largest = parts.quiet(block_facts.sums_text(facts.at_peak, 4)).html
     return doc.Row([
         parts.device(facts.label),
         parts.memory(facts.peak),
         parts.known(facts.total or -1),
         parts.memory(facts.used) if facts.used else doc.Piece("", parts.memory(0).html),
         doc.Piece(size(facts.left), left) if facts.left_blocks else parts.quiet("nothing"),
-        doc.Piece(sums_text(facts.at_peak), parts.quiet(sums_text(facts.at_peak, 4)).html, cls="wrap"),
+        doc.Piece(block_facts.sums_text(facts.at_peak), largest, cls="wrap"),
     ])  # fmt: skip
 
 
 def _alive(record: Lifetimes) -> list[doc.Block]:
-    kinds = alive_kinds(record)
+    kinds = block_facts.alive_kinds(record)
     if not kinds:
         return []
     heads = ("tensor", "size", "type", "device", "made by", "line", "held by")
@@ -159,16 +148,16 @@ def _alive(record: Lifetimes) -> list[doc.Block]:
     return [doc.Forms(text, [doc.Fold(title, [in_html, *line], len(kinds) <= _WHOLE)])]
 
 
-def _row(record: Lifetimes, kind: BlockGroup) -> doc.Row:
+def _row(record: Lifetimes, kind: block_facts.BlockGroup) -> doc.Row:
     life = kind.lives[0]
     span = f", span {life.maker.span}" if life.maker.span and len(kind.lives) == 1 else ""
-    lines = dict.fromkeys(filter(None, (line_text(life.line) for life in kind.lives)))
+    lines = dict.fromkeys(filter(None, (block_facts.line_text(life.line) for life in kind.lives)))
     return doc.Row([
         parts.name(kind.label),
         parts.memory(kind.bytes),
-        parts.code(kind_of(life)),
-        parts.device(device_label(record, life.device)),
-        owner(life.maker) + span,
+        parts.code(block_facts.kind_of(life)),
+        parts.device(block_facts.device_label(record, life.device)),
+        block_facts.owner(life.maker) + span,
         parts.code(", ".join(lines)),
         parts.code(kind.held_by),
     ])  # fmt: skip

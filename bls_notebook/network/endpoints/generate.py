@@ -19,16 +19,8 @@ from starlette.types import Receive, Scope, Send
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_spec import TensorSpec
+from bls_notebook.network.kserve import json_codec
 from bls_notebook.network.kserve.errors import ProtocolError, refuse
-from bls_notebook.network.kserve.json_codec import (
-    flattened,
-    input_tensor_of_values,
-    member,
-    output_values,
-    parsed,
-    take_parameters,
-    written,
-)
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.pb_utils import InferenceResponse, Tensor
 from bls_notebook.pb_utils.response import StreamEnded
@@ -50,10 +42,10 @@ def decode_generate(model: LoadedModel, version: int, body: bytes | bytearray) -
     if not body:
         refuse("failed to parse the request JSON buffer: The document is empty. at 0")
     inputs = model.spec.inputs
-    document = parsed(body, partial(_object, inputs))
+    document = json_codec.parsed(body, partial(_object, inputs))
     if not isinstance(document, dict):
         refuse("attempt to get members for non-object")
-    call = DecodedRequest(model, version, member(document, "id", str, ""))
+    call = DecodedRequest(model, version, json_codec.member(document, "id", str, ""))
     parameters: dict[str, Any] = {}
     nested = document.pop("parameters", {}) if "parameters" not in inputs else {}
     if not isinstance(nested, dict):
@@ -65,7 +57,7 @@ def decode_generate(model: LoadedModel, version: int, body: bytes | bytearray) -
                     call.add_input(_input(inputs[name], value))
                 else:
                     parameters[name] = value
-            take_parameters(call, parameters)
+            json_codec.take_parameters(call, parameters)
         except ProtocolError as error:
             raise ProtocolError(context + error.message) from None
     return call
@@ -94,7 +86,7 @@ def _generated(call: DecodedRequest, response: InferenceResponse) -> bytes:
     document |= {"model_name": call.model.name, "model_version": str(call.model.version)}
     if call.request_id:
         document["id"] = call.request_id
-    return written(dict(sorted(document.items())))
+    return json_codec.written(dict(sorted(document.items())))
 
 
 def _input(spec: TensorSpec, value: Any) -> Tensor:
@@ -108,11 +100,11 @@ def _input(spec: TensorSpec, value: Any) -> Tensor:
         left = 1 if size == -1 else left
     if rest or left != 1:
         refuse(f"The schema can not convert input '{spec.name}' to tensor with proper shape")
-    return input_tensor_of_values(spec.name, spec.datatype, shape[::-1], flattened(values))
+    return json_codec.input_tensor_of_values(spec.name, spec.datatype, shape[::-1], json_codec.flattened(values))
 
 
 def _output(tensor: Tensor) -> Any:
-    values = output_values(tensor)
+    values = json_codec.output_values(tensor)
     return values[0] if len(values) == 1 else values
 
 
@@ -142,7 +134,7 @@ class Events(Response):
                 except ProtocolError as error:
                     if error.refused and not began:
                         raise
-                    document, status = written({"error": error.message}), 400
+                    document, status = json_codec.written({"error": error.message}), 400
                     errors.append(error)
                 if not began:
                     await start(status)

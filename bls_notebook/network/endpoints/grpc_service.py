@@ -17,16 +17,8 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from tritonclient.grpc import service_pb2 as pb
 
+from bls_notebook.network.kserve import grpc_codec
 from bls_notebook.network.kserve.errors import GRPC_STATUS, NOT_FOUND, UNAVAILABLE, UNSUPPORTED, ProtocolError, refuse
-from bls_notebook.network.kserve.grpc_codec import (
-    RAW_INPUTS,
-    check_parts,
-    decode_request,
-    effort_of,
-    effort_of_parsing,
-    encode_response,
-    split_message,
-)
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.network.kserve.tensors import AnswerError
@@ -185,23 +177,23 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
                 arguments = call, response, self._regions, None
                 effort = call.effort_of(response)
                 if effort <= INLINE_BYTES:  # without a coroutine, here and below: it would take longer than the work
-                    return encode_response(*arguments)
-                return await self._admission.work(effort, encode_response, *arguments)
+                    return grpc_codec.encode_response(*arguments)
+                return await self._admission.work(effort, grpc_codec.encode_response, *arguments)
 
     async def _split(self, data: bytes, body: Body) -> Any:
         body.add(len(data))
-        effort = effort_of_parsing(data)
+        effort = grpc_codec.effort_of_parsing(data)
         if effort <= INLINE_BYTES:
             return _parsed(pb.ModelInferRequest, data)
         return await self._admission.work(effort, _parsed, pb.ModelInferRequest, data)
 
     async def _decoded(self, model: Any, message: Any, raws: Any, body: Body, context: Any) -> DecodedRequest:
         arguments = model, version_of(message.model_version), message, raws, self._regions, body.add
-        effort = effort_of(message, raws)
+        effort = grpc_codec.effort_of(message, raws)
         if effort <= INLINE_BYTES:
-            call = decode_request(*arguments)
+            call = grpc_codec.decode_request(*arguments)
         else:
-            call = await self._admission.work(effort, decode_request, *arguments)
+            call = await self._admission.work(effort, grpc_codec.decode_request, *arguments)
         if self._admission.grpc.pattern:
             call.parameters |= self._admission.grpc.parameters(context.invocation_metadata())
         return call
@@ -272,8 +264,8 @@ def _parsed(message_class: Any, data: bytes) -> Any:
     """Parse a message. grpcio's own parser would answer UNKNOWN to a damaged one, and log a traceback."""
     try:
         if message_class is pb.ModelInferRequest:
-            return split_message(message_class, data, RAW_INPUTS)
-        check_parts(data)
+            return grpc_codec.split_message(message_class, data, grpc_codec.RAW_INPUTS)
+        grpc_codec.check_parts(data)
         return message_class.FromString(data)
     except (AnswerError, DecodeError) as error:
         reason = f": {error}" if isinstance(error, AnswerError) and "many" in str(error) else ""

@@ -18,16 +18,9 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
+from bls_notebook.network.kserve import json_codec
 from bls_notebook.network.kserve.errors import NOT_FOUND, UNSUPPORTED, ProtocolError, refuse
-from bls_notebook.network.kserve.json_codec import (
-    JSON_LENGTH,
-    decode_request,
-    effort_of,
-    encode_response,
-    member,
-    parsed,
-    written,
-)
+from bls_notebook.network.kserve.json_codec import member
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.network.limits import PATH_CHARACTERS
@@ -140,24 +133,26 @@ class HttpApplication:
         if model.decoupled:
             refuse("HTTP end point doesn't support models with decoupled transaction policy", UNSUPPORTED)
         body = await self._body(request)
-        length = request.headers.get(JSON_LENGTH)
+        length = request.headers.get(json_codec.JSON_LENGTH)
         if not body and length is None:
             length = "0"
         with CountedRequest(self._admission, model.name):
             arguments = model, _version(request), body, length, self._regions, request.scope["bodies"][1].add
-            call = await self._admission.work(effort_of(body, length), decode_request, *arguments)
+            call = await self._admission.work(json_codec.effort_of(body, length), json_codec.decode_request, *arguments)
             if self._admission.http.pattern:
                 call.parameters = self._admission.http.parameters(_decoded(request.scope)) | call.parameters
             response = without_error(await until_disconnect(request, send(call)))
             coding = coding_of(request)
             effort = call.effort_of(response)
-            content, json_length = await self._admission.work(effort, encode_response, call, response, self._regions)
+            content, json_length = await self._admission.work(
+                effort, json_codec.encode_response, call, response, self._regions
+            )
             if coding:
                 content = await self._admission.work(len(content), packed, content, coding)
         headers = {"content-encoding": coding} if coding else {}
         if json_length is None:
             return Response(content, 200, headers, _JSON)
-        return Response(content, 200, {JSON_LENGTH: str(json_length), **headers}, _BINARY)
+        return Response(content, 200, {json_codec.JSON_LENGTH: str(json_length), **headers}, _BINARY)
 
     async def _generate(self, request: Request) -> Any:
         call = await self._decode_generate(request)
@@ -217,7 +212,7 @@ class HttpApplication:
             if not isinstance(document, dict) or name not in document:
                 refuse(f"Shared memory register request has no '{name}' field")
         offset = member(document, "offset", int, 0, "")
-        key, size = member(document, "key", str, context=""), member(document, "byte_size", int, context="")
+        key, size = (member(document, "key", str, context=""), member(document, "byte_size", int, context=""))
         self._regions.register(request.path_params["region"], key, offset, size)
 
     def _unregister(self, request: Request) -> None:
@@ -240,7 +235,7 @@ class HttpApplication:
         body = await self._body(request)
         if not body and not empty:
             refuse("failed to parse the request JSON buffer: The document is empty. at 0")
-        return await self._admission.work(len(body), parsed, body) if body else {}
+        return await self._admission.work(len(body), json_codec.parsed, body) if body else {}
 
     async def _body(self, request: Request) -> bytes | bytearray:
         return await read_body(request, self._admission)
@@ -266,7 +261,7 @@ class _RouteHandler:
             answer = await answer
         answer = b"" if answer is None else answer
         if not isinstance(answer, Response):
-            answer = Response(answer if isinstance(answer, bytes) else written(answer), media_type=_JSON)
+            answer = Response(answer if isinstance(answer, bytes) else json_codec.written(answer), media_type=_JSON)
         await answer(scope, receive, send)
 
 
@@ -300,4 +295,4 @@ def _text(header: bytes | None) -> str:
 
 
 def _failed(message: str, status: int) -> Response:
-    return Response(written({"error": message}), status, media_type=_JSON)
+    return Response(json_codec.written({"error": message}), status, media_type=_JSON)
