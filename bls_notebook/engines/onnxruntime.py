@@ -23,16 +23,8 @@ from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
 
-from .file_models import (
-    INVALID,
-    BatchedInstance,
-    BatchError,
-    bool_parameter,
-    build_has_gpu,
-    imported,
-    int_parameter,
-    parameter,
-)
+from . import file_models
+from .file_models import INVALID, BatchedInstance, BatchError
 from .onnx_graph import Signature, check_config, complete_config, needs_completing, signature_of
 
 _ERROR = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : (.*)", re.DOTALL)
@@ -43,11 +35,11 @@ _Array = np.ndarray[Any, Any]
 
 
 def runtime() -> Any:
-    return imported("onnxruntime", "onnxruntime", "pip install onnxruntime")
+    return file_models.imported("onnxruntime", "onnxruntime", "pip install onnxruntime")
 
 
 def has_gpu() -> bool:
-    return build_has_gpu(lambda: "CUDAExecutionProvider" in runtime().get_available_providers())
+    return file_models.build_has_gpu(lambda: "CUDAExecutionProvider" in runtime().get_available_providers())
 
 
 def ort_message(error: BaseException) -> str:
@@ -72,7 +64,7 @@ def new_session(file: Path, config: dict[str, Any], kind: str, device: int) -> A
 def run_options(config: dict[str, Any]) -> Any:
     """Return the options of every run, or None for the defaults."""
     key = "memory.enable_memory_arena_shrinkage"
-    value = parameter(config, key)
+    value = file_models.parameter(config, key)
     if value is None:
         return None
     options = runtime().RunOptions()
@@ -89,7 +81,7 @@ def _session_options(ort: Any, config: dict[str, Any]) -> Any:
         1: levels.ORT_ENABLE_EXTENDED,
         2: levels.ORT_DISABLE_ALL,
     }.get(config.get("optimization", {}).get("graph", {}).get("level", 0), levels.ORT_ENABLE_ALL)
-    mode = int_parameter(config, "execution_mode") or 0
+    mode = file_models.int_parameter(config, "execution_mode") or 0
     if mode not in (0, 1):
         raise BackendError(
             f"Invalid configuration value provided. Expected values for execution_mode are 0 or 1 but got {mode} .",
@@ -97,15 +89,15 @@ def _session_options(ort: Any, config: dict[str, Any]) -> Any:
         )
     options.execution_mode = ort.ExecutionMode.ORT_PARALLEL if mode else ort.ExecutionMode.ORT_SEQUENTIAL
     for scope in ("intra", "inter"):
-        count = int_parameter(config, f"{scope}_op_thread_count") or 0
+        count = file_models.int_parameter(config, f"{scope}_op_thread_count") or 0
         if count > 0:
             setattr(options, f"{scope}_op_num_threads", count)
     for name, attribute in (("enable_mem_arena", "enable_cpu_mem_arena"), ("enable_mem_pattern", "enable_mem_pattern")):
-        enabled = bool_parameter(config, name)
+        enabled = file_models.bool_parameter(config, name)
         if enabled is not None:
             setattr(options, attribute, enabled)
     key = "session.use_device_allocator_for_initializers"
-    value = parameter(config, key)
+    value = file_models.parameter(config, key)
     if value is not None:
         options.add_session_config_entry(key, value)
     for library in config.get("model_operations", {}).get("op_library_filename", ()):

@@ -39,18 +39,8 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 from bls_notebook.records.regular_file import open_file
 
-from .file_models import (
-    INVALID,
-    BatchedInstance,
-    BatchError,
-    bool_parameter,
-    build_has_gpu,
-    controls_of,
-    dims_of,
-    imported,
-    int_parameter,
-    refuse_parts,
-)
+from . import file_models
+from .file_models import INVALID, BatchedInstance, BatchError
 
 _CONFIG_TYPES = frozenset(
     f"TYPE_{t}" for t in ("BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "STRING")
@@ -91,7 +81,7 @@ class TensorPositions:
 
 def positions_of(config: dict[str, Any], arguments: list[Argument]) -> TensorPositions:
     """Return the positions of a completed configuration's tensors; BackendError if they contradict `forward`."""
-    inputs = {name: _control_index(name, datatype) for name, datatype in controls_of(config).items()}
+    inputs = {name: _control_index(name, datatype) for name, datatype in file_models.controls_of(config).items()}
     takes_dict = len(arguments) == 1 and arguments[0].kind == "DictType"
     if not takes_dict:
         _check_arguments(config, arguments, len(inputs))
@@ -141,7 +131,7 @@ def _positions(config: dict[str, Any], kind: str, arguments: list[str]) -> dict[
         name, datatype, of_model = tensor["name"], tensor["data_type"], f"for model '{config['name']}'"
         if datatype not in _CONFIG_TYPES:
             raise BackendError(f"unsupported datatype {datatype} for {kind} '{name}' {of_model}")
-        if datatype == "TYPE_STRING" and len(dims_of(tensor)) + (config["max_batch_size"] > 0) > 1:
+        if datatype == "TYPE_STRING" and len(file_models.dims_of(tensor)) + (config["max_batch_size"] > 0) > 1:
             raise BackendError(f"Triton only supports 1 dimensional List of String as {kind} for '{name}' {of_model}")
     names = [tensor["name"] for tensor in tensors]
     if arguments and all(name in arguments for name in names):
@@ -168,11 +158,11 @@ def _control_index(name: str, datatype: str) -> int:
 
 
 def runtime() -> Any:
-    return imported("pytorch", "torch", 'pip install "bls_notebook[torch]"')
+    return file_models.imported("pytorch", "torch", 'pip install "bls_notebook[torch]"')
 
 
 def has_gpu() -> bool:
-    return build_has_gpu(lambda: bool(runtime().cuda.is_available()))
+    return file_models.build_has_gpu(lambda: bool(runtime().cuda.is_available()))
 
 
 def device_of(kind: str, number: int) -> str | None:
@@ -250,9 +240,9 @@ def other_format(file: Path) -> str:
 
 # Parameters that configure PyTorch for the whole process.
 _PROCESS_PARAMETERS = {
-    **dict.fromkeys(("ENABLE_TENSOR_FUSER", "ENABLE_JIT_PROFILING", "ENABLE_JIT_EXECUTOR"), bool_parameter),
-    **dict.fromkeys(("INTRA_OP_THREAD_COUNT", "INTER_OP_THREAD_COUNT"), int_parameter),
-    **dict.fromkeys(("NUM_THREADS", "NUM_INTEROP_THREADS"), int_parameter),  # for Python modules
+    **dict.fromkeys(("ENABLE_TENSOR_FUSER", "ENABLE_JIT_PROFILING", "ENABLE_JIT_EXECUTOR"), file_models.bool_parameter),
+    **dict.fromkeys(("INTRA_OP_THREAD_COUNT", "INTER_OP_THREAD_COUNT"), file_models.int_parameter),
+    **dict.fromkeys(("NUM_THREADS", "NUM_INTEROP_THREADS"), file_models.int_parameter),  # for Python modules
 }
 
 
@@ -265,7 +255,7 @@ _PARAMETERS = {
 
 def settings_of(config: dict[str, Any]) -> dict[str, bool]:
     """Return the parameters of a model; BackendError for an invalid one."""
-    given = {key: bool_parameter(config, key) for key in _PARAMETERS}
+    given = {key: file_models.bool_parameter(config, key) for key in _PARAMETERS}
     return _PARAMETERS | {key: value for key, value in given.items() if value is not None}
 
 
@@ -302,7 +292,7 @@ class TorchModel:
                 'not supported here; save the module as TorchScript, with platform: "pytorch_libtorch"',
                 "Unsupported",
             )
-        refuse_parts(config)
+        file_models.refuse_parts(config)
         settings = settings_of(config)
         kind, number = arguments["model_instance_kind"], int(arguments["model_instance_device_id"])
         gpu = number if kind == "GPU" else None
@@ -480,7 +470,7 @@ class ModuleModel:
 
     def make_instance(self, arguments: dict[str, str]) -> ModuleInstance:
         config = json.loads(arguments["model_config"])
-        refuse_parts(config)
+        file_models.refuse_parts(config)
         settings = settings_of(config)
         self.warnings = parameter_warnings(config)
         kind, number = arguments["model_instance_kind"], int(arguments["model_instance_device_id"])

@@ -21,22 +21,8 @@ from typing import Any, TypeVar
 import bls_notebook
 from bls_notebook.backends.protocol import RemoteConnection
 from bls_notebook.engine.core.model import LoadedModel, in_memory
-from bls_notebook.engine.recording.request_log import (
-    Begun,
-    Crossed,
-    Ended,
-    HeldBack,
-    InlineCall,
-    Log,
-    Marked,
-    Named,
-    Placed,
-    Ran,
-    RecordedInstance,
-    SentFrom,
-    Timed,
-    entries,
-)
+from bls_notebook.engine.recording import request_log
+from bls_notebook.engine.recording.request_log import Log, entries
 from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.records.statistics import StatisticsRecord, Times, statistics_record
 from bls_notebook.records.units import duration
@@ -86,8 +72,19 @@ def _cell(file: str) -> str:
     return f"In [{cells[file]}]" if file in cells else ""
 
 
-_Entry = TypeVar("_Entry", InlineCall, Begun, Placed, Ran, Ended, HeldBack, SentFrom, Crossed, Timed)
-_NOWHERE = RecordedInstance(ModelSeen(""), "", "cpu", None)
+_Entry = TypeVar(
+    "_Entry",
+    request_log.InlineCall,
+    request_log.Begun,
+    request_log.Placed,
+    request_log.Ran,
+    request_log.Ended,
+    request_log.HeldBack,
+    request_log.SentFrom,
+    request_log.Crossed,
+    request_log.Timed,
+)
+_NOWHERE = request_log.RecordedInstance(ModelSeen(""), "", "cpu", None)
 
 
 class _Facts:
@@ -146,7 +143,7 @@ def session_of(
     models: dict[ModelSeen, None] = dict.fromkeys(facts[n].seen for n in kept if facts[n].seen.version)
     named = [
         NamedMark(when - start, name, number - log.base if number in kept else 0)
-        for number, when, name in entries(Named, log.named)
+        for number, when, name in entries(request_log.Named, log.named)
         if start <= when <= end and (not sender or number in facts)
     ]
     named.sort(key=attrgetter("ns"))
@@ -163,8 +160,8 @@ def session_of(
 
 
 def _facts(log: Log) -> dict[int, _Facts]:
-    out = {begun.number: _Facts(*begun[1:]) for begun in entries(Begun, log.begun)}
-    for call in entries(InlineCall, log.inline):
+    out = {begun.number: _Facts(*begun[1:]) for begun in entries(request_log.Begun, log.begun)}
+    for call in entries(request_log.InlineCall, log.inline):
         one = out[call.number] = _Facts(
             call.parent, call.place.model, "sync", call.options, call.bytes_in, call.sent, call.started,
         )  # fmt: skip
@@ -176,22 +173,22 @@ def _facts(log: Log) -> dict[int, _Facts]:
     def known(kind: type[_Entry], values: list[Any]) -> Iterator[tuple[_Facts, _Entry]]:
         return ((out[entry.number], entry) for entry in entries(kind, values) if entry.number in out)
 
-    for one, placed in known(Placed, log.placed):
+    for one, placed in known(request_log.Placed, log.placed):
         if not one.started:  # an iterative sequence is placed several times: the first one counts
             one.seen, one.place, one.thread = placed.place.model, placed.place, placed.thread
             one.rows, one.batch, one.started = placed.rows, placed.batch, placed.started
-    for one, ran in known(Ran, log.ran):
+    for one, ran in known(request_log.Ran, log.ran):
         one.inferred, one.released = ran.inferred, ran.released
-    for one, ended in known(Ended, log.ended):
+    for one, ended in known(request_log.Ended, log.ended):
         one.ended, one.state, one.error = ended.ended, ended.state, ended.error
         one.responses, one.bytes_out = ended.responses, ended.bytes_out
-    for one, held in known(HeldBack, log.held):
+    for one, held in known(request_log.HeldBack, log.held):
         one.ended = max(one.ended, held.until)
-    for one, crossed in known(Crossed, log.crossed):
+    for one, crossed in known(request_log.Crossed, log.crossed):
         one.crossings += crossed.tensors
-    for one, site in known(SentFrom, log.sites or []):
+    for one, site in known(request_log.SentFrom, log.sites or []):
         one.site = site.code, site.offset
-    for one, timed in known(Timed, log.timed):
+    for one, timed in known(request_log.Timed, log.timed):
         one.timer = timed.timer
     for number in log.cached[:]:
         if number in out:
@@ -231,7 +228,7 @@ def _sources(
 def _marks(log: Log, kept: dict[int, None], start: int, end: int, limit: int) -> dict[int, tuple[Mark, ...]]:
     by_span: dict[int, list[Mark]] = {}
     left = limit
-    for number, when, kind in entries(Marked, log.marks):
+    for number, when, kind in entries(request_log.Marked, log.marks):
         if number in kept and start <= when <= end and left:
             by_span.setdefault(number, []).append(Mark(when - start, kind))
             left -= 1

@@ -28,6 +28,7 @@ from bls_notebook.repository.substitution.call import ASK, Answer, Call, Waiter
 from bls_notebook.repository.substitution.variant import with_count, with_fields
 from bls_notebook.repository.versions_in_service import wait_until_closed
 
+from . import sync_vs_async
 from .analysis.async_verdict import SimulatedWorkload, verdict
 from .analysis.queue_simulation import UNLIMITED, Batcher, Queued
 from .analysis.setting_search import MOST, Found, Setting, Space, search
@@ -36,19 +37,7 @@ from .analysis.tuning_words import advice, config_lines, sentence
 from .profiler import profile
 from .records.comparison import Verdict, failures
 from .records.tuning import ModelSetting, TunedModel, Tuning, Walls
-from .sync_vs_async import (
-    LEAST,
-    Inputs,
-    Judged,
-    Workload,
-    alone,
-    check_numbers,
-    inputs_of_each,
-    judged,
-    measure,
-    middle,
-    with_line,
-)
+from .sync_vs_async import Inputs, Judged, Workload
 
 # Causes with which more instances bring nothing, or no prediction is possible.
 NOTHING_TO_TUNE = ("failed", "contention", "cached", "one", "little")
@@ -282,18 +271,18 @@ def tune(
     >>> print(tuning.sentence)
     >>> tuning.save("changes.pbtxt")
     """
-    check_numbers("tune", n, repeat)
+    sync_vs_async.check_numbers("tune", n, repeat)
     repository = current_repository() if repo is None else repo
     repository.config(model)  # raises for an unknown name
-    workload = Workload(repository, model, inputs_of_each(inputs, n, "tune"))
+    workload = Workload(repository, model, sync_vs_async.inputs_of_each(inputs, n, "tune"))
     workload.told.what = f"tuning {model}"
-    with alone("tune"), workload.told:
+    with sync_vs_async.alone("tune"), workload.told:
         return _tune(workload, verify, repeat)
 
 
 def _tune(workload: Workload, verify: bool, repeat: int | None) -> Tuning:
-    workload.told.total = (3 + verify) * (repeat or LEAST)
-    seen = judged(workload, (), repeat)
+    workload.told.total = (3 + verify) * (repeat or sync_vs_async.LEAST)
+    seen = sync_vs_async.judged(workload, (), repeat)
     if seen.verdict.cause in NOTHING_TO_TUNE:
         return _result(workload, seen, None)
     found = _result(workload, seen, _Tuner(workload, seen))
@@ -477,7 +466,7 @@ def _verified(workload: Workload, found: Tuning, rounds: int) -> Tuning:
         with with_fields(workload.repository, changes):
             workload.gathered()  # warm up
             sessions = [workload.gathered() for _ in range(rounds)]
-            then = middle(sessions)
+            then = sync_vs_async.middle(sessions)
             failed = next((s for s in sessions if failures(s)), None)
             problem = "" if failed is None else f"{failures(failed)} of {found.requests} requests failed"
             confirmed = not problem and then.wall <= _CONFIRMED * slower * found.predicted.found
@@ -503,6 +492,6 @@ def _verified(workload: Workload, found: Tuning, rounds: int) -> Tuning:
 
 def _waiting_for_each_other(workload: Workload) -> Verdict | None:
     """Return the verdict if the instances of the present setting wait for each other."""
-    setting = measure(workload, 1, 1, -1.0, workload.both())
+    setting = sync_vs_async.measure(workload, 1, 1, -1.0, workload.both())
     found = verdict(setting.sequential, setting.gathered, setting.measured)
-    return with_line(found, workload) if found.cause == "contention" else None
+    return sync_vs_async.with_line(found, workload) if found.cause == "contention" else None

@@ -17,19 +17,9 @@ from itertools import accumulate
 from statistics import mean, median
 from typing import NamedTuple
 
+from bls_notebook.profiling.records import verdicts
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
-from bls_notebook.profiling.records.verdicts import (
-    WORTH,
-    Facts,
-    LoopSeen,
-    Measured,
-    Verdict,
-    WhatIf,
-    advice,
-    failures,
-    roughness,
-    sentence,
-)
+from bls_notebook.profiling.records.verdicts import WORTH, Facts, LoopSeen, Measured, Verdict, WhatIf
 from bls_notebook.records.grouping import grouped
 from bls_notebook.records.intervals import minus, total, union
 from bls_notebook.records.measurements import quartiles
@@ -180,10 +170,12 @@ def verdict(
     The sessions record one workload: sequential `exec`, and `async_exec` all at once.
     """
     for session in gathered, sequential:
-        if failures(session):
+        if verdicts.failures(session):
             return failed(session)
     facts = SimulatedWorkload(sequential, gathered, measured).facts(tuple(counts))
-    found = replace(facts.verdict, sentence=sentence(facts), advice=advice(facts), note=roughness(facts))
+    found = replace(
+        facts.verdict, sentence=verdicts.sentence(facts), advice=verdicts.advice(facts), note=verdicts.roughness(facts)
+    )
     return with_lost_errors(found, gathered)
 
 

@@ -12,19 +12,9 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
+from bls_notebook.profiling.records import verdicts
 from bls_notebook.profiling.records.spans import NOTEBOOK, SessionData, Span
-from bls_notebook.profiling.records.verdicts import (
-    ROUGH,
-    TEXTS,
-    WORTH,
-    Facts,
-    Measured,
-    Verdict,
-    calls_of,
-    failures,
-    time_of,
-    times,
-)
+from bls_notebook.profiling.records.verdicts import TEXTS, WORTH, Facts, Measured, Verdict, time_of, times
 from bls_notebook.records.intervals import total, union
 
 from .async_verdict import LITTLE, SimulatedWorkload, blocked_loops
@@ -47,7 +37,7 @@ def worded(f: Facts, session: SessionData, at_once: bool) -> Verdict:
 
 def rough(session: SessionData) -> str:
     """Return why the figures are rough; empty if they are not."""
-    if session.cpu_waited / max(1, session.wall) < ROUGH or session.cpu_waited < ROUGH * session.cpu:
+    if session.cpu_waited / max(1, session.wall) < verdicts.ROUGH or session.cpu_waited < verdicts.ROUGH * session.cpu:
         return ""
     return (
         f"Other programs or threads used the processors: runnable threads waited {time_of(session.cpu_waited)} for one."
@@ -180,7 +170,7 @@ def _order_of_arrival(session: SessionData) -> str:
 
 def called(spans: list[Span]) -> str:
     """Name the called models in order: ```resize`, then for `detect```."""
-    names = calls_of(spans)
+    names = verdicts.calls_of(spans)
     if len(names) > _NAMED + 1:
         names[_NAMED:] = [f"{len(names) - _NAMED} other models"]
     return ", then for ".join(names)
@@ -206,7 +196,7 @@ def cell_verdict(session: SessionData) -> Verdict:
     roots = [span for span in session.spans if not span.parent]
     if not roots:
         return Verdict("", "")
-    if failures(session):
+    if verdicts.failures(session):
         return replace(failed(session), note=note)
     busy = total(union((span.sent, span.ended) for span in roots))
     if session.wall - busy > _OWN * session.wall and session.wall > _SHORT:

@@ -22,16 +22,8 @@ from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.shipping.exports.exporter import export
 from bls_notebook.shipping.records import Exported, ServedModel, ServerRecord
 
-from .server_programs import (
-    InstalledServer,
-    Program,
-    ServerEnvironment,
-    TritonServerError,
-    container_for,
-    has_docker,
-    is_supported,
-    make_environment,
-)
+from . import server_programs
+from .server_programs import InstalledServer, Program, ServerEnvironment, TritonServerError
 from .tritonserver import PrivateFolder, TritonServer
 
 _LOG_LINES = 12
@@ -220,10 +212,10 @@ def serve(
     program = environment
     if program is None and not container and (path := shutil.which("tritonserver")):
         program = InstalledServer(Path(path))
-    if program is None and not container and not is_supported():
-        container = has_docker()
+    if program is None and not container and not server_programs.is_supported():
+        container = server_programs.has_docker()
         if not container:
-            make_environment()  # raises TritonServerError
+            server_programs.make_environment()  # raises TritonServerError
     with critical() as starting:
         copy = PrivateFolder("bls-serve-")
         starting.undo(copy.remove)
@@ -231,7 +223,7 @@ def serve(
         notes: list[str] = []
         if program is None and container:
             image = container if isinstance(container, str) else ""
-            program = container_for(exported, copy.path / "models", image, requirements)
+            program = server_programs.container_for(exported, copy.path / "models", image, requirements)
         elif program is None:
             program, notes = _with_packages(exported.requirements if requirements is None else requirements)
         elif needs := [each for each in exported.requirements if not each.startswith("numpy")]:
@@ -250,11 +242,11 @@ def _with_packages(requirements: Sequence[str]) -> tuple[ServerEnvironment, list
     """Return the wheel's server with packages, and notes; in other versions if these cannot be installed."""
     packages = [each for each in requirements if not each.startswith("numpy")]  # the environment has its NumPy
     try:
-        return make_environment(requirements=packages), []
+        return server_programs.make_environment(requirements=packages), []
     except TritonServerError:
         if not any("==" in each for each in packages):
             raise
-    environment = make_environment(requirements=[each.partition("==")[0] for each in packages])
+    environment = server_programs.make_environment(requirements=[each.partition("==")[0] for each in packages])
     failed = f"{', '.join(packages)} could not be installed together for the server"
     return environment, [f"{failed}: it has other versions, which suit its Python and NumPy 1"]
 
