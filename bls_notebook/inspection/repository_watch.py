@@ -15,20 +15,18 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bls_notebook.devices.registry import device_records
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host, critical, host_of
 from bls_notebook.records.base import Printable
+from bls_notebook.records.models import ModelRecord
+from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.model_folders import shown_path
 
 from .records import ModelNow, WatchRecord
-
-if TYPE_CHECKING:
-    from bls_notebook.records.models import ModelRecord
-    from bls_notebook.repository.repository import ModelRepository
 
 _FOLDERS_EVERY = 5.0  # seconds between reads of the folders, which change less often than models
 _LATELY = 2.0  # seconds over which a rate is computed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import bls_notebook as bls
 from bls_notebook.magics.arguments import Parser, Variables, add_options, help_text, identifier, new_file, read_line
@@ -12,11 +12,8 @@ from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.cell_errors import fail_on, reported
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
+from bls_notebook.profiling.dependences.records import Overlap
 from bls_notebook.progress import progress
-
-if TYPE_CHECKING:
-    from bls_notebook.profiling.dependences.records import Overlap
-
 
 PARSER = Parser("%blsprofile", *help_text(__file__, "%blsprofile"))
 PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"

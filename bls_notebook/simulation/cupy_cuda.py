@@ -12,7 +12,7 @@ from bls_notebook.devices.device import DeviceError, OutOfMemoryError
 from . import gpu_memory
 
 
-def _nothing(*args: Any, **kwargs: Any) -> None:
+def nothing(*args: Any, **kwargs: Any) -> None:
     """Do nothing: no work is pending."""
 
 
@@ -27,7 +27,7 @@ class CudaDevice:
     def use(self) -> None:
         gpu_memory.set_current(self.id)
 
-    synchronize = _nothing
+    synchronize = nothing
 
     @property
     def mem_info(self) -> tuple[int, int]:
@@ -61,7 +61,7 @@ class CudaStream:
     null: CudaStream
     ptr = 0
     done = True
-    synchronize = wait_event = _nothing
+    synchronize = wait_event = nothing
 
     def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
         self._before: list[CudaStream] = []
@@ -97,19 +97,19 @@ def current_stream() -> CudaStream:
 
 class CudaEvent:
     done = True
-    synchronize = _nothing
+    synchronize = nothing
 
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
         self.ns = 0
 
-    def record(self, stream: CudaStream | None = None) -> None:
+    def record(self, stream: Any = None) -> None:
         self.ns = perf_counter_ns()
 
 
 class PinnedMemoryPool:
     """Keeps no host memory."""
 
-    free_all_blocks = _nothing
+    free_all_blocks = nothing
 
     def n_free_blocks(self) -> int:
         return 0
@@ -151,11 +151,11 @@ runtime = _module(
     getDeviceCount=lambda: len(gpu_memory.gpus()),
     getDevice=lambda: gpu_memory.current_gpu().index,
     setDevice=gpu_memory.set_current,
-    deviceSynchronize=_nothing,
+    deviceSynchronize=nothing,
     deviceCanAccessPeer=lambda device, peer: 0,
     getDeviceProperties=_properties,
     memGetInfo=lambda: CudaDevice().mem_info,
-    streamSynchronize=_nothing,
+    streamSynchronize=nothing,
 )
 
 cuda = _module(

@@ -7,22 +7,18 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
 from itertools import count
-from time import perf_counter_ns
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from bls_notebook.simulation import gpu_memory
+from bls_notebook.simulation.cupy_cuda import CudaEvent, nothing
 from bls_notebook.simulation.gpu_memory import SimulatedGPU
 
 from .torch_devices import cuda_device, required_index
 
 _numbers = count(1)
-
-
-def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Do nothing: no work is pending."""
 
 
 def _true(*args: Any, **kwargs: Any) -> bool:
@@ -33,17 +29,14 @@ def _false(*args: Any, **kwargs: Any) -> bool:
     return False
 
 
-class TorchEvent:
+class TorchEvent(CudaEvent):
     cuda_event = 0
-    synchronize = wait = _nothing
+    wait = nothing
     query = _true
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+        super().__init__()
         self._timed = enable_timing
-        self.ns = 0
-
-    def record(self, stream: TorchStream | None = None) -> None:
-        self.ns = perf_counter_ns()
 
     def elapsed_time(self, end_event: TorchEvent) -> float:
         if not (self._timed and end_event._timed):
@@ -59,7 +52,7 @@ class TorchEvent:
 class TorchStream:
     """A stream; as a context manager, it and its GPU become the current ones."""
 
-    synchronize = wait_stream = wait_event = _nothing
+    synchronize = wait_stream = wait_event = nothing
     query = _true
     is_capturing = _false
 
@@ -205,7 +198,7 @@ def _synchronize(device: Any = None) -> None:
 
 
 _NAMES: dict[Callable[..., Any], str] = {
-    _nothing: "empty_cache init ipc_collect reset_accumulated_memory_stats",
+    nothing: "empty_cache init ipc_collect reset_accumulated_memory_stats",
     exchange_device: "_exchange_device _maybe_exchange_device",
     max_memory_allocated: "max_memory_allocated max_memory_cached max_memory_reserved",
     memory_allocated: "memory_allocated memory_cached memory_reserved",
@@ -244,7 +237,7 @@ CUDA: dict[str, Callable[..., Any]] = {
 """Replacements in `torch.cuda`."""
 
 NVTX: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("mark", "range_end"), _nothing),
+    **dict.fromkeys(("mark", "range_end"), nothing),
     **dict.fromkeys(("range_pop", "range_push", "range_start"), lambda msg="": 0),
 }
 """Replacements in `torch.cuda.nvtx`."""
