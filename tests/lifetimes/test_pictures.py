@@ -124,7 +124,7 @@ def test_a_verdict_is_about_many_tensors_that_one_execute_got() -> None:
     lines = " ".join(as_text(record).split())
     assert lines.index(sentence) < lines.index(advice) < lines.index("alive at the peak")
     assert sentence.replace("`", "") in Page(as_html(record)).text
-    assert packed(record).info["verdict"] == [sentence, advice]
+    assert packed(record)["info"]["verdict"] == [sentence, advice]
     early = replace(record, lives=(replace(record.lives[0], id=9, born=0, died=1), *record.lives[1:]))
     assert "3 of 4 tensors `TILE`" in verdict(early)[0]
     kept = replace(record, lives=(*record.lives[1:], replace(record.lives[0], died=-1)))
