@@ -16,7 +16,7 @@ from typing import Any
 from weakref import ref
 
 from bls_notebook.pb_utils.errors import TritonModelException, UnreadableError
-from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, parameters_problem
+from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, correlation_problem, parameters_problem
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import CLOSED, InferenceResponse, ResponseIterator
 from bls_notebook.records.errors import ErrorRecord
@@ -131,6 +131,7 @@ class SendingExecution(Execution):
             return running(model.name, f"the chain of BLS calls is {MAX_DEPTH} long; does a model call itself?")
         options = request._options
         problem = parameters_problem(options.parameters) if options.parameters != "{}" else None
+        problem = problem or correlation_problem(options.correlation_id)
         if problem is not None:
             return running(model.name, problem)
         return None if options.preferred_memory is None else memory_problem(options.preferred_memory)

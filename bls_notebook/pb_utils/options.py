@@ -141,6 +141,12 @@ def parameters_to_json(parameters: Any) -> str:
     return json.dumps(parameters)
 
 
+def correlation_problem(correlation_id: int | str) -> str | None:
+    """Return the server's error for a correlation ID, or None."""
+    is_long = isinstance(correlation_id, str) and len(correlation_id.encode("utf-8", "replace")) > 128
+    return "string correlation ID cannot be longer than 128 characters" if is_long else None
+
+
 def parameters_problem(text: str) -> str | None:
     """Return the server's error for parameters, or None."""
     for value in json.loads(text).values():

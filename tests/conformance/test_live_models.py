@@ -82,6 +82,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "requested output of another name": ("script", {"DO": echoes("every_output")}, {"outputs": ["MORE"]}),
     "correlation id without sequences": ("script", {"DO": echoes("describe")}, {"correlation_id": 5, "flags": 1}),
     "text correlation id": ("script", {"DO": echoes("describe")}, {"correlation_id": "blue"}),
+    "long correlation id": ("script", {"DO": echoes("describe")}, {"correlation_id": "b" * 129}),
     "sequence without id": ("sums_direct", {"IN": np.ones((1, 1), I32)}, {}),
     "sequence not started": ("sums_oldest", {"IN": np.ones((1, 1), I32)}, {"correlation_id": 404}),
     "sequence, two rows": ("sums_direct", {"IN": np.ones((2, 1), I32)}, {"correlation_id": 9, "flags": 3}),

@@ -82,11 +82,10 @@ def generating(call: DecodedRequest, response: InferenceResponse) -> tuple[Any, 
 
 def _generated(call: DecodedRequest, response: InferenceResponse) -> bytes:
     """Return the JSON object of a response: an output with one element is a value, others are lists."""
-    document: dict[str, Any] = {tensor._name: _output(tensor) for tensor in response._outputs}
-    document |= {"model_name": call.model.name, "model_version": str(call.model.version)}
-    if call.request_id:
-        document["id"] = call.request_id
-    return json_codec.written(dict(sorted(document.items())))
+    members = {"id": call.request_id, "model_name": call.model.name, "model_version": str(call.model.version)}
+    texts = {tensor._name: _output(tensor) for tensor in response._outputs}
+    texts |= {name: json_codec.written(text) for name, text in members.items() if text}
+    return b"{%b}" % b",".join(json_codec.written(name) + b":" + text for name, text in sorted(texts.items()))
 
 
 def _input(spec: TensorSpec, value: Any) -> Tensor:
@@ -103,9 +102,9 @@ def _input(spec: TensorSpec, value: Any) -> Tensor:
     return json_codec.input_tensor_of_values(spec.name, spec.datatype, shape[::-1], json_codec.flattened(values))
 
 
-def _output(tensor: Tensor) -> Any:
+def _output(tensor: Tensor) -> bytes:
     values = json_codec.output_values(tensor)
-    return values[0] if len(values) == 1 else values
+    return values[1:-1] if prod(tensor._array.shape) == 1 else values
 
 
 class Events(Response):

@@ -17,15 +17,8 @@ HTTP_STATUS: Mapping[ErrorCode, int] = {INTERNAL: 500, NOT_FOUND: 404, UNAVAILAB
 """Triton's HTTP status for an error code; 400 for codes that are not listed."""
 
 GRPC_STATUS: Mapping[ErrorCode, str] = {
-    ErrorCode.UNKNOWN: "UNKNOWN",
-    INTERNAL: "INTERNAL",
-    NOT_FOUND: "NOT_FOUND",
-    INVALID: "INVALID_ARGUMENT",
-    UNAVAILABLE: "UNAVAILABLE",
-    UNSUPPORTED: "UNIMPLEMENTED",
-    ErrorCode.ALREADY_EXISTS: "ALREADY_EXISTS",
-    ErrorCode.CANCELLED: "CANCELLED",
-}
+    **{code: code.name for code in ErrorCode}, INVALID: "INVALID_ARGUMENT", UNSUPPORTED: "UNIMPLEMENTED",
+}  # fmt: skip
 """The name of gRPC's status for an error code."""
 
 
@@ -52,10 +45,11 @@ def refuse(message: str, code: ErrorCode = INVALID) -> NoReturn:
 
 def of_model(error: TritonError) -> ProtocolError:
     """Return the error that a client gets for an error of a model or the engine."""
-    message = error.message()
-    words = without_running(message)
+    message, origin = error.message(), error._origin
+    is_passed_on = origin is not None and len(origin.chain) > 1  # by a model, whose callee refused its request
+    words = message if is_passed_on else without_running(message)
     # Triton refuses a BLS request with INTERNAL, but the same request from a client with INVALID_ARG.
     refused = words is not message and error.code() == INTERNAL
-    answer = ProtocolError(words, INVALID if refused else error.code(), error._origin)
+    answer = ProtocolError(words, INVALID if refused else error.code(), origin)
     answer.refused = refused
     return answer

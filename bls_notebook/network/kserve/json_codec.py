@@ -29,6 +29,7 @@ from .tensors import (
     elements_of,
     flat,
     input_tensor,
+    on_cpu,
     output_tensor,
     output_tensor_of_list,
     values_of,
@@ -74,7 +75,7 @@ def _listed(tensor: Tensor) -> list[Any]:
     if tensor._datatype == "BF16":
         raise AnswerError(f"input '{tensor._name}': the server accepts only JSON, which cannot carry BF16")
     try:
-        return values_of(tensor)
+        return values_of(on_cpu(tensor), tensor._datatype)
     except UnicodeDecodeError as error:
         raise AnswerError(
             f"input '{tensor._name}': {error}; the server accepts only JSON, and so only UTF-8 text"
@@ -120,6 +121,7 @@ _KINDS: dict[type, str] = {
     bool: "boolean", str: "string", list: "array", dict: "object", int: "unsigned-integer", float: "double",
 }  # fmt: skip
 _BINARY_ONLY = ("FP16", "BF16")
+_PIECE = 1 << 14  # elements that are written without releasing the GIL
 
 
 def parsed(body: bytes | bytearray | memoryview, hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
@@ -203,15 +205,17 @@ def _only(kinds: set[type], allowed: set[type], got: str, expected: str) -> None
         refuse(f"Unable to parse 'data': attempt to access JSON non-{got} as {expected}")
 
 
-def output_values(tensor: Tensor) -> list[Any]:
-    """Return the elements of an output as JSON values; ProtocolError if JSON cannot carry them."""
+def output_values(tensor: Tensor) -> bytes:
+    """Return the elements of an output as a JSON list, written in pieces; ProtocolError if JSON cannot carry them."""
     if tensor._datatype in _BINARY_ONLY:
         refuse(
             f"sending {tensor._datatype} data via JSON is not supported. Please use the binary data format "
             f"for output '{tensor._name}'"
         )
+    array = on_cpu(tensor).reshape(-1)
+    pieces = (array[at : at + _PIECE] for at in range(0, array.size, _PIECE))
     try:
-        return values_of(tensor)
+        return b"[%b]" % b",".join(written(values_of(piece, tensor._datatype))[1:-1] for piece in pieces)
     except UnicodeDecodeError:
         refuse(
             f"output '{tensor._name}' is not UTF-8 text, so JSON cannot carry it; request it in the binary data format"
@@ -268,6 +272,7 @@ def encode_response(call: DecodedRequest, response: InferenceResponse, regions: 
     chunks: list[Buffer] = []
     outputs = []
     for tensor in response._outputs:
+        values = b""
         tensor, requested = call.output(tensor)
         output: dict[str, Any] = {
             "name": tensor._name, "datatype": tensor._datatype, "shape": list(tensor._array.shape),
@@ -280,13 +285,13 @@ def encode_response(call: DecodedRequest, response: InferenceResponse, regions: 
             output["parameters"] = {"binary_data_size": len(data)}
             chunks.append(data)
         else:
-            output["data"] = output_values(tensor)
-        outputs.append(output)
+            values = output_values(tensor)
+        outputs.append(b'%b,"data":%b}' % (written(output)[:-1], values) if values else written(output))
     document: dict[str, Any] = {"id": call.request_id} if call.request_id else {}
     document |= {"model_name": call.model.name, "model_version": str(call.model.version)}
     if response._parameters != "{}":
         document["parameters"] = json.loads(response._parameters)
-    text = written({**document, "outputs": outputs})
+    text = b'%b,"outputs":[%b]}' % (written(document)[:-1], b",".join(outputs))
     return (b"".join([text, *chunks]), len(text)) if chunks else (text, None)
 
 

@@ -15,17 +15,17 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.network.limits import TENSORS
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonModelException
-from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
+from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options, correlation_problem
 from bls_notebook.records.regular_file import MAX_CONFIG, source_text
 from bls_notebook.repository.requests.inputs import client_parameters, preferred_memory_of
 
-from .errors import refuse
-from .tensors import bytes_of
+from .errors import UNSUPPORTED, refuse
+from .tensors import on_cpu
 
 START, END = 1, 2  # `TRITONSERVER_REQUEST_FLAG_SEQUENCE_START` and `_END`
 FINAL = "triton_final_response"
 _SERVER_PARAMETERS = frozenset((FINAL, "binary_data_size"))  # response parameters that the server adds
-_CORRELATION = "x-correlation-id"
+_CORRELATION, _TRACE = "x-correlation-id", ("traceparent", "tracestate")
 BLOCK = 256  # bytes that are copied in the time in which one is encoded
 
 
@@ -60,10 +60,9 @@ class DecodedRequest:
 
     def add_input(self, tensor: Tensor) -> None:
         """Add an input; ProtocolError if the request already has one of this name."""
-        for other in self.inputs:
-            if tensor._name == other._name:
-                request_id = self.request_id or "<id_unknown>"
-                refuse(f"[request id: {request_id}] input '{tensor._name}' already exists in request")
+        if any(tensor._name == other._name for other in self.inputs):
+            request_id = self.request_id or "<id_unknown>"
+            refuse(f"[request id: {request_id}] input '{tensor._name}' already exists in request")
         self.inputs.append(tensor)
 
     def effort_of(self, response: InferenceResponse) -> int:
@@ -89,6 +88,8 @@ class DecodedRequest:
     def request(self) -> InferenceRequest:
         """Return the request for the engine; ProtocolError if it is invalid."""
         spec = self.model.spec
+        if problem := correlation_problem(self.correlation_id):
+            refuse(problem, UNSUPPORTED)
         try:
             request = InferenceRequest(
                 self.request_id, self.correlation_id, self.inputs, list(self.outputs), spec.name,
@@ -138,17 +139,10 @@ def parameters_of(options: Options) -> dict[str, Any]:
 
 def headers_of(options: Options) -> dict[str, str]:
     """Return the headers of a request: its trace context, and its correlation ID for load balancers."""
-    headers: dict[str, str] = {}
-    if options.correlation_id:
-        text = str(options.correlation_id)
-        if text.isascii() and text.isprintable():
-            headers[_CORRELATION] = text
     context = None if options.trace is None else options.trace.get_context()
-    if context:
-        carrier = json.loads(context)
-        trace = {k: carrier.get(k) for k in ("traceparent", "tracestate")}
-        headers |= {k: v for k, v in trace.items() if isinstance(v, str) and v.isascii() and v.isprintable()}
-    return headers
+    carrier = json.loads(context) if context else {}
+    headers = {_CORRELATION: str(options.correlation_id or ""), **{k: carrier.get(k) for k in _TRACE}}
+    return {k: v for k, v in headers.items() if isinstance(v, str) and v and v.isascii() and v.isprintable()}
 
 
 def parameters_of_model(parameters: Mapping[str, Any]) -> str:
@@ -161,9 +155,7 @@ def _classified(model: LoadedModel, tensor: Tensor, count: int) -> Tensor:
     """Return the `count` largest values of each row of an output as ``value:index[:label]``, largest first."""
     if tensor._datatype in ("BYTES", "BF16", "FP16", "BOOL"):
         refuse(f"class result not available for output '{tensor._name}' due to unsupported type '{tensor._datatype}'")
-    array: Any = tensor._array
-    if not isinstance(array, np.ndarray):
-        array = np.frombuffer(bytes_of(tensor), array.dtype).reshape(array.shape)
+    array = on_cpu(tensor)
     batched = model.spec.max_batch_size > 0 and array.ndim > 0
     rows = array.reshape(array.shape[0], -1) if batched and array.shape[0] else array.reshape(1, -1)
     count = min(count, rows.shape[1])

@@ -30,7 +30,8 @@ class AnswerError(ValueError):
     """A server's response violates the protocol; the message is one line."""
 
 
-def _on_cpu(tensor: Tensor) -> Any:
+def on_cpu(tensor: Tensor) -> Any:
+    """Return the array of a tensor as a NumPy array."""
     array: Any = tensor._array
     if isinstance(array, np.ndarray):
         return array
@@ -39,9 +40,7 @@ def _on_cpu(tensor: Tensor) -> Any:
 
 def bytes_of(tensor: Tensor) -> Buffer:
     """Return the bytes of a tensor in C order, on the CPU; the array's own memory if possible."""
-    array: Any = tensor._array
-    if not isinstance(array, np.ndarray):
-        array = _on_cpu(tensor)
+    array = on_cpu(tensor)
     if tensor._datatype == "BYTES":
         return serialize_byte_tensor(array) or b""
     if array.nbytes <= INLINE_BYTES:  # faster than a view
@@ -53,10 +52,10 @@ def bytes_of(tensor: Tensor) -> Buffer:
     return view
 
 
-def values_of(tensor: Tensor) -> list[Any]:
-    """Return the elements of a tensor in C order; UnicodeDecodeError for BYTES that are not UTF-8."""
-    elements: list[Any] = _on_cpu(tensor).reshape(-1).tolist()
-    if tensor._datatype != "BYTES":
+def values_of(array: Any, datatype: str) -> list[Any]:
+    """Return the elements of a tensor's array in C order; UnicodeDecodeError for BYTES that are not UTF-8."""
+    elements: list[Any] = array.reshape(-1).tolist()
+    if datatype != "BYTES":
         return elements
     return [element.decode() if isinstance(element, bytes) else str(element) for element in elements]
 

@@ -17,6 +17,21 @@ from tests.waiting import LIMIT
 
 ECHO = ECHOES.replace('"OUT"', '"Y"')
 ADD = ECHOES.replace('"OUT", r.inputs()[0].as_numpy()', '"SUM", sum(tensor.as_numpy() for tensor in r.inputs())')
+CALL = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(request.inputs()) for request in requests]
+
+    def answer(self, inputs):
+        long = len(inputs[0].as_numpy()) > 1
+        request = pb_utils.InferenceRequest(
+            model_name="one" if long else "gone", inputs=inputs, requested_output_names=["Y"],
+            correlation_id="s" * 129 if long else 0,
+        )
+        return pb_utils.InferenceResponse(error=request.exec().error())
+"""
 COUNT = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -40,6 +55,7 @@ def config(batch: int, datatype: str, dims: str, inputs: str = "X", output: str 
 DECOUPLED = "model_transaction_policy { decoupled: true }"
 MODELS = {
     "add": (ADD, config(8, "FP32", "[-1]", "AB", "SUM")), "one": (ECHO, config(0, "FP32", "[-1]")),
+    "call": (CALL, config(0, "FP32", "[-1]")),
     "pairs": (ECHO, config(8, "FP32", "[2]")), "two": (ECHO, config(0, "FP32", "[-1, -1]")),
     "text": (ECHO, config(0, "STRING", "[1]")), "texts": (ECHO, config(0, "STRING", "[-1]")),
     "small": (ECHO, config(0, "INT8", "[-1]")),
@@ -86,6 +102,7 @@ ONLY_ONE = (
 )
 UNSIGNED = "attempt to access JSON non-unsigned-integer as unsigned-integer"
 MEMBER = "attempt to access non-existing object member"
+LONG = "string correlation ID cannot be longer than 128 characters"
 SHAPE = "Unable to parse 'data': Shape does not match true shape of 'data' field"
 
 
@@ -128,6 +145,10 @@ SHAPE = "Unable to parse 'data': Shape does not match true shape of 'data' field
          "failed to get request params.: attempt to get members for non-object"),
         ("models/add/infer", ab({"parameters": {"triton_x": 1}}), 400,
          "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."),
+        ("models/add/infer", ab({"parameters": {"sequence_id": "\u00e9" * 65}}), 501, LONG),
+        ("models/call/infer", x([1, 2]), 500, f"Model one - Error when running inference: {LONG}"),
+        ("models/call/infer", x([1]), 500, "Model gone - Error when running inference: Failed for execute the "
+         "inference request. Model 'gone' is not ready."),
         ("models/add/infer", ab({"parameters": {"a": [1]}}), 400,
          "parameter 'a' has invalid type. It should be either 'int', 'bool', or 'string'."),
         ("models/add/infer", b"", 400,
