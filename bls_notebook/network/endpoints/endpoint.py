@@ -274,10 +274,8 @@ def _listening(port: int) -> socket.socket:
         listener.bind((HOST, port))
         listener.listen(2048)
         listener.setblocking(False)
-    except BaseException as error:
+    except OSError as error:
         listener.close()
-        if not isinstance(error, OSError):
-            raise
         raise BLSError(f"port {port} for HTTP: {error.strerror}; choose another, or 0 for a free one") from None
     return listener
 

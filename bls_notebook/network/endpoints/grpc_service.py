@@ -77,11 +77,7 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def service(self, details: Any) -> Any:
         """Return the handler of an RPC; None if there is no such RPC."""
-        authorization = None
-        for key, value in details.invocation_metadata:
-            if key == "authorization":
-                authorization = value
-                break
+        authorization = next((value for key, value in details.invocation_metadata if key == "authorization"), None)
         if not self._admission.authorized(authorization):
             return _refusing(grpc.StatusCode.UNAUTHENTICATED, UNAUTHORIZED)
         options = self._admission.grpc
@@ -312,6 +308,8 @@ def grpc_server(front: GrpcService, limits: Limits) -> Any:
             ("grpc.max_send_message_length", -1),
             ("grpc.max_metadata_size", min(limits.headers, METADATA_BYTES)),
             ("grpc.max_concurrent_streams", limits.requests),
+            ("grpc.server.max_pending_requests", 4 * limits.requests),  # gRPC drops others at random: honest ones too
+            ("grpc.server.max_pending_requests_hard_limit", 4 * limits.requests),
             ("grpc.max_allowed_incoming_connections", limits.connections),
             ("grpc.max_connection_idle_ms", int(limits.patience * 1000)),  # clients connect again by themselves
             ("grpc.server_handshake_timeout_ms", int(limits.patience * 1000)),

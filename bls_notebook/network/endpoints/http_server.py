@@ -199,20 +199,18 @@ async def until_disconnect(request: Request, work: Any) -> Any:
 
 
 async def _read(receive: Receive, add: Callable[[int], None]) -> bytes | bytearray:
-    message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body"):
-        body: bytes = message.get("body", b"")
-        add(len(body))
-        return body
     whole = bytearray()
     while True:
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise GoneError
-        add(len(message.get("body", b"")))
-        whole += message.get("body", b"")
+        piece: bytes = message.get("body", b"")
+        add(len(piece))
+        if not message.get("more_body") and not whole:
+            return piece
+        whole += piece
         if not message.get("more_body"):
             return whole
-        message = await receive()
 
 
 def _unpacked(body: bytes | bytearray, encoding: str, add: Callable[[int], None]) -> bytearray:

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from bls_notebook.network.limits import PATH_CHARACTERS
+
 from .errors import INTERNAL, NOT_FOUND, UNAVAILABLE, UNSUPPORTED, refuse
 
 _KEY = re.compile(r"/?[^/\0]{1,255}")
@@ -65,6 +67,8 @@ class Regions:
         """Register a part of a client's shared memory object."""
         if not sys.platform.startswith("linux"):
             refuse("system shared memory is supported on Linux only", UNSUPPORTED)
+        if len(name) > PATH_CHARACTERS:
+            refuse(f"the name of a shared memory region has more than {PATH_CHARACTERS:,} characters")
         if offset < 0 or byte_size < 0:
             refuse(f"shared memory region '{name}': offset and byte_size must not be negative")
         with self._lock:

@@ -23,8 +23,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.interrupts import may_be_interrupted
@@ -36,6 +37,15 @@ WHEEL = "nvidia-pytriton==0.7.0"
 NUMPY = "numpy>=1.26,<2"
 PYTHONS = ("3.10", "3.11", "3.12")  # versions with a stub in the wheel and a wheel of NumPy 1.26
 MARKER = "bls_notebook.json"
+_Result = TypeVar("_Result")
+
+
+def interruptible(wait: Callable[[], _Result]) -> _Result:
+    """Return what `wait` returns; Ctrl-C may interrupt it."""
+    return wait()
+
+
+may_be_interrupted(interruptible.__code__, waits=True)
 
 
 class TritonServerError(BLSError):
@@ -226,25 +236,18 @@ def _fitting_python() -> str:
 def _run(command: list[str], purpose: str, hint: str = "") -> str:
     variables = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV")}
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    try:  # Ctrl-C is deferred until `_communicate`: it would leave the pipes of a starting process open
+    try:  # Ctrl-C is deferred until `interruptible`: it would leave the pipes of a starting process open
         process = subprocess.Popen(command, env=variables, text=True, stdin=null, stdout=pipe, stderr=pipe)
     except OSError as error:
         raise TritonServerError(f"cannot {purpose}: {command[0]}: {error.strerror}") from None
-    with process:
-        try:
-            output, errors = _communicate(process)
-        except BaseException:
-            process.kill()
-            raise
+    with process, contextlib.ExitStack() as ending:
+        ending.callback(process.kill)  # if it has not ended
+        output, errors = interruptible(process.communicate)
     if process.returncode == 0:
         return output.strip()
     lines = [line.strip() for line in (errors + output).splitlines() if line.strip()]
     lines = [line for line in lines if "error" in line.lower()] or lines or [f"status {process.returncode}"]
     raise TritonServerError(f"cannot {purpose}: {lines[-1].removeprefix('ERROR: ')}{hint}")
-
-
-def _communicate(process: subprocess.Popen[str]) -> tuple[str, str]:
-    return process.communicate()
 
 
 def _pip(interpreter: Path, arguments: list[str]) -> None:
@@ -302,12 +305,8 @@ def _locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise TritonServerError(f"cannot write into {folder}: {error.strerror}") from None
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        interruptible(partial(fcntl.flock, file, fcntl.LOCK_EX))
         yield
-
-
-for _function in (_communicate, _locked.__wrapped__):  # type: ignore[attr-defined]
-    may_be_interrupted(_function.__code__, waits=True)
 
 
 def _read_marker(folder: Path) -> dict[str, Any]:

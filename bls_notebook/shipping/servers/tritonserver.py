@@ -26,6 +26,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.progress import progress
 from bls_notebook.repository.requests.inputs import client_parameters, tensors_of
 
-from .server_programs import Program, TritonServerError, make_environment
+from .server_programs import Program, TritonServerError, interruptible, make_environment
 
 # Shell scripts that wait for the end of their input: the kernel closes it when this process ends, for any reason.
 # The folder is removed several times, because processes that end with this one may still write into it.
@@ -80,11 +81,6 @@ def _remove(owner: int, path: Path, watchdog: subprocess.Popen[bytes]) -> None:
     watchdog.communicate()
 
 
-def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
-    process.wait(seconds)
-
-
-may_be_interrupted(_wait.__code__, waits=True)
 _NOISE = re.compile(r"NVML|CudaDriverHelper|DCGM|pinned")  # logged on every machine without a GPU
 _TROUBLE = re.compile(r"E\d{4} |error|\w*(Error|Exception): ")
 _SERVER_WATCHDOG = 'cat >/dev/null; kill -s KILL -- "-$1"; rm -rf -- "$2" "/dev/shm/$3"*; shift 3; "$@"'
@@ -122,7 +118,7 @@ class ServerRun:
             if graceful and self.process.poll() is None:
                 self.process.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    _wait(self.process, 30.0)
+                    interruptible(partial(self.process.wait, 30.0))
         finally:  # also after Ctrl-C during the wait
             self._kill()
 

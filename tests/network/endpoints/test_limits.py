@@ -32,6 +32,7 @@ from bls_notebook.network.endpoints import admission as admission_module
 from bls_notebook.network.endpoints.admission import Admission, Body
 from bls_notebook.network.endpoints.header_options import HeaderOptions
 from bls_notebook.network.endpoints.http_server import HttpServer
+from bls_notebook.network.kserve import json_codec
 from bls_notebook.network.kserve.errors import ProtocolError
 from bls_notebook.network.kserve.grpc_codec import _varint
 from bls_notebook.network.kserve.shared_memory import Regions
@@ -102,6 +103,42 @@ def test_nested_lists_are_read_once() -> None:
         sys.settrace(before)
     assert found == [0, *[1] * 900, *counted]
     assert lines < 50_000
+
+
+def test_values_of_a_large_response_are_written_in_pieces(
+    connection: http.client.HTTPConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values, longest = [0.5 * number for number in range(1000)], 0
+    written = json_codec.written
+
+    def recorded(document: Any) -> bytes:
+        nonlocal longest
+        longest = max(longest, len(document))
+        return written(document)
+
+    monkeypatch.setattr(json_codec, "_PIECE", 64)
+    monkeypatch.setattr(json_codec, "written", recorded)
+    sent = {"name": "IN", "datatype": "FP32", "shape": [1000], "data": values}
+    status, text = post(connection, "models/m/infer", {"id": "r", "inputs": [sent]})
+    output = {**sent, "name": "OUT"}
+    assert (status, json.loads(text)) == (
+        200, {"id": "r", "model_name": "m", "model_version": "1", "outputs": [output]}
+    )  # fmt: skip
+    status, text = post(connection, "models/m/generate", {"id": "r", "IN": values})
+    assert (status, json.loads(text)) == (200, {"OUT": values, "id": "r", "model_name": "m", "model_version": "1"})
+    assert longest == 64
+
+
+@linux
+def test_names_of_shared_memory_regions_are_short() -> None:
+    request = pb.SystemSharedMemoryRegisterRequest(name="r" * 4001, key="k", byte_size=1)
+    with (
+        bls.ModelRepository() as repo,
+        bls.endpoint(repo, token="") as endpoint,
+        grpc.insecure_channel(endpoint.grpc_url) as channel,
+        pytest.raises(grpc.RpcError, match="more than 4,000 characters"),
+    ):
+        channel.unary_unary(f"{SERVICE}SystemSharedMemoryRegister")(request.SerializeToString(), timeout=LIMIT)
 
 
 @linux
@@ -318,6 +355,52 @@ def test_unary_calls_without_a_message_end_in_time(idle: Callable[..., Iterator[
                 with pytest.raises(grpc.RpcError, match=r"the message did not arrive within 1 s"):
                     late.result()
         assert pb.ModelInferResponse.FromString(complete.result()).model_name == "slow"
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+def _frames(connection: socket.socket) -> Iterator[tuple[int, int]]:
+    """Yield kind and flags of each HTTP/2 frame."""
+    file = connection.makefile("rb")
+    while head := file.read(9):
+        file.read(int.from_bytes(head[:3], "big"))
+        yield head[3], head[4]
+
+
+@pytest.mark.slow
+def test_no_call_is_dropped_while_the_event_loop_is_busy() -> None:
+    headers, reset, settings, ping, end_of_stream = 1, 3, 4, 6, 1
+    fields = {":method": "POST", ":scheme": "http", ":path": f"{SERVICE}ServerLive", ":authority": "here",
+              "content-type": "application/grpc", "te": "trailers"}  # fmt: skip
+    block = b"".join(b"\0%c%b%c%b" % (len(k), k.encode(), len(v), v.encode()) for k, v in fields.items())
+    calls = b"".join(_frame(headers, 4 | end_of_stream, 2 * number + 1, block) for number in range(1000))
+    busy, free = threading.Event(), threading.Event()
+
+    def block_loop() -> None:
+        busy.set()
+        assert free.wait(LIMIT)
+
+    with bls.ModelRepository() as repo, bls.endpoint(repo) as endpoint, ExitStack() as stack:
+        assert endpoint._running is not None
+        endpoint._running._loop.call_soon_threadsafe(block_loop)
+        stack.callback(free.set)
+        assert busy.wait(LIMIT)
+        received = []
+        for _ in range(4):  # without the token
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", endpoint.grpc_port), LIMIT))
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(settings, 0, 0))
+            connection.sendall(calls + _frame(ping, 0, 0, bytes(8)))
+            received.append(_frames(connection))
+            assert (ping, 1) in received[-1]  # it has received all calls
+        free.set()
+        for frames in received:
+            answered = 0
+            while answered < 1000:
+                kind, flags = next(frames)
+                assert kind != reset
+                answered += kind == headers and flags & end_of_stream
 
 
 def test_idle_streams_make_room_for_others(idle: Callable[..., Iterator[bytes]]) -> None:
