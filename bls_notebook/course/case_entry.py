@@ -22,8 +22,9 @@ from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import Answer, answer_of
 
 from .case_text import CaseCause, CaseModel, arrays, read_case
+from .kept_copies import judge_copies
 from .puzzle_check import SAME, is_about_memory
-from .puzzle_requests import LIMIT, NO_RESPONSE, difference, error_line
+from .puzzle_requests import LIMIT, NO_RESPONSE, difference
 
 _TRIES = 3  # a busy machine may start requests too late for them to overlap
 
@@ -148,7 +149,9 @@ class CourseCase(Record):
             return [same]
         records = {"%%blsprofile": profile.record, "%bls": sum(map(tuple, answers), ())}
         records |= {"%%blsmemory": memory.record} if memory else {}
-        return [same, *(bls.judge(records, claim) for claim in claims)]
+        judged = [bls.judge(records, claim) for claim in claims]
+        copies = judge_copies(host_of(repo), len(requests)) if "nothing_left" in claims else None
+        return [same, *judged] if copies is None or not all(judged) else [same, copies]
 
     def _send(self, repo: bls.ModelRepository | None, round_: int) -> list[list[bls.Response]]:
         host = host_of(repo)
@@ -164,12 +167,9 @@ class CourseCase(Record):
 
 def _same(answers: Sequence[Sequence[Answer]], expected: Sequence[Sequence[Answer]]) -> Judgement:
     for number, pair in enumerate(zip(answers, expected, strict=True), 1):
-        errors = [" ".join(map(error_line, each)) for each in pair]
-        if all(errors) and errors[1] in errors[0]:  # it may say more than the callee's error
-            continue
-        seen, hint, code = difference(*pair)
-        if seen:
-            return Judgement(SAME, False, f"request {number}: {seen}", hint, (("code", code),))
+        judgement = difference(*pair)
+        if judgement is not None:
+            return replace(judgement, seen=f"request {number}: {judgement.seen}")
     return Judgement(SAME, True, f"{len(expected)} of {len(expected)} responses")
 
 

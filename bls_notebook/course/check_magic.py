@@ -15,6 +15,7 @@ from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.result_lists import responses_in
 from bls_notebook.profiling.records.comparison import CAUSES
+from bls_notebook.profiling.records.spans import Span
 from bls_notebook.records.models import ModelRecord
 from bls_notebook.records.units import count
 from bls_notebook.records.visible_text import first_line
@@ -142,7 +143,7 @@ def _mistakes(records: dict[str, Any]) -> list[Judgement]:
     """Return judgements on failed requests and wrong outputs, which no claim allows."""
     answers = [answer.record for answer in records.get("%bls", ())]
     session = records.get("%%blsprofile")
-    spans = [] if session is None else [span for span in session.spans if not span.parent]
+    spans = [] if session is None else [s for s in session.spans if not s.parent and not _is_given_up(s)]
     failed = max(sum(a.error is not None for a in answers), sum(span.state == "error" for span in spans))
     judged = []
     if failed:
@@ -152,6 +153,11 @@ def _mistakes(records: dict[str, Any]) -> list[Judgement]:
     wrong = [w for a in answers for w in a.warnings if re.match(r"model '[^']*', output ", w)]
     judged += [Judgement("outputs as configured", False, warning) for warning in dict.fromkeys(wrong)]
     return judged
+
+
+def _is_given_up(span: Span) -> bool:
+    """Return whether a request's client had left before the model raised an exception: nobody reads that answer."""
+    return any(mark.kind == "cancelled" for mark in span.marks) and bool(re.search(r"message: \w+: ", span.error))
 
 
 def _without_errors(answers: Sequence[Answer]) -> tuple[Answer, ...]:

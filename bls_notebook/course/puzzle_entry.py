@@ -15,7 +15,7 @@ class Puzzle(PuzzleData):
 
     ``callees`` are the models that the naive model calls. ``requests`` describe the generated requests, a line for each
     input; ``measured`` are the requests, as JSON, for which the constraints are judged. ``hint`` is shown for answers
-    that differ.
+    that differ in what ``hint_pattern`` matches.
     """
 
     def check(self, source: str) -> PuzzleCheck:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from itertools import zip_longest
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import bls_notebook as bls
+from bls_notebook.engine.logs import LOGGER
 from bls_notebook.engine.waiting.stack_frames import stacks
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils.dtypes import triton_string_to_numpy
 from bls_notebook.records.errors import BLSError
+from bls_notebook.records.units import count
+from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import Answer, answer_of, output
 
+from .puzzle_check import SAME
 from .puzzle_text import PuzzleData, with_delay
 
 if TYPE_CHECKING:
@@ -27,8 +33,10 @@ if TYPE_CHECKING:
 
 LIMIT = 10.0  # seconds for the requests of a case, which need milliseconds
 NO_RESPONSE = f"no response within {LIMIT:g} s"
+FAILED = "a request failed"
 EXAMPLES = 16  # generated cases; fewer if each has several sequences
 _RAISED = re.compile(r"Failed to process the request\(s\) for model '[^']*', message: ")  # then the exception's type
+_ACCIDENT = re.compile("(Type|Attribute|Name|Index|Key)Error: ")  # whose text no model chose
 Case = list[dict[str, Any]]
 """Requests that are sent together, or one after the other if they belong to sequences. A request maps the names of
 inputs to nested lists; ``outputs`` are the requested outputs, and ``sequence``, ``start`` and ``end`` its place in a
@@ -79,10 +87,12 @@ def cases(lines: Sequence[str]) -> st.SearchStrategy[Case]:
     @st.composite
     def interleaved(draw: st.DrawFn) -> Case:
         keys = range(1, draw(st.integers(*_span(options["sequences"]))) + 1)
-        case, seen = [], dict.fromkeys(keys, 0)
-        for key in draw(st.permutations([key for key in keys for _ in range(4)])):  # two sequences of two requests
-            case.append({**draw(request()), "sequence": key, "start": seen[key] % 2 == 0, "end": seen[key] % 2 == 1})
-            seen[key] += 1
+        sizes = st.lists(st.integers(1, 3), min_size=1, max_size=2)  # of the sequences with the same ID
+        flags = {key: [(n == 0, n == size - 1) for size in draw(sizes) for n in range(size)] for key in keys}
+        case = []
+        for turn in draw(st.permutations([key for key in keys for _ in flags[key]])):
+            start, end = flags[turn].pop(0)
+            case.append({**draw(request()), "sequence": turn, "start": start, "end": end})
         return case
 
     if "sequences" in options:
@@ -130,16 +140,43 @@ def running_code(model: str = "") -> str:
     return ""
 
 
+class _LostErrors(logging.Handler):
+    """Collects the errors of `execute` that came too late for a response."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.errors: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if _RAISED.match(record.getMessage()):
+            self.errors.append(_RAISED.sub("", record.getMessage()).partition("\n")[0])
+
+
+@contextmanager
+def lost_errors() -> Iterator[list[str]]:
+    """Collect the errors of `execute` that came too late for a response."""
+    handler = _LostErrors()
+    logging.getLogger(LOGGER).addHandler(handler)
+    try:
+        yield handler.errors
+    finally:
+        logging.getLogger(LOGGER).removeHandler(handler)
+
+
 class Side:
-    """A repository with a puzzle's callees and one version of its model; closed by ``with``."""
+    """A repository with a puzzle's callees and one version of its model; closed by ``with``.
+
+    With `seconds`, callees work for so long, and the batcher waits until a batch is full.
+    """
 
     def __init__(self, puzzle: PuzzleData, source: str, seconds: float = 0.0) -> None:
         self._puzzle = puzzle
         self._repository = bls.ModelRepository()
+        self.host = Host(self._repository)
         try:
             for callee in puzzle.callees:
                 self._repository.define(callee.name, callee.source, with_delay(callee, seconds))
-            self._repository.define(puzzle.naive.name, source, puzzle.naive.config)
+            self._repository.define(puzzle.naive.name, source, with_delay(puzzle.naive, seconds))
         except BaseException:
             self._repository.close()
             raise
@@ -154,15 +191,28 @@ class Side:
         """Unload the models; wait for open calls for at most so long."""
         self._repository.close(seconds)
 
+    def finish(self) -> None:
+        """Wait until the callees have answered open calls, which closing would cancel, and close."""
+        for callee in self._puzzle.callees:
+            self._repository.unload(callee.name)
+        self.close()
+
+    def forget(self) -> None:
+        """Load the model again, without the state that earlier requests left behind."""
+        self._repository.reload(self._puzzle.naive.name)
+
     def answers(self, case: Case) -> list[list[Answer]]:
-        """Return the responses to each request of a case; NoAnswerError if one gets none."""
-        model, host = self._puzzle.naive, Host(self._repository)
-        in_turn = any("sequence" in request for request in case)
+        """Return the responses to each request of a case; NoAnswerError if one gets none.
+
+        Only the requests of a puzzle whose cases have several ``together`` are sent so: they arrive in any order.
+        """
+        model, host = self._puzzle.naive, self.host
+        in_turn = not any(line.startswith("together") for line in self._puzzle.requests)
         futures, answers = [], []
         for request in case:
             inputs = {name: self._array(name, value) for name, value in request.items() if name.isupper()}
             options: dict[str, Any] = {"outputs": request["outputs"]} if "outputs" in request else {}
-            if in_turn:
+            if "sequence" in request:
                 options |= {"correlation_id": request["sequence"], "flags": request["start"] + 2 * request["end"]}
             future = host.send(host.request(model.name, inputs, **options), stream=model.is_decoupled)
             futures.append(future)
@@ -170,7 +220,9 @@ class Side:
                 self._wait(future)
         for future in futures:
             result = self._wait(future)
-            answers.append([answer_of(response) for response in (result if model.is_decoupled else [result])])
+            responses = map(answer_of, result if model.is_decoupled else [result])
+            # The end of a stream without responses is an empty response here.
+            answers.append([r for r in responses if not model.is_decoupled or r.record.tensors or r.record.error])
         return answers
 
     def _wait(self, future: Any) -> Any:
@@ -199,34 +251,42 @@ def error_line(answer: Answer, is_typed: bool = False) -> str:
     return re.sub(f"^{kind}: ", "", words) if wrapped else words
 
 
-def difference(got: Sequence[Answer], expected: Sequence[Answer]) -> tuple[str, str, str]:
-    """Return how the responses to a request differ: an observation, a hint and code; empty texts if they agree."""
-    for mine, wanted in zip(got, expected, strict=False):
-        error, expected_error = error_line(mine), error_line(wanted)
+def difference(got: Sequence[Answer], expected: Sequence[Answer]) -> Judgement | None:
+    """Return a judgement on how the responses to a request differ; None if they agree."""
+
+    def wrong(seen: str, hint: str, *steps: tuple[str, str]) -> Judgement:
+        return Judgement(SAME, False, seen, hint, steps)
+
+    for mine, wanted in zip_longest(got, expected):
+        error, expected_error = (error_line(answer) if answer else "" for answer in (mine, wanted))
         if error and not expected_error:
-            return "a request failed", f"The model answered with an error: {error_line(mine, True)}", ""
+            line = error_line(mine, True)
+            hint = f"The model answered with an error: {line}" + "." * (not line.endswith((".", ".)")))
+            return wrong(FAILED, hint, ("how to fix", mine.record.error.hint if mine.record.error else ""))
         if expected_error and not error:
-            return "the request succeeded", f"Expected an error response: {expected_error}", ""
-        if error != expected_error:
-            return f"error: {error}", f"The error should be the callee's own: {expected_error}", ""
-    if any(error_line(answer) for answer in expected):
-        return "", "", ""
-    if len(got) < len(expected) and not got:
-        return "no response", "The model sent no response, only the end of the stream.", ""
+            return wrong("the request succeeded", f"Expected an error response: {expected_error}")
+        if error and (expected_error not in error or _ACCIDENT.match(error_line(mine, True))):  # it may say more
+            return wrong(f"error: {error}", f"The error should be the callee's own: {expected_error}")
+    if any(map(error_line, expected)):
+        return None
+    if len(got) != len(expected) and (not got or len(expected) < 2):
+        seen = f"{count(len(got), 'response')}" if got else "no response"
+        sent = seen if got else "no response, only the end of the stream"
+        return wrong(seen, f"The model sent {sent}; expected {len(expected) or 'none'}.")
     names = {tensor.name: tensor for answer in expected for tensor in answer.record.tensors}
     for name, tensor in names.items():
         values = [answer.arrays[name] for answer in expected]
         holds, seen, hint, code = output(got, name, tensor.datatype, "==", values)
         if not holds:
-            return seen, hint, code
+            return wrong(seen, hint, ("code", code))
         shapes = [(mine.arrays[name].shape, value.shape) for mine, value in zip(got, values, strict=True)]
-        wrong = next((pair for pair in shapes if pair[0] != pair[1]), None)
-        if wrong:
-            return f"{name} has the shape {list(wrong[0])}", f"The shape of {name} should be {list(wrong[1])}.", ""
+        pair = next((pair for pair in shapes if pair[0] != pair[1]), None)
+        if pair:
+            return wrong(f"{name} has the shape {list(pair[0])}", f"The shape of {name} should be {list(pair[1])}.")
     extra = [t.name for answer in got for t in answer.record.tensors if t.name not in names]
     if extra:
-        return f"an output {extra[0]}", f"{extra[0]} was not requested: return only the requested outputs.", ""
-    return "", "", ""
+        return wrong(f"an output {extra[0]}", f"{extra[0]} was not requested: return only the requested outputs.")
+    return None
 
 
 def request_words(request: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import io
 import re
+import tracemalloc
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
@@ -15,16 +16,30 @@ from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import NamedMark, Span
 from bls_notebook.records.errors import BLSError
+from bls_notebook.records.units import size
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import Answer
 from bls_notebook.testing.recorded_calls import longest_chain
 
+from .kept_copies import judge_copies
 from .puzzle_check import SAME, PuzzleCheck, is_about_memory
-from .puzzle_requests import NO_RESPONSE, Case, NoAnswerError, Side, difference, find_smallest, request_words, summary
+from .puzzle_requests import (
+    FAILED,
+    NO_RESPONSE,
+    Case,
+    NoAnswerError,
+    Side,
+    difference,
+    find_smallest,
+    lost_errors,
+    request_words,
+    summary,
+)
 from .puzzle_text import PuzzleData, case_of
 
 _PRINTED = 2_000  # characters
+_COPIES = 5 * 2**20  # bytes beyond the reference solution's, which is more than most temporary arrays
 _DELAYS = (0.01, 0.03, 0.1)  # seconds of a callee; a busy machine needs the longer ones to show an order
 
 
@@ -35,15 +50,18 @@ class _Run:
     session: Session
     lifetimes: Lifetimes
     answers: list[list[Answer]]
+    peak: int  # bytes of Python's memory
+    copies: Judgement | None
+    lost: list[str]  # errors of `execute` that came too late for a response
 
     def records(self) -> dict[str, Any]:
         flat = tuple(answer for answers in self.answers for answer in answers)
         return {"%%blsprofile": self.session, "%%blsmemory": self.lifetimes, "%bls": flat}
 
-    def difference(self, other: _Run) -> tuple[str, str, str]:
+    def difference(self, other: _Run) -> Judgement | None:
         """Return the first difference from other answers, as `puzzle_requests.difference`."""
         found = (difference(*pair) for pair in zip(self.answers, other.answers, strict=True))
-        return next((each for each in found if each[0]), ("", "", ""))
+        return next((judgement for judgement in found if judgement is not None), None)
 
 
 def run(puzzle: PuzzleData, source: str) -> PuzzleCheck:
@@ -57,6 +75,8 @@ def run(puzzle: PuzzleData, source: str) -> PuzzleCheck:
         answered = _compare(puzzle, source, result)
         if answered.judgements and not answered.request:
             return answered
+        if answered.judgements:
+            answered = replace(answered, judgements=(_with_slips(puzzle, source, answered.judgements[0]),))
         return _judge(puzzle, source, answered)
     except NoAnswerError as error:
         return replace(result, judgements=(_no_answer(puzzle, str(error)),))
@@ -90,26 +110,26 @@ def _compare(puzzle: PuzzleData, source: str, result: PuzzleCheck) -> PuzzleChec
     smallest: list[Case] = []
     described = result
 
-    def afresh(case: Case) -> PuzzleCheck | None:
-        """Send a case without the state that earlier requests left behind."""
-        with Side(puzzle, puzzle.solution) as reference, Side(puzzle, source) as own:
-            return _described(puzzle, result, case, own.answers(case), reference.answers(case))
-
     with Side(puzzle, puzzle.solution) as reference, Side(puzzle, source) as own:
 
         def differs(case: Case) -> bool:
             nonlocal described
             if "sequence" in case[0]:
-                found = afresh(case)
-            else:
-                found = _described(puzzle, result, case, own.answers(case), reference.answers(case))
+                own.forget()
+            found = _described(puzzle, result, case, own.answers(case), reference.answers(case))
             if found is not None:
                 smallest[:], described = [case], found
             return found is not None
 
         if not find_smallest(puzzle, differs):
             any(differs(case_of(text)) for text in puzzle.measured)
-    return (afresh(smallest[0]) if smallest else None) or described
+    # Earlier requests may have left a state: prefer a case that differs without it.
+    for case in (*smallest, *map(case_of, puzzle.measured)) if smallest else ():
+        with Side(puzzle, puzzle.solution) as reference, Side(puzzle, source) as own:
+            found = _described(puzzle, result, case, own.answers(case), reference.answers(case))
+        if found is not None:
+            return found
+    return described
 
 
 def _described(
@@ -117,29 +137,51 @@ def _described(
 ) -> PuzzleCheck | None:
     """Return a result with the first difference between the answers to a case; None if they agree."""
     for number, pair in enumerate(zip(got, expected, strict=True), 1):
-        seen, hint, code = difference(*pair)
-        if seen:
+        judgement = difference(*pair)
+        if judgement is not None:
             request = "; ".join(map(request_words, case)) + f" (number {number} differs)" * (len(case) > 1)
             if len(case) > 1 and sorted(map(summary, got)) == sorted(map(summary, expected)):
                 hint = "The responses are those of other requests: they must be in the order of the requests."
-            hint = " ".join(filter(None, (hint, puzzle.hint)))
+                judgement = replace(judgement, hint=hint)
             return replace(
-                result, judgements=(Judgement(SAME, False, seen, hint, (("code", code),)),),
+                result, judgements=(_explained(puzzle, judgement, pair[1]),),
                 request=request, got=summary(pair[0]), expected=summary(pair[1]),
             )  # fmt: skip
     return None
 
 
+def _with_slips(puzzle: PuzzleData, source: str, judgement: Judgement) -> Judgement:
+    """Return a judgement that also names errors of the code that are certain without running it."""
+    with Side(puzzle, source) as side:
+        findings = bls.check(puzzle.naive.name, repo=side.host.repository).findings
+    certain = [f for f in findings if f.severity == "error" and not f.code.startswith("callee")]
+    steps = [("in the code", f"{finding.what}. {finding.mend}") for finding in certain]
+    return replace(judgement, steps=(*judgement.steps, *steps))
+
+
+def _explained(puzzle: PuzzleData, judgement: Judgement, expected: list[Answer]) -> Judgement:
+    """Return a judgement with the puzzle's hint, if that is about its observation."""
+    text = f"{judgement.seen} {judgement.hint} expected {summary(expected)}"
+    is_about = puzzle.hint and re.search(puzzle.hint_pattern, text)
+    return replace(judgement, hint=f"{judgement.hint} {puzzle.hint}") if is_about else judgement
+
+
 def _measure(puzzle: PuzzleData, source: str, case: Case, seconds: float, name: str) -> _Run:
     memory, remembers = bls.track_memory(name=name), any(map(is_about_memory, puzzle.constraints))
     profile = bls.profile(name=name)
-    with Side(puzzle, source, seconds) as side, profile:
+    with Side(puzzle, source, seconds) as side, profile, lost_errors() as lost:
         with memory if remembers else nullcontext():
+            if remembers:
+                tracemalloc.start()
             answers = side.answers(case)
-        side.close()  # waits for open calls, such as cancelled ones
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        copies = judge_copies(side.host, len(case)) if "nothing_left" in puzzle.constraints else None
+        side.finish()
     session = profile.record
     ended = max((span.ended for span in session.spans), default=session.wall)
-    return _Run(replace(session, wall=ended), memory.record if remembers else Lifetimes(), answers)
+    lifetimes = memory.record if remembers else Lifetimes()
+    return _Run(replace(session, wall=ended), lifetimes, answers, peak, copies, lost)
 
 
 def _judge(puzzle: PuzzleData, source: str, result: PuzzleCheck) -> PuzzleCheck:
@@ -152,29 +194,46 @@ def _judge(puzzle: PuzzleData, source: str, result: PuzzleCheck) -> PuzzleCheck:
             printed.truncate(0)
             with redirect_stdout(printed):
                 own = _measure(puzzle, source, case, seconds, f"your {puzzle.naive.name}")
-            claims = [_resolved(claim, reference.session) for claim in puzzle.constraints]
-            judged = [bls.judge(own.records(), claim) for claim in claims]
-            # The model must not do the work of a callee itself.
-            used = dict.fromkeys(span.model for span in reference.session.spans if span.parent)
-            judged += [call for name in used if not (call := bls.judge(own.records(), f"called {name}"))]
-            seen, hint, code = own.difference(reference)
-            outcome = [str(judgement.seen) for judgement in judged if not judgement], seen
+            judged, differs = _judgements(puzzle, own, reference), own.difference(reference)
+            outcome = [str(judgement.seen) for judgement in judged if not judgement], getattr(differs, "seen", "")
             if outcome in (([], ""), before) or result.judgements:  # a busy machine hardly errs twice in the same way
                 break
             before = outcome
+        if differs is not None and differs.seen == FAILED:
+            judged = []  # about calls that the error prevented
         violated = next((judgement.claim for judgement in judged if not judgement), "")
         result = replace(
             result, sessions=(_marked(own.session, violated), reference.session), violated=violated,
             memory=(own.lifetimes, reference.lifetimes), printed=printed.getvalue()[:_PRINTED],
             waits=len(longest_chain(own.session, puzzle.naive.name)),
         )  # fmt: skip
-        if seen and not result.judgements:
-            hint = f"The answers depend on the order in which responses arrive. {hint}"
-            result = replace(result, judgements=(Judgement(SAME, False, seen, hint, (("code", code),)),))
+        if differs is not None and not result.judgements:
+            hint = f"The answers change if the callees take {_DELAYS[0]:g} s or longer. {differs.hint}"
+            result = replace(result, judgements=(replace(differs, hint=hint),))
         if violated or result.judgements:
             break
     first = result.judgements or (Judgement(SAME, True, "for every generated request"),)
     return replace(result, judgements=(*first, *judged))
+
+
+def _judgements(puzzle: PuzzleData, own: _Run, reference: _Run) -> list[Judgement]:
+    """Return the judgements on the constraints, and those that fail on what every puzzle forbids."""
+    judged = [bls.judge(own.records(), _resolved(claim, reference.session)) for claim in puzzle.constraints]
+    for number, judgement in enumerate(judged):
+        if judgement and judgement.claim == "nothing_left" and own.copies is not None:
+            judged[number] = own.copies
+        if judgement and judgement.claim.startswith("peak") and own.peak - reference.peak > _COPIES:
+            seen = f"{judgement.seen}, and NumPy arrays of {size(own.peak - reference.peak)} that are no tensors"
+            judged[number] = replace(judgement, holds=False, seen=seen, hint="A copy takes as much memory as a tensor.")
+    for name in dict.fromkeys(span.model for span in reference.session.spans if span.parent):
+        hint = f"Send a request to `{name}`: your model must not do the work of a callee itself."
+        call = bls.judge(own.records(), f"called {name}")
+        judged += [] if call else [replace(call, hint=hint)]
+    if own.lost:
+        seen = "`execute` raised an exception that no caller sees"
+        wrong = Judgement("no exception", False, seen, f"It came after the end of the response: {own.lost[0]}")
+        judged.append(_explained(puzzle, wrong, []))
+    return judged
 
 
 def _resolved(claim: str, reference: Session) -> str:

@@ -74,6 +74,7 @@ class PuzzleData(Record):
     measured: tuple[str, ...]
     solution: str
     hint: str = ""
+    hint_pattern: str = ""
     seed: int = 0
 
 
@@ -95,6 +96,7 @@ def read_puzzle(name: str, seed: int = 0) -> PuzzleData:
     texts = {key: replace_words(text, replaced) for key, text in sections.items()}
     requests = [line[2:] for line in texts["Requests"].splitlines()]
     naive = _code(texts["Naive"])
+    pattern, _, hint = " ".join(texts.get("Hint", "").split()).partition("`: ")
     return PuzzleData(
         name,
         number,
@@ -106,7 +108,8 @@ def read_puzzle(name: str, seed: int = 0) -> PuzzleData:
         tuple(line for line in requests if line[0] != "{" and line[0] != "["),
         tuple(line for line in requests if line[0] in "{["),
         _code(texts["Solution"]),
-        " ".join(texts.get("Hint", "").split()),
+        hint,
+        pattern.strip("`"),
         seed,
     )
 
@@ -169,8 +172,9 @@ def _callee(body: str, inputs: list[tuple[str, str, str]], outputs: list[tuple[s
 
 
 def with_delay(model: PuzzleModel, seconds: float) -> str:
-    """Return the configuration of a callee with another time for which it works."""
-    return model.config.replace(_SECONDS.format("0"), _SECONDS.format(seconds))
+    """Return a configuration with the time for which a callee works, and a batcher that waits for full batches."""
+    config = model.config.replace(_SECONDS.format("0"), _SECONDS.format(seconds))
+    return re.sub(r"(?<=delay_microseconds: )\d+", "2000000", config) if seconds else config
 
 
 def case_of(text: str) -> list[dict[str, object]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MethodType
 from typing import Any, Protocol
 
 from .errors import TritonError, TritonModelException, is_sequence, unpicklable
@@ -11,10 +12,12 @@ from .tensor import Tensor
 
 
 def _type_error(argument: str, value: object, wanted: str) -> TypeError:
+    # Without the text of a method's object: a response's is the error that its receiver should have passed on.
+    got = value.__qualname__ if isinstance(value, MethodType) else repr(value)
     return TypeError(
         "__init__(): incompatible constructor arguments: InferenceResponse(output_tensors: list[Tensor] "
         f"= [], error: TritonError = None, parameters: dict = None); {argument} must be {wanted}, "
-        f"got {value!r} of type {type(value).__name__}"
+        f"got {got} of type {type(value).__name__}"
     )
 
 

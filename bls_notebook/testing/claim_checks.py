@@ -106,7 +106,9 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
             "moved": sum(span.crossings for span in spans),
             "wall": session.wall,
         }[name]
-        hint = {"moved": HOW_TENSORS_MOVE, "cancelled": _NOT_CANCELLED * (not value)}.get(name, "")
+        hint = {"moved": HOW_TENSORS_MOVE, "cancelled": _NOT_CANCELLED}.get(name, "")
+        if name == "cancelled" and value > int(words["n"]):
+            hint = "Cancel only the requests whose answers are not needed."
         if name == "requests":
             fewer = value > int(words["n"]) or words["op"] == "<"
             hint = f"There should be {'fewer' if fewer else 'more'} requests{f' to {model}' * bool(model)}."
@@ -117,8 +119,10 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
             hint = recorded_calls.why_not_together(session, spans)
         if name in ("wall", "queued") and words["op"] in ("<", "<="):
             hint = recorded_calls.longest_queue(spans)
-        if name == "took" and words["op"] in (">", ">="):
-            hint = f"The shortest execution took {duration(value / 1e9)}: it does not wait or work as long as expected."
+        if name == "took":
+            is_short = words["op"] in (">", ">=")
+            why = "does not wait or work as long as" if is_short else "waits or works for longer than"
+            hint = f"The shortest execution took {duration(value / 1e9)}: it {why} expected."
         of = f" of {model}" if model else ""
         return _number(name, value, *_limit(words), of=of, hint=hint)
 
@@ -550,7 +554,7 @@ def _failed(answers: Sequence[Answer], text: str) -> Judgement:
     if not errors:
         hint = "Every request was answered, so its sender cannot know that something failed: return the error."
     elif (unnamed := next((error for error in errors if text not in error.message), None)) is not None:
-        hint = "The model did not check a response that was an error. " * bool(unnamed.unchecked)
+        hint = "The model received an error, and this one hides it. " * bool(unnamed.unchecked)
         hint += f"The message does not contain {text!r}, so its reader cannot know the cause."
     seen = ", ".join(first_line(spoken(error.message), 80) for error in errors[:3])
     steps = (("code", "if response.has_error():\n    return pb_utils.InferenceResponse(error=response.error())"),)

@@ -17,21 +17,26 @@ from bls_notebook.records.units import count, duration
 def chain_of(session: Session, span: Span, until_first: bool = False) -> list[Span]:
     """Return the calls that a request waited for in turn, the first call first.
 
-    It is found backwards: the call answered last, then the call answered last before that one was sent, and so on.
+    It is found backwards: the call answered last, then the call answered last before that one was sent, and so on. A
+    call that the request cancelled ends then.
     `until_first`: instead all calls that were answered before the request's first response.
     """
     tree = SpanTree.of(session)
-    calls = sorted(tree.children.get(tree.execution(span.id), ()), key=lambda call: call.ended)
+    calls = sorted(tree.children.get(tree.execution(span.id), ()), key=_waited_until)
     if until_first:
         first = next((mark.ns for mark in span.marks if mark.kind == "response"), span.ended)
-        return [call for call in calls if call.ended <= first]
+        return [call for call in calls if _waited_until(call) <= first]
     chain: list[Span] = []
     now = span.ended
     for call in reversed(calls):
-        if call.ended <= now:
+        if _waited_until(call) <= now:
             chain.insert(0, call)
             now = call.sent
     return chain
+
+
+def _waited_until(call: Span) -> int:
+    return min([call.ended, *(mark.ns for mark in call.marks if mark.kind == "cancelled")])
 
 
 def longest_chain(session: Session, model: str = "", until_first: bool = False) -> list[Span]:

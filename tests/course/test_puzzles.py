@@ -16,15 +16,15 @@ import bls_notebook as bls
 from bls_notebook.__main__ import main
 from bls_notebook.course.puzzle_card import card_encoder, card_svg
 from bls_notebook.course.puzzle_check import PuzzleCheck
-from bls_notebook.course.puzzle_requests import error_line
-from bls_notebook.course.puzzle_text import puzzle_names
+from bls_notebook.course.puzzle_requests import Side, error_line
+from bls_notebook.course.puzzle_text import case_of, puzzle_names, read_puzzle
 from bls_notebook.display import render
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.responses import ResponseRecord
 from bls_notebook.testing.claim_values import Answer
-from tests.course.exercises.exercise import NOTEBOOKS, Changes
+from tests.course.exercises.exercise import NOTEBOOKS, Changes, ch
 from tests.course.puzzles.attempts import Attempts
 
 pytest.importorskip("hypothesis")
@@ -46,8 +46,8 @@ def attempt(puzzle: bls.Puzzle, changes: Changes) -> str:
 
 
 def told(check: bls.PuzzleCheck) -> str:
-    """Return the observations and hints of the claims that do not hold."""
-    return "\n".join(f"{j.claim}: {j.seen}\n{j.hint}" for j in check.judgements if not j)
+    """Return the observations, hints and steps of the claims that do not hold."""
+    return "\n".join(f"{j.claim}: {j.seen}\n{j.hint}\n{j.steps}" for j in check.judgements if not j)
 
 
 @pytest.mark.slow
@@ -55,7 +55,8 @@ def told(check: bls.PuzzleCheck) -> str:
 def test_wrong_solutions_are_rejected_with_a_hint_that_names_the_mistake(name: str) -> None:
     puzzle, attempts = bls.puzzle(name), ATTEMPTS[name]
     assert len(attempts.wrong) >= 3
-    cases = [(puzzle.solution, ""), (attempt(puzzle, attempts.right), ""), (puzzle.naive.source, attempts.naive)]
+    cases = [(puzzle.solution, ""), (puzzle.naive.source, attempts.naive)]
+    cases += [(attempt(puzzle, changes), "") for changes in (attempts.right, *attempts.rights)]
     cases += [(attempt(puzzle, changes), words) for changes, words in attempts.wrong]
     problems = []
     for source, words in cases:
@@ -65,6 +66,41 @@ def test_wrong_solutions_are_rejected_with_a_hint_that_names_the_mistake(name: s
             problems.append(f"expected {words or 'no mistake'!r}, got:\n{text}\n{source if not words else ''}")
     if problems:
         pytest.fail("\n\n".join(problems), pytrace=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "changes", "absent"),
+    [
+        ("in_place", ch("shifted = data - data.min()", "shifted = data.copy()"), "The callee gets changed data"),
+        ("batch_dim", ch(".astype(np.float32)", ""), "The first dimension is the batch"),
+        ("batch_dim", ch(".astype(np.float32)", ".astype(np.float32) // 1"), "The first dimension is the batch"),
+        ("deadline", ch(", 0.5)", ", 0)"), "The answer to a question"),
+        ("gather", ch('"STAMPS", image)', '"DOTS", image)'), "waits"),
+    ],
+)
+def test_a_hint_is_about_the_observation(name: str, changes: Changes, absent: str) -> None:
+    puzzle = bls.puzzle(name)
+    check = puzzle.check(attempt(puzzle, changes))
+    assert not check
+    assert absent not in told(check)
+
+
+def test_requests_that_are_not_together_are_sent_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model with a state gives other answers to requests in another order."""
+    data = read_puzzle("leak", 0)
+    sent: list[Any] = []
+    with Side(data, data.solution) as side:
+        send = side.host.send
+
+        def in_turn(*arguments: Any, **options: Any) -> Any:
+            assert all(future.done() for future in sent)
+            sent.append(send(*arguments, **options))
+            return sent[-1]
+
+        monkeypatch.setattr(side.host, "send", in_turn)
+        side.answers(case_of(data.measured[0]))
+    assert len(sent) == 3
 
 
 HOSTILE = {

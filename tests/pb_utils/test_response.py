@@ -67,6 +67,13 @@ def test_an_error() -> None:
     assert not isinstance(error, Exception)
 
 
+def test_a_method_that_is_not_called_is_named_without_the_error_that_it_would_return() -> None:
+    response = InferenceResponse(error=TritonError("no sensor 82"))
+    with pytest.raises(TypeError, match=r"must be a TritonError, got InferenceResponse\.error of type method$") as info:
+        InferenceResponse(error=response.error)  # type: ignore[arg-type]
+    assert "82" not in str(info.value)
+
+
 @pytest.mark.parametrize("message", [None, 5, 1.0, ["x"], ValueError("x"), "half \ud800"])
 def test_a_message_is_text(message: Any) -> None:
     with pytest.raises(TypeError, match="incompatible constructor arguments"):

@@ -9,6 +9,7 @@ from bls_notebook.checking.records import Finding, Findings, SharedMemory
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.comparison import Comparison, Measured, MeasuredSetting, Verdict
 from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.records.spans import Mark
 from bls_notebook.records.errors import BLSError, ErrorRecord
 from bls_notebook.records.responses import ResponseRecord, TensorRecord
 from bls_notebook.records.units import quantity
@@ -72,6 +73,15 @@ def test_complete_sequences_are_counted(steps: Any, complete: int, hint: str) ->
     judgement = judge(sequences(*steps), "sequences == 9 of scan")
     assert judgement.seen == f"sequences of scan: {complete}"
     assert (hint or "Complete") in judgement.hint
+
+
+def test_a_request_waits_for_a_call_until_it_cancels_it() -> None:
+    page, north, south = session(steps=("scan",) * 3).spans
+    north = replace(north, parent=page.id, sent=10, started=10, ended=90, marks=(Mark(20, "cancelled"),))
+    south = replace(south, parent=page.id, sent=30, started=30, ended=60)
+    run = replace(session(), spans=(replace(page, model="page", sent=0, started=0, ended=70), north, south))
+    assert judge(run, "waits == 2 of page").seen == "2 waits: scan, then scan"
+    assert judge(replace(run, spans=(run.spans[0], replace(north, marks=()), south)), "waits == 1 of page")
 
 
 def comparison(cause: str = "queue") -> Comparison:

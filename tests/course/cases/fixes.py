@@ -127,6 +127,7 @@ FIXES = {
             (("sharpen/1/model.py", "] = picture ", "] = picture.as_numpy()[0, :1] "), "a view keeps all of the tensor's memory"),
             (("sharpen/1/model.py", "    def execute", "    def finalize(self):\n        self.seen.clear()\n\n    def execute"), "held by sharpen.seen"),
             (("sharpen/1/model.py", "] = picture ", "] = request "), "held by sharpen.seen"),
+            (("sharpen/1/model.py", "] = picture ", "] = picture.as_numpy().copy() "), "copies, held by sharpen.seen"),
             ((FIXED, "sharpen/1/model.py", "value ^ np.uint8(21)", "value"), "got"),
             ((FIXED, "darkroom/1/model.py", "for step in STEPS:", "for step in STEPS[:2]:"), "same answers: request 1"),
         ),
@@ -142,6 +143,7 @@ FIXES = {
             (("quiz/1/model.py", "return 0 if points is None else int", "return int"), "The error should be the callee's own"),
             ((FIXED, "quiz/1/model.py", "if response.has_error()", "if not response.has_error()"), "The model answered with an error"),
             ((FIXED, "style/1/model.py", "if value.min() < 0", "if False"), "Expected an error response: style got"),
+            ((FIXED, "quiz/1/model.py", "raise pb_utils.TritonModelException(response.error().message())", "return pb_utils.InferenceResponse(error=response.error)"), "The error should be the callee's own"),
         ),
     ),
     9: Fixes(

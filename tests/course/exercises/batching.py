@@ -8,7 +8,7 @@ from tests.course.exercises.exercise import Exercise, ch
 
 NAME = "05_batching"
 RAGGED = ', "allow_ragged_batch": True'
-BATCHER = '"dynamic_batching": {}'
+BATCHER = '"dynamic_batching": delay'
 GATHERED = """    async def execute(self, requests):
         return [await self.answer(request) for request in requests]
 
@@ -38,10 +38,10 @@ ASYNC = (
 EXERCISES = {
     "different lengths in one batch": Exercise(
         NAME, ("batch-01", "batch-03"), "batch-17", "batch-15",
-        ch('"max_batch_size": 8', '"max_batch_size": 16', BATCHER, '"dynamic_batching": {"max_queue_delay_microseconds": 1000}'),
+        ch('"max_batch_size": 8', '"max_batch_size": 16', BATCHER, '"dynamic_batching": {"max_queue_delay_microseconds": 100_000}'),
         (
             (ch(RAGGED, ""), "had another shape of input 'TOKENS'"),
-            (ch(RAGGED, "", BATCHER, '"dynamic_batching": {"max_queue_delay_microseconds": 50_000}'), "allow_ragged_batch"),
+            (ch(RAGGED, "", BATCHER, '"dynamic_batching": {"max_queue_delay_microseconds": 5_000}'), "allow_ragged_batch"),
             (ch(RAGGED, "", BATCHER, '"dynamic_batching": {"preferred_batch_size": [8]}'), "had another shape"),
             (ch(f", {BATCHER}", ""), "without `dynamic_batching` each request runs alone"),
             (ch('"max_batch_size": 8', '"max_batch_size": 4'), "executions of encoder: 2"),

@@ -17,8 +17,8 @@ Changes = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Exercise:
-    """An exercise: the cells before it, its solution, its check, another right solution, and wrong ones with words of
-    their hints. If the solution is in the cell that checks, `check` is empty. Cells are named by their ids.
+    """An exercise: the cells before it, its solution, its check, another right solution, wrong ones with words of their
+    hints, and more right ones. If the solution is in the cell that checks, `check` is empty. Cells are named by ids.
     """
 
     notebook: str
@@ -27,6 +27,7 @@ class Exercise:
     check: str
     right: Changes
     wrong: tuple[tuple[Changes, str], ...]
+    rights: tuple[Changes, ...] = ()
 
 
 def ch(*texts: str) -> Changes:

@@ -50,6 +50,8 @@ EXERCISES = {
             (ch("for number, price in enumerate(prices):", "for number, price in [(0, prices.sum())]:", "number == len(prices) - 1", "True", '"PRICE", np', '"PRICE", 0 * np'),
              "got 0, expected 6"),
             (ch("for number, price in enumerate(prices):", "for number, price in enumerate(prices[:1]):"), "SUM"),
+            (ch("for number, price in enumerate(prices):", "for number, price in [(0, prices.sum())]:", "number == len(prices) - 1", "True"),
+             "Send more requests to till"),
         ),
     ),
 }  # fmt: skip

@@ -108,6 +108,13 @@ ATTEMPTS = {
                 ch("images.mean(axis=1, keepdims=True)", "images[:1].mean(axis=1, keepdims=True)"),
                 "one row for each picture",
             ),
+            (
+                ch(
+                    "images.mean(axis=1, keepdims=True)",
+                    "((images[:, :1] + images[:, 1:2] + images[:, 2:3] + images[:, 3:]) / 4)",
+                ),
+                "got",
+            ),
         ),
     ),
     "in_place": Attempts(
@@ -157,6 +164,22 @@ ATTEMPTS = {
             ),
             (ch("mean = np.mean(self.means)", "mean = self.means[-1]"), "got"),
             (ch("mean = np.mean(self.means)", "mean = np.mean(self.means)\n        self.means.clear()"), "got"),
+            (
+                (*NAIVE, *ch("append(picture)", "append(picture.copy())")),
+                "3.0 MiB in 3 copies, held by painter.pictures",
+            ),
+            (
+                (
+                    *NAIVE,
+                    *ch(
+                        "append(picture)",
+                        "append(picture.tobytes())",
+                        "each.mean()",
+                        "np.frombuffer(each, np.float32).mean()",
+                    ),
+                ),
+                "in 3 copies, held by painter.pictures",
+            ),
         ),
     ),
     "stay": Attempts(
@@ -210,7 +233,14 @@ ATTEMPTS = {
                 ),
                 "`exec` blocks until its response arrives",
             ),
-            (ch("await asked.async_exec()", "asked.async_exec()"), "failed"),
+            (ch("await asked.async_exec()", "asked.async_exec()"), "await it: `response = await request.async_exec()`"),
+            (
+                ch(
+                    "            request.get",
+                    "            sender = request.get_response_sender()\n            sender.send(pb_utils.InferenceResponse([text]))\n            request.get",
+                ),
+                "The model sent 2 responses; expected 1",
+            ),
             (
                 ch(
                     "await asked.async_exec()",
@@ -259,6 +289,13 @@ ATTEMPTS = {
                 ),
                 "nothing can be sent after the final flag",
             ),
+            (
+                ch(
+                    "for page in pages:",
+                    "sender.send(pb_utils.InferenceResponse([pb_utils.Tensor('TEXT', pages[0, :1].astype('int32'))]))\n            for page in pages:",
+                ),
+                "The model sent 2 responses; expected 1",
+            ),
         ),
     ),
     "final_flag": Attempts(
@@ -279,7 +316,12 @@ ATTEMPTS = {
                 ),
                 "sent exactly once",
             ),
-            (ch("range(count)", "range(count - 1)"), "has no TICK"),
+            (ch("range(count)", "range(count - 1)"), "no response, only the end of the stream; expected 1"),
+            (ch("range(count)", "range(count or 1)"), "The model sent 1 response; expected none"),
+            (
+                ch("sender.send(flags=FINAL)", "sender.send(flags=FINAL)\n            sender.send(flags=FINAL)"),
+                "exactly once",
+            ),
         ),
     ),
     "race": Attempts(
@@ -301,6 +343,19 @@ ATTEMPTS = {
                 "No request was cancelled",
             ),
             (ch('("north", "south")', '("north",)'), "No request was cancelled"),
+            (ch("        for task in pending:\n            task.cancel()\n", ""), "No request was cancelled"),
+            (
+                ch(
+                    'tasks = [asyncio.ensure_future(self.ask(mirror, city, "DEGREES")) for mirror in ("north", "south")]\n'
+                    "        done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)\n"
+                    "        for task in pending:\n            task.cancel()\n"
+                    "        return pb_utils.InferenceResponse([done.pop().result()])",
+                    'try:\n            answer = await asyncio.wait_for(self.ask("north", city, "DEGREES"), 0.005)\n'
+                    '        except asyncio.TimeoutError:\n            answer = await self.ask("south", city, "DEGREES")\n'
+                    "        return pb_utils.InferenceResponse([answer])",
+                ),
+                "1 of these waits is not needed",
+            ),
         ),
     ),
     "deadline": Attempts(
@@ -314,6 +369,14 @@ ATTEMPTS = {
             (ch(", 0.5)", ", 5)"), "The answer to a question that takes too long is -1"),
             (ch("[-1]", "[0]"), "got 0, expected -1"),
             (ch(", 0.5)", ", 0)"), "got -1, expected 40"),
+            (ch(", 0.5)", ", 1)"), "it waits or works for longer than expected"),
+            (
+                ch(
+                    'self.ask("oracle", question, "ANSWER"), 0.5',
+                    'asyncio.shield(self.ask("oracle", question, "ANSWER")), 0.5',
+                ),
+                "No request was cancelled",
+            ),
         ),
     ),
     "cycle": Attempts(
@@ -360,6 +423,20 @@ ATTEMPTS = {
             ),
             (ch("self.sums[key] = 0", "self.sums.clear()\n            self.sums[key] = 0"), "failed"),
             (ch("self.sums[key] +=", "self.sums[key] ="), "by its correlation ID"),
+            (
+                ch(
+                    "if request.flags() & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START",
+                    "if request.flags() == pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START",
+                ),
+                "Flags are bits",
+            ),
+            (
+                ch(
+                    "if request.flags() & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END",
+                    "if not request.flags() & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START",
+                ),
+                "failed",
+            ),
         ),
     ),
 }

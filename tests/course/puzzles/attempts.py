@@ -12,11 +12,13 @@ from tests.course.exercises.exercise import Changes, ch
 
 @dataclass(frozen=True)
 class Attempts:
-    """What the naive model's hint says, another right solution, and wrong ones with words of their hints."""
+    """What the naive model's hint says, another right solution, wrong ones with words of their hints, and more right
+    ones."""
 
     naive: str
     right: Changes
     wrong: tuple[tuple[Changes, str], ...]
+    rights: tuple[Changes, ...] = ()
 
 
 NAIVE = ch("NAIVE", "")

@@ -44,7 +44,7 @@ ATTEMPTS = {
                     "    async def total(self, image):\n"
                     "        return pb_utils.Tensor('INK', image.as_numpy().sum(keepdims=True))\n\n    async def ask",
                 ),
-                "No request to ink",
+                "your model must not do the work of a callee itself",
             ),
         ),
     ),
@@ -168,6 +168,10 @@ ATTEMPTS = {
                 ),
                 "camera/FRAME 6 MiB",
             ),
+            (
+                (*NAIVE, *ch("self.frame(number)", "self.frame(number).copy()")),
+                "NumPy arrays of 6.0 MiB that are no tensors",
+            ),
         ),
     ),
     "pass_it_on": Attempts(
@@ -188,6 +192,14 @@ ATTEMPTS = {
             (ch("return pb_utils.InferenceResponse(error=response.error())", "break"), "Expected an error response"),
             (ch("error=response.error()", "error=response.error().message()"), "The error should be the callee's own"),
             (ch("            total +=", "            asked.exec()\n            total +="), "fewer requests to price"),
+            (ch("response.has_error()", "response.has_error"), "`response.has_error` is a method that is not called"),
+            (ch("error=response.error()", "error=response.error"), "The error should be the callee's own"),
+        ),
+        (
+            ch(
+                "error=response.error()",
+                'error=pb_utils.TritonError(f"item {item}: {response.error().message()}, so no total")',
+            ),
         ),
     ),
 }
