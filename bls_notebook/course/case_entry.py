@@ -23,8 +23,9 @@ from bls_notebook.testing.claim_values import Answer, answer_of
 
 from .case_text import CaseCause, CaseModel, arrays, read_case
 from .kept_copies import judge_copies
+from .puzzle_answers import difference
 from .puzzle_check import SAME, is_about_memory
-from .puzzle_requests import LIMIT, NO_RESPONSE, difference
+from .puzzle_requests import LIMIT, NO_RESPONSE
 
 _TRIES = 3  # a busy machine may start requests too late for them to overlap
 

@@ -23,19 +23,9 @@ from bls_notebook.testing.claim_values import Answer
 from bls_notebook.testing.recorded_calls import longest_chain
 
 from .kept_copies import judge_copies
+from .puzzle_answers import FAILED, difference, summary
 from .puzzle_check import SAME, PuzzleCheck, is_about_memory
-from .puzzle_requests import (
-    FAILED,
-    NO_RESPONSE,
-    Case,
-    NoAnswerError,
-    Side,
-    difference,
-    find_smallest,
-    lost_errors,
-    request_words,
-    summary,
-)
+from .puzzle_requests import NO_RESPONSE, Case, NoAnswerError, Side, find_smallest, lost_errors, request_words
 from .puzzle_text import PuzzleData, case_of
 
 _PRINTED = 2_000  # characters
@@ -59,7 +49,7 @@ class _Run:
         return {"%%blsprofile": self.session, "%%blsmemory": self.lifetimes, "%bls": flat}
 
     def difference(self, other: _Run) -> Judgement | None:
-        """Return the first difference from other answers, as `puzzle_requests.difference`."""
+        """Return the first difference from other answers, as `difference`."""
         found = (difference(*pair) for pair in zip(self.answers, other.answers, strict=True))
         return next((judgement for judgement in found if judgement is not None), None)
 
@@ -208,7 +198,7 @@ def _judge(puzzle: PuzzleData, source: str, result: PuzzleCheck) -> PuzzleCheck:
             waits=len(longest_chain(own.session, puzzle.naive.name)),
         )  # fmt: skip
         if differs is not None and not result.judgements:
-            hint = f"The answers change if the callees take {_DELAYS[0]:g} s or longer. {differs.hint}"
+            hint = f"The answers change if the callees take longer. {differs.hint}"
             result = replace(result, judgements=(replace(differs, hint=hint),))
         if violated or result.judgements:
             break

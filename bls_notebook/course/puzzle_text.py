@@ -1,7 +1,8 @@
 """A naive model, the constraints for its replacement, and the models that it calls; read from ``puzzles/``.
 
 A file has the sections Constraints, Variants, Hint, Model, Callees, Requests, Naive and Solution. The first line of a
-model is its signature; the lines below compute the outputs of a callee, or are its whole model.py.
+model is its signature; the lines below compute the outputs of a callee, or are its whole model.py. The solution is a
+diff from the naive code. In both, ``{ask}`` and ``{async ask}`` are methods that send a request.
 """
 
 from __future__ import annotations
@@ -42,6 +43,15 @@ class TritonPythonModel:
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(error))
         return pb_utils.InferenceResponse([{outputs}])
 """
+_ASK = """\
+    def ask(self, model, tensor, output):
+        request = pb_utils.InferenceRequest(model_name=model, requested_output_names=[output], inputs=[tensor])
+        response = request.exec()
+        if response.has_error():
+            raise pb_utils.TritonModelException(response.error().message())
+        return pb_utils.get_output_tensor_by_name(response, output)
+"""
+_ASYNC_ASK = _ASK.replace("def", "async def", 1).replace("request.exec", "await request.async_exec")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -103,11 +113,11 @@ def read_puzzle(name: str, seed: int = 0) -> PuzzleData:
         title,
         " ".join(story.split()),
         tuple(line[2:] for line in texts["Constraints"].splitlines() if line),
-        _model(texts["Model"], naive),
+        _model(texts["Model"], _with_methods(naive)),
         tuple(_model(f"### {part}") for part in texts["Callees"].split("### ")[1:]),
         tuple(line for line in requests if line[0] != "{" and line[0] != "["),
         tuple(line for line in requests if line[0] in "{["),
-        _code(texts["Solution"]),
+        _with_methods(_patched(naive, texts["Solution"])),
         hint,
         pattern.strip("`"),
         seed,
@@ -129,6 +139,19 @@ def replace_words(text: str, words: Mapping[str, str]) -> str:
 
 def _code(text: str) -> str:
     return text.partition("```python\n")[2].partition("```")[0]
+
+
+def _patched(code: str, diff: str) -> str:
+    """Apply the hunks of a diff, each below a line ``@@``."""
+    for hunk in diff.partition("```diff\n@@\n")[2].partition("```")[0].split("@@\n"):
+        lines = hunk.splitlines(keepends=True)
+        before, after = ("".join(line[1:] or line for line in lines if line[0] != sign) for sign in "+-")
+        code = code.replace(before, after)
+    return code
+
+
+def _with_methods(code: str) -> str:
+    return code.replace("    {ask}\n", _ASK).replace("    {async ask}\n", _ASYNC_ASK)
 
 
 def _model(text: str, source: str = "") -> PuzzleModel:

@@ -14,9 +14,10 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.__main__ import main
+from bls_notebook.course.puzzle_answers import error_line
 from bls_notebook.course.puzzle_card import card_encoder, card_svg
 from bls_notebook.course.puzzle_check import PuzzleCheck
-from bls_notebook.course.puzzle_requests import Side, error_line
+from bls_notebook.course.puzzle_requests import Side
 from bls_notebook.course.puzzle_text import case_of, puzzle_names, read_puzzle
 from bls_notebook.display import render
 from bls_notebook.profiling.records.session import Session

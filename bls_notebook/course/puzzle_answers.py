@@ -1,0 +1,79 @@
+"""How the responses to a request differ from the expected ones, in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from bls_notebook.records.units import count
+from bls_notebook.testing.claim_checks import Judgement
+from bls_notebook.testing.claim_values import Answer, output
+
+from .puzzle_check import SAME
+
+FAILED = "a request failed"
+RAISED = re.compile(r"Failed to process the request\(s\) for model '[^']*', message: ")  # then the exception's type
+_ACCIDENT = re.compile("(Type|Attribute|Name|Index|Key)Error: ")  # whose text no model chose
+
+
+def error_line(answer: Answer, is_typed: bool = False) -> str:
+    """Return the model's own words of an error response; empty without an error.
+
+    With `is_typed`, the type of an exception precedes them, except the one that only passes words on.
+    """
+    if answer.record.error is None:
+        return ""
+    *wrapped, words = RAISED.split(answer.record.error.message)
+    words = words.strip().partition("\n")[0]
+    kind = "TritonModelException" if is_typed else r"[^\W\d]\w*"
+    return re.sub(f"^{kind}: ", "", words) if wrapped else words
+
+
+def difference(got: Sequence[Answer], expected: Sequence[Answer]) -> Judgement | None:
+    """Return a judgement on how the responses to a request differ; None if they agree."""
+
+    def wrong(seen: str, hint: str, *steps: tuple[str, str]) -> Judgement:
+        return Judgement(SAME, False, seen, hint, steps)
+
+    for mine, wanted in zip_longest(got, expected):
+        error, expected_error = (error_line(answer) if answer else "" for answer in (mine, wanted))
+        if error and not expected_error:
+            line = error_line(mine, True)
+            hint = f"The model answered with an error: {line}" + "." * (not line.endswith((".", ".)")))
+            return wrong(FAILED, hint, ("how to fix", mine.record.error.hint if mine.record.error else ""))
+        if expected_error and not error:
+            return wrong("the request succeeded", f"Expected an error response: {expected_error}")
+        if error and (expected_error not in error or _ACCIDENT.match(error_line(mine, True))):  # it may say more
+            return wrong(f"error: {error}", f"The error should be the callee's own: {expected_error}")
+    if any(map(error_line, expected)):
+        return None
+    if len(got) != len(expected) and (not got or len(expected) < 2):
+        seen = f"{count(len(got), 'response')}" if got else "no response"
+        sent = seen if got else "no response, only the end of the stream"
+        return wrong(seen, f"The model sent {sent}; expected {len(expected) or 'none'}.")
+    names = {tensor.name: tensor for answer in expected for tensor in answer.record.tensors}
+    for name, tensor in names.items():
+        values = [answer.arrays[name] for answer in expected]
+        holds, seen, hint, code = output(got, name, tensor.datatype, "==", values)
+        if not holds:
+            return wrong(seen, hint, ("code", code))
+        shapes = [(mine.arrays[name].shape, value.shape) for mine, value in zip(got, values, strict=True)]
+        pair = next((pair for pair in shapes if pair[0] != pair[1]), None)
+        if pair:
+            return wrong(f"{name} has the shape {list(pair[0])}", f"The shape of {name} should be {list(pair[1])}.")
+    extra = [t.name for answer in got for t in answer.record.tensors if t.name not in names]
+    if extra:
+        return wrong(f"an output {extra[0]}", f"{extra[0]} was not requested: return only the requested outputs.")
+    return None
+
+
+def summary(answers: Sequence[Answer]) -> str:
+    """Return the responses to a request in a few words."""
+    texts = []
+    for answer in answers:
+        error = error_line(answer, True)
+        pairs: Mapping[str, Any] = answer.arrays
+        texts.append(f"error: {error}" if error else ", ".join(f"{k} {v.tolist()}" for k, v in pairs.items()))
+    return " then ".join(texts) or "no response"
