@@ -14,16 +14,10 @@ from bls_notebook.backends.protocol import BackendError
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.records.regular_file import MAX_SOURCE, read_file
-from bls_notebook.repository.config import (
-    ModelConfigMessage,
-    complete,
-    model_config_pb2,
-    parse_json,
-    pick_versions,
-    to_json,
-    validate,
-)
+from bls_notebook.repository.config import ModelConfigMessage, complete, model_config_pb2, parse_json, pick_versions
+from bls_notebook.repository.config.protobuf_message import to_json
 from bls_notebook.repository.config.templates import Template, fill_templates, lines_of
+from bls_notebook.repository.config.validation import validate
 from bls_notebook.repository.source.model_folders import shown_path, version_folders
 from bls_notebook.repository.source.model_source import ModelSource, SourcePlace
 

@@ -12,21 +12,11 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import Response
-from bls_notebook.commands import whole_number
+from bls_notebook.commands import add_options, whole_number
 from bls_notebook.display import Display
 from bls_notebook.progress import Progress, progress
 
-from .arguments import (
-    Parser,
-    RequestLine,
-    Variables,
-    add_options,
-    help_text,
-    identifier,
-    parameters_of,
-    read_line,
-    sequence,
-)
+from .arguments import Parser, RequestLine, Variables, help_text, identifier, parameters_of, read_line, sequence
 from .cell_errors import CellInterrupted, debug_later, fail_on, reported
 from .magic import Magic
 from .notebook import Notebook

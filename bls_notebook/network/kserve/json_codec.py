@@ -18,22 +18,11 @@ from bls_notebook.pb_utils import Tensor
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
+from . import tensors as wire
 from .errors import refuse
 from .request import BLOCK, DecodedRequest, RequestedOutput, few, flags_of, parameters_of, parameters_of_model
 from .shared_memory import Part, Regions
-from .tensors import (
-    AnswerError,
-    Buffer,
-    bytes_of,
-    dtype_of,
-    elements_of,
-    flat,
-    input_tensor,
-    on_cpu,
-    output_tensor,
-    output_tensor_of_list,
-    values_of,
-)
+from .tensors import AnswerError, Buffer, bytes_of, dtype_of, input_tensor, output_tensor
 
 JSON_LENGTH = "Inference-Header-Content-Length"
 """The header with the length of the JSON, if binary tensors follow it in the body."""
@@ -75,7 +64,7 @@ def _listed(tensor: Tensor) -> list[Any]:
     if tensor._datatype == "BF16":
         raise AnswerError(f"input '{tensor._name}': the server accepts only JSON, which cannot carry BF16")
     try:
-        return values_of(on_cpu(tensor), tensor._datatype)
+        return wire.values_of(wire.on_cpu(tensor), tensor._datatype)
     except UnicodeDecodeError as error:
         raise AnswerError(
             f"input '{tensor._name}': {error}; the server accepts only JSON, and so only UTF-8 text"
@@ -105,7 +94,7 @@ def decode_outputs(body: bytes, length: str | None) -> tuple[dict[str, Any], lis
             size = (output.get("parameters") or {}).get("binary_data_size")
             parts = (output["name"], output["datatype"], output["shape"])
             if size is None:
-                tensors.append(output_tensor_of_list(*parts, output.get("data") or []))
+                tensors.append(wire.output_tensor_of_list(*parts, output.get("data") or []))
             else:
                 tensors.append(output_tensor(*parts, view[at : at + size]))
                 at += size
@@ -160,7 +149,7 @@ def flattened(data: Any) -> list[Any]:
     """Return the elements of a request's nested lists; ProtocolError for anything but a list."""
     if not isinstance(data, list):
         refuse("Unable to parse 'data': attempt to access JSON non-array as array")
-    return flat(data)
+    return wire.flat(data)
 
 
 def input_tensor_of_values(name: str, datatype: str, shape: Sequence[int], values: list[Any]) -> Tensor:
@@ -169,7 +158,7 @@ def input_tensor_of_values(name: str, datatype: str, shape: Sequence[int], value
         refuse(
             f"receiving {datatype} data via JSON is not supported. Please use the binary data format for input {name}"
         )
-    count = elements_of(name, shape)
+    count = wire.elements_of(name, shape)
     dtype = np.dtype(object) if datatype == "BYTES" else dtype_of(name, datatype)
     if len(values) != count:
         refuse("Unable to parse 'data': Shape does not match true shape of 'data' field")
@@ -212,10 +201,10 @@ def output_values(tensor: Tensor) -> bytes:
             f"sending {tensor._datatype} data via JSON is not supported. Please use the binary data format "
             f"for output '{tensor._name}'"
         )
-    array = on_cpu(tensor).reshape(-1)
+    array = wire.on_cpu(tensor).reshape(-1)
     pieces = (array[at : at + _PIECE] for at in range(0, array.size, _PIECE))
     try:
-        return b"[%b]" % b",".join(written(values_of(piece, tensor._datatype))[1:-1] for piece in pieces)
+        return b"[%b]" % b",".join(written(wire.values_of(piece, tensor._datatype))[1:-1] for piece in pieces)
     except UnicodeDecodeError:
         refuse(
             f"output '{tensor._name}' is not UTF-8 text, so JSON cannot carry it; request it in the binary data format"

@@ -34,14 +34,8 @@ from bls_notebook.pb_utils import _runtime
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.records.advice import about_loading
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.repository.config import (
-    ModelConfigMessage,
-    auto_complete,
-    complete,
-    model_spec,
-    pick_versions,
-    validate,
-)
+from bls_notebook.repository.config import ModelConfigMessage, auto_complete, complete, model_spec, pick_versions
+from bls_notebook.repository.config.validation import validate
 from bls_notebook.repository.modules.code_owner import owner_of
 from bls_notebook.repository.source.fingerprints import code_hash, version_fingerprint
 from bls_notebook.repository.source.model_source import ModelSource, RemoteModel

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import bls_notebook as bls
+from bls_notebook.commands import add_options
 from bls_notebook.magics.arguments import (
     Parser,
     Variables,
-    add_options,
     help_text,
     identifier,
     new_file,
