@@ -257,9 +257,7 @@ def used_at_once(call: ast.Call, scope: Scope) -> bool:
     parent = scope.parents.get(id(call))
     targets = parent.targets if isinstance(parent, ast.Assign) else []
     names = {target.id for target in targets if isinstance(target, ast.Name)}
-    if len(names) != 1:
-        return isinstance(parent, ast.Attribute)
-    return names <= scope.dotted - scope.tested
+    return isinstance(parent, ast.Attribute) if len(names) != 1 else names <= scope.dotted - scope.tested
 
 
 def _uses(call: ast.Call, scope: Scope) -> set[str]:

@@ -57,9 +57,7 @@ def gpu_count() -> int:
 
 def devices() -> list[Device]:
     found = gpus()
-    if found is None:
-        return [CPU]
-    return [CPU, *(Device("gpu", i, found.simulated) for i in range(found.count))]
+    return [CPU] if found is None else [CPU, *(Device("gpu", i, found.simulated) for i in range(found.count))]
 
 
 def need_gpu(index: int = 0) -> GPUs:

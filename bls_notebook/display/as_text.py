@@ -17,9 +17,7 @@ LEAST = 24  # least width of the last column, even in a narrow terminal
 
 def cells(text: str) -> int:
     """Return the width of `text` in terminal cells."""
-    if text.isascii():
-        return len(text)
-    return sum(_cell(c) for c in text)
+    return len(text) if text.isascii() else sum(_cell(c) for c in text)
 
 
 def _cell(char: str) -> int:

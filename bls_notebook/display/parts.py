@@ -44,11 +44,14 @@ def dots(*said: Said, by: str = " · ") -> Piece:
     return Piece(words, join(*(p.html for p in pieces), by=" · "))
 
 
+def spaced(*pieces: Piece) -> Piece:
+    """Show pieces side by side."""
+    return Piece(" ".join(p.text for p in pieces), join(*(p.html for p in pieces), by=" "))
+
+
 def time(seconds: float | None) -> Piece:
     """Show a time (s)."""
-    if seconds is None:
-        return NOTHING
-    return Piece(duration(seconds), tag("span", duration(seconds), cls="time"))
+    return NOTHING if seconds is None else Piece(duration(seconds), tag("span", duration(seconds), cls="time"))
 
 
 def code(value: str) -> Piece:

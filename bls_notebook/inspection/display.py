@@ -310,11 +310,10 @@ def _watch_row(model: ModelNow) -> doc.Row:
     if model.state != "READY":
         reason = doc.Piece(model.reason, tag("span", prose(model.reason), cls="dim"), cls="wrap", wide=6)
         return doc.Row([name, parts.state(model), reason])
-    state, marks = parts.state(model), parts.stub(model.reason if model.reason.startswith("stub: ") else "")
-    shown = [state, *marks]
+    stub = parts.stub(model.reason if model.reason.startswith("stub: ") else "")
     return doc.Row([
         name,
-        doc.Piece(" ".join(each.text for each in shown), join(*(each.html for each in shown), by=" ")),
+        parts.spaced(parts.state(model), *stub),
         f"{model.busy:,} of {model.instances:,}" if model.instances else "",
         f"{model.queue:,}",
         f"{model.answered:,}",

@@ -79,9 +79,7 @@ def array_view(name: str, datatype: str, array: Any, at: str = "", rate: int | N
 
 def datatype_of(array: Any) -> str:
     """Return Triton's name of an array's data type, else NumPy's."""
-    if array.dtype.kind in "OSU":
-        return "BYTES"
-    return DATATYPE_OF_DTYPE.get(array.dtype) or f"NumPy {array.dtype.name}"
+    return "BYTES" if array.dtype.kind in "OSU" else DATATYPE_OF_DTYPE.get(array.dtype) or f"NumPy {array.dtype.name}"
 
 
 def _values(array: Any) -> tuple[str, str]:

@@ -68,9 +68,7 @@ class Responses(Records[Response]):
         Raises KeyError if there is no such output or it is not text.
         """
         texts = dict(self.texts)
-        if name or not texts:
-            return texts[name]
-        return next(iter(texts.values()))
+        return texts[name] if name or not texts else next(iter(texts.values()))
 
     def _joined(self, name: str) -> str | None:
         """Join an output that has one BYTES element per response; None if it is not text, or short and complete."""

@@ -142,15 +142,13 @@ def _clear(notebook: Notebook, arguments: argparse.Namespace) -> None:
 
 LOAD = Verb(
     "load", "load models; loaded models without changes stay", _load,
-    __file__,
-    suggests=lambda record: record.state != "READY",
+    __file__, suggests=lambda record: record.state != "READY",
 )  # fmt: skip
 
 RELOAD = Verb(
     "reload", "load models again, even if their files are unchanged",
     lambda notebook, arguments: _each_model(notebook, arguments.names, bls.current_repository().reload),
-    __file__,
-    suggests=serves,
+    __file__, suggests=serves,
 )  # fmt: skip
 
 UNLOAD = Verb("unload", "take models out of service after their running requests", _unload, __file__, suggests=serves)

@@ -127,9 +127,7 @@ _MOST_DIMS = 6  # the largest rank for which permutations are tried
 
 
 def _takes(model: ModelRecord | None, name: str) -> str:
-    if model is None:
-        return ""
-    return f"`{name}` takes {signature(model.inputs, model.max_batch_size > 0)}"
+    return "" if model is None else f"`{name}` takes {signature(model.inputs, model.max_batch_size > 0)}"
 
 
 def _no_inputs(name: str) -> str:

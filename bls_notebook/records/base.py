@@ -129,9 +129,7 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         if value is None and type(None) in arguments:
             return None
         plain = [kind for kind in arguments if kind is not type(None)]
-        if len(plain) == 1:
-            return _value(plain[0], value, path)
-        return _scalar(tuple(plain), value, path)
+        return _value(plain[0], value, path) if len(plain) == 1 else _scalar(tuple(plain), value, path)
     if issubclass(hint, Record):
         return _record(hint, value, path)
     return _scalar((hint,), value, path)

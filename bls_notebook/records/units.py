@@ -82,8 +82,6 @@ def bytes_in(value: object) -> int | None:
     return int(parsed[0]) if parsed is not None and parsed[1] in ("bytes", "") else None
 
 
-__all__ = ["TIME_WIDTH", "count", "duration", "ns", "percent", "shape", "size", "some_ns"]
-
 TIME_WIDTH = 7  # characters of the longest time below 10,000 s: columns of times have a constant width
 
 
@@ -105,6 +103,4 @@ def some_ns(value: float) -> str:
 def percent(part: float, whole: float) -> str:
     """Format a part of a whole: ``45%``, ``<1%``; ``0%`` if the whole is 0."""
     share = part / whole if whole else 0.0
-    if 0 < share < 0.005:
-        return "<1%"
-    return f"{share:.0%}"
+    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"

@@ -17,9 +17,7 @@ def visible(text: str, *, lines: bool = False) -> str:
 
     Lone surrogates are replaced too. With `lines`, newlines and tabs stay.
     """
-    if text.isprintable():
-        return text
-    return "".join(_character(c, lines) for c in text)
+    return text if text.isprintable() else "".join(_character(c, lines) for c in text)
 
 
 def _character(char: str, lines: bool) -> str:

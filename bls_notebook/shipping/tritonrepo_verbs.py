@@ -32,9 +32,7 @@ def _export(notebook: Notebook, arguments: argparse.Namespace) -> Exported:
 
 EXPORT = Verb(
     "export", "write models and their callees as a model repository for a server", _export,
-    __file__,
-    suggests=serves,
-    takes_inputs=True,
+    __file__, suggests=serves, takes_inputs=True,
 )  # fmt: skip
 EXPORT.parser.usage = "%(prog)s FOLDER [MODEL ...] [INPUT=EXPRESSION ...] [options]"
 add_options(EXPORT.parser, __file__, "a place", "loaded models", "requests")
@@ -78,9 +76,7 @@ def _prove(notebook: Notebook, arguments: argparse.Namespace) -> Certificate:
 
 PROVE = Verb(
     "prove", "compare a model's answers with those of the real tritonserver", _prove,
-    __file__,
-    suggests=serves,
-    takes_inputs=True,
+    __file__, suggests=serves, takes_inputs=True,
 )  # fmt: skip
 PROVE.parser.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
 add_options(PROVE.parser, __file__, "a model", "requests")

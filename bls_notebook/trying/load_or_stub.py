@@ -308,9 +308,7 @@ class ModelLoader:
                 return reason
             pointer = reasons.missing_file(name, pointers[0], True)
             return replace(pointer, why=f"{pointer.why}: {reason.why}")
-        if deadline.passed and not self._repository.ready(name):
-            return reasons.too_slow(name, self._seconds)
-        return None
+        return reasons.too_slow(name, self._seconds) if deadline.passed and not self._repository.ready(name) else None
 
     def _blameless(self, plan: ModelPlan, reason: FailureReason) -> FailureReason:
         """Return the reason; not `broken` if a missing GPU, or a stub without declared tensors, explains the error."""

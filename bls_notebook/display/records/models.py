@@ -86,19 +86,14 @@ def _rows(record: ModelRecord) -> Iterator[doc.Row]:
     below = tag("div", prose(reason), cls="loading" if is_notable else "dim") if reason else ""
     inside = join(tag("code", signature) if signature else "", below)
     last = doc.Piece(reason if beside else signature, inside, cls="wrap")
-    named: list[doc.Said] = [parts.name(record.name), str(record.version), _state(record)]
+    state = parts.spaced(parts.state(record), *parts.stub(record.stub), *parts.remote(record.remote))
+    named: list[doc.Said] = [parts.name(record.name), str(record.version), state]
     # A long path is cut on a narrow page.
     path = tag("span", record.source, cls="dim value", title=record.source or None)
     source = doc.Piece(record.source, tag("span", path, cls="fit"))
     yield doc.Row([*named, parts.time(record.load_seconds), source, last])
     if reason and not beside:
         yield doc.Row(["", "", reason], only="text")
-
-
-def _state(record: ModelRecord) -> doc.Piece:
-    state, marks = parts.state(record), parts.stub(record.stub) + parts.remote(record.remote)
-    shown = [state, *marks]
-    return doc.Piece(" ".join(p.text for p in shown), join(*(p.html for p in shown), by=" "))
 
 
 def _names(specs: tuple[TensorSpecRecord, ...]) -> str:

@@ -81,9 +81,7 @@ class Server:
 
     def find(self, name: str, version: int = -1) -> LoadedModel | None:
         """Return the model version that serves a request, or None."""
-        if version == -1:
-            return self._newest.get(name)
-        return self._versions.get(name, {}).get(version)
+        return self._newest.get(name) if version == -1 else self._versions.get(name, {}).get(version)
 
     def elsewhere(self, name: str) -> str:
         """Return the remedy for a model that only another repository serves; "" for other models."""

@@ -58,9 +58,7 @@ def _base_unheld(array: np.ndarray[Any, Any]) -> bool:
 
 
 def _copy_of(array: Any, cpu_only: bool) -> Any:
-    if cpu_only and not isinstance(array, _ndarray):
-        return to_cpu(array)
-    return copied(array)
+    return to_cpu(array) if cpu_only and not isinstance(array, _ndarray) else copied(array)
 
 
 def _finished(array: Any) -> bool:

@@ -113,9 +113,7 @@ class Lane:
     @property
     def title(self) -> str:
         """The owner of the lane: its model, the notebook, a GPU, or "server" for remote servers."""
-        if self.kind == "gpu" and "://" in self.name:
-            return "server"
-        return self.model or self.name
+        return "server" if self.kind == "gpu" and "://" in self.name else self.model or self.name
 
 
 def _short(instance: str, model: str) -> str:

@@ -163,9 +163,7 @@ def undefined_names(source: str) -> dict[str, int]:
             line = starts.get(op.offset) or line
             if op.opname in _READS and op.argval in undefined:
                 read[op.argval] = min(line, read.get(op.argval, line))
-    if read.keys() & _MAKES_NAMES:
-        return {}
-    return dict(sorted(read.items(), key=lambda item: (item[1], item[0])))
+    return {} if read.keys() & _MAKES_NAMES else dict(sorted(read.items(), key=lambda item: (item[1], item[0])))
 
 
 def _stored(code: CodeType, *by: str) -> set[str]:

@@ -140,9 +140,7 @@ def override(*functions: Any) -> Callable[[Override], Override]:
 def dispatch(func: Any, args: Any, kwargs: Any) -> Any:
     """Call a function of PyTorch on behalf of code that sees the simulated GPUs."""
     instead = OVERRIDES.get(func)
-    if instead is not None:
-        return instead(func, args, kwargs)
-    return call_default(func, args, kwargs)
+    return instead(func, args, kwargs) if instead is not None else call_default(func, args, kwargs)
 
 
 def call_default(func: Any, args: Any, kwargs: Any) -> Any:
