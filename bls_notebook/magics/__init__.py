@@ -57,9 +57,6 @@ def _add_magics(shell: InteractiveShell) -> Callable[[], None]:
         function = output_can_be_silenced(needs_local_scope(no_var_expand(_MagicFunction(notebook, name))))
         untyped.register_magic_function(function, kind, bare)
         added.callback(untyped.magics_manager.magics[kind].pop, bare, None)
-    capability_hooks = [
-        imported(capability.absolute(target)) for capability in registry().enabled() for target in capability.shell
-    ]
     for add in (
         add_formatters,
         add_handler,
@@ -68,7 +65,7 @@ def _add_magics(shell: InteractiveShell) -> Callable[[], None]:
         add_tooltips,
         help_debugger,
         hear_interrupts,
-        *capability_hooks,
+        *[imported(capability.absolute(target)) for capability in registry().enabled() for target in capability.shell],
     ):
         added.callback(add(notebook))
     untyped.configurables.append(settings)

@@ -170,10 +170,9 @@ class RemoteInstance:
         return self._exchange(self.name, self.version, request, request._requested == self._all_outputs)
 
     def _no_streams(self, *_: object) -> Exchange:
-        host = self.link.address.host
         raise UnsendableError(
             f"model '{self.name}' is decoupled, and HTTP cannot carry its streams; connect to the server's "
-            f"gRPC port: grpc://{host}:8001"
+            f"gRPC port: grpc://{self.link.address.host}:8001"
         )
 
     def statistics(self) -> list[dict[str, Any]]:

@@ -211,9 +211,8 @@ def overlap_document(overlap: Overlap, *, widget: Any = None) -> doc.Document:
     """Describe the result of `overlap`; a `widget` covers the picture of the timelines in a live notebook."""
     runs = f"{count(overlap.runs, 'run')} of the model in {overlap.seconds:.1f} s"
     asked = f"{count(overlap.callee_requests, 'request')} to its callees"
-    what = f"{count(overlap.requests, 'request')}; {runs}, {asked}"
     blocks: list[doc.Block] = [
-        doc.Line([parts.name(overlap.model), parts.quiet(what)]),
+        doc.Line([parts.name(overlap.model), parts.quiet(f"{count(overlap.requests, 'request')}; {runs}, {asked}")]),
         doc.Words(parts.coded(overlap.sentence), "session-verdict", "  "),
     ]
     if len(overlap.stages) > 1 and (overlap.together or overlap.already):

@@ -118,10 +118,9 @@ def batch_times(
     sizes = [size for size in (1, 2, 4, 8, 16, 32, 64) if rows and size * rows <= most]
     if len(sizes) < 2:
         return (), 0.0
-    largest = sizes[-1] * rows
     fields: Mapping[str, Any] = {
         **with_count(repository, name, 1),
-        "max_batch_size": max(largest, repository.config(name).max_batch_size),
+        "max_batch_size": max(sizes[-1] * rows, repository.config(name).max_batch_size),
         "dynamic_batching": {"max_queue_delay_microseconds": 1},
         "response_cache": None,
         "model_warmup": None,

@@ -29,9 +29,8 @@ def statistics_record_of(model: LoadedModel) -> StatisticsRecord:
 
     failures = model.statistics.failures().items()
     spec, statistics = model.spec, model.statistics
-    found = statistics_record(statistics_of(model), failures, spec.max_batch_size > 0, spec.response_cache)
     return replace(
-        found,
+        statistics_record(statistics_of(model), failures, spec.max_batch_size > 0, spec.response_cache),
         scheduler=spec.scheduler,
         max_batch_size=spec.max_batch_size,
         waited=statistics.waited,

@@ -268,10 +268,9 @@ def _draw_stays(pen: Pen, place: _Place) -> None:
 
 def _draw_band(pen: Pen, place: _Place) -> None:
     """Draw the blocks of a folded row as one band; its height shows their bytes."""
-    steps = bytes_over_time(place.row.lives)
     shown = [
         (step[0], place.base - (_BAR * tall(step[1], place.most) if step[1] else 0))
-        for step in highest(steps, int(pen.end), _PIECES)
+        for step in highest(bytes_over_time(place.row.lives), int(pen.end), _PIECES)
     ]
     pen.area(steps_area(shown, place.base, pen.end), Look(place.ink.light))
 

@@ -47,9 +47,8 @@ def made_tensors(
             out.append(_tensor(name, value, spec))
         except (TypeError, ValueError, OverflowError, TritonModelException) as error:
             expected = f"{spec.datatype} of shape {list(spec.shape)}" if spec else "an array"
-            reason = first_line(str(error))
             raise BLSError(
-                f"model {model!r}, {what} {name!r}: got {_short(value)}, expected {expected}: {reason}"
+                f"model {model!r}, {what} {name!r}: got {_short(value)}, expected {expected}: {first_line(str(error))}"
             ) from error
     return out
 

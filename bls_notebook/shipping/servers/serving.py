@@ -148,12 +148,11 @@ class LocalServer(TritonServer, Printable):
         models = []
         for model in self.exported.models:
             rows = [row for row in index if row.get("name") == model.name]
-            states = sorted({row.get("state", "") for row in rows})
             models.append(
                 ServedModel(
                     name=model.name,
                     versions=tuple(sorted(int(row.get("version") or 0) for row in rows)),
-                    state=", ".join(states),
+                    state=", ".join(sorted({row.get("state", "") for row in rows})),
                     reason=next((row["reason"] for row in rows if row.get("reason")), ""),
                     backend=model.backend,
                     calls=model.calls,
