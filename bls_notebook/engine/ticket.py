@@ -49,8 +49,8 @@ class Ticket:
     """A request on its way through a model version; on another thread, the model runs in `context`."""
 
     __slots__ = (
-        "__weakref__", "_answered", "_closed", "_lock", "_only", "_parkers", "_responses", "_sent", "_unfinished",
-        "arrived", "bound", "cancelled", "circle", "context", "discarded", "execution", "expires", "held",
+        "__weakref__", "_closed", "_lock", "_only", "_parkers", "_responses", "_sent", "_unfinished",
+        "arrived", "bound", "cancelled", "circle", "context", "discarded", "done", "execution", "expires", "held",
         "interrupted", "keep", "model", "on_response", "outside", "parent", "queued", "queued_at", "refused", "request",
         "requested", "sent_bytes", "serving", "span", "track",
     )  # fmt: skip
@@ -97,7 +97,7 @@ class Ticket:
         self._lock = _new_lock()
         self._parkers: list[Parker] | None = None
         self._closed = False  # the model may send no more responses
-        self._answered = False  # the final response has been sent
+        self.done = False  # whether the final response has been sent
         self._sent = 0
         self._unfinished: InferenceResponse | None = None  # the answer, while its final flag is awaited
         self._only = self._responses = None
@@ -109,16 +109,12 @@ class Ticket:
                 record_sent(self, request)
 
     @property
-    def done(self) -> bool:
-        return self._answered
-
-    @property
     def sent(self) -> bool:
         return self._sent > 0
 
     @property
     def ready(self) -> bool:
-        return not self.held and (self._answered or bool(self._responses))
+        return not self.held and (self.done or bool(self._responses))
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
         need_room()
@@ -139,7 +135,7 @@ class Ticket:
             self._closed = final
             self._sent += 1
             if response is None:
-                if not self.model.decoupled and (self._answered or self._unfinished is None):
+                if not self.model.decoupled and (self.done or self._unfinished is None):
                     return  # the previous response was the answer
                 out = self._unfinished or InferenceResponse()
                 self._unfinished = None
@@ -151,7 +147,7 @@ class Ticket:
             # A response of a model that is not decoupled is its answer, with or without the flag.
             if self.keep is not None:
                 self.keep(out)
-            last = (final or not self.model.decoupled) and not self._answered
+            last = (final or not self.model.decoupled) and not self.done
             woken = self._put(out, final or not self.model.decoupled)
         self._wake(woken, last)
 
@@ -183,7 +179,7 @@ class Ticket:
             later(self._forgotten)
 
     def _forgotten(self) -> None:
-        if self._unfinished is not None and not self._answered:  # strict mode
+        if self._unfinished is not None and not self.done:  # strict mode
             self.finish(with_warnings(self._unfinished, self.model, None, None))
         name = self.execution.instance_name if self.execution is not None else self.model.name
         what = (
@@ -202,7 +198,7 @@ class Ticket:
         """Deliver a response, unless the request has its final one; return whether it was delivered."""
         with self._lock:
             self._closed = self._closed or final
-            if self._answered:
+            if self.done:
                 return False
             if self.keep is not None:
                 self.keep(response)
@@ -212,7 +208,7 @@ class Ticket:
 
     def _put(self, response: InferenceResponse, final: bool) -> list[Parker] | None:
         """Queue a response; lock held."""
-        if self._answered:
+        if self.done:
             return None
         if response._error is not None:
             response = originating(response, self.model)
@@ -227,7 +223,7 @@ class Ticket:
             if self._responses is None:
                 self._responses = deque()
             self._responses.append((response, final))
-        self._answered = final
+        self.done = final
         if self.held:
             return None
         woken, self._parkers = self._parkers, None
@@ -269,7 +265,7 @@ class Ticket:
         with self._lock:
             self.held = False
             log = recording.active
-            if self.span and self._answered and log is not None:
+            if self.span and self.done and log is not None:
                 log.held.extend(HeldBack(self.span, perf_counter_ns()))
             woken, self._parkers = self._parkers, None
         for parker in woken or ():
@@ -291,7 +287,7 @@ class Ticket:
 
     def is_over(self) -> bool:
         with self._lock:
-            return self._answered and not (self.held or self._only or self._responses)
+            return self.done and not (self.held or self._only or self._responses)
 
     def parker(self) -> Parker | None:
         """Return a `Parker` to wait for the next response; None if there is one already."""
@@ -306,7 +302,7 @@ class Ticket:
         """Cancel: remove a queued request; for a running one, `is_cancelled()` returns True from now on."""
         self.cancelled = True
         log = recording.active
-        if self.span and not self._answered and log is not None:
+        if self.span and not self.done and log is not None:
             log.mark(self.span, perf_counter_ns(), "cancelled")
         if self.model.scheduler.withdraw(self):
             self.finish(cancelled_response(self.model.name))

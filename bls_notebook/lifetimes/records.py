@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bls_notebook.records.base import Printable, Record
+from bls_notebook.records.grouping import grouped
 from bls_notebook.records.memory_blocks import NOBODY, NOWHERE, CodeLine, Holder, Maker
 from bls_notebook.records.record_file import RecordFile
 
@@ -180,12 +181,9 @@ class LifetimesAnalysis(Printable):
         device : str
             ``cpu``, ``gpu:0``.
         """
-        groups: dict[tuple[object, ...], list[Life]] = {}
-        for life in self.peak(device).lives:
-            if life.bytes:
-                groups.setdefault((life.maker.model, life.line.file, life.line.line, _origin(life)), []).append(life)
+        blocks = [life for life in self.peak(device).lives if life.bytes]
         lines = []
-        for lives in groups.values():
+        for lives in grouped(((b.maker.model, b.line.file, b.line.line, _origin(b)), b) for b in blocks).values():
             first, total = lives[0], sum(life.bytes for life in lives)
             tensors = tuple(dict.fromkeys(life.tensor for life in lives if life.tensor))
             lines.append(LineBytes(first.maker.model, first.line, _origin(first), total, len(lives), tensors))
