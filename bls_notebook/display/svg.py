@@ -185,8 +185,7 @@ def times(end: float) -> Iterator[tuple[float, str]]:
     """Yield the round times of an axis, each in ns and as text."""
     factor, unit = next((f, u) for f, u in ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns")) if end >= f or f == 1)
     step = next(s * 10**e for e in range(-3, 20) for s in (1, 2, 5) if end / (s * 10**e) <= 8)
-    for number in range(int(end / step) + 1):
-        yield number * step, f"{number * step / factor:g} {unit}"
+    yield from ((number * step, f"{number * step / factor:g} {unit}") for number in range(int(end / step) + 1))
 
 
 def width_of(text: str, size: float = 11) -> float:

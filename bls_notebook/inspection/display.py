@@ -181,8 +181,7 @@ def _blocks(view: TensorView) -> Iterator[doc.Block]:
     if tensor.figures is not None:
         yield doc.Tiles(list(_tiles(tensor.figures, "F" in tensor.datatype)))
     yield from _shown(view)
-    for text in view.texts:
-        yield _text(text)
+    yield from (_text(text) for text in view.texts)
     left = prod(tensor.shape) - len(view.texts)
     if view.texts and left:
         yield doc.Words(parts.quiet(f"and {count(left, 'more element')}"), indent="  ")

@@ -52,5 +52,4 @@ def _roots(variables: dict[str, Any]) -> Iterator[SearchRoot]:
             yield SearchRoot("variable", name, value, _HISTORY)
         elif not (name[:1] == "_" and name[1:].isdigit() and int(name[1:]) in history):
             yield SearchRoot("variable", name, value)
-    for number, value in history.items():
-        yield SearchRoot("variable", f"Out[{number}]", value, _HISTORY)
+    yield from (SearchRoot("variable", f"Out[{number}]", value, _HISTORY) for number, value in history.items())

@@ -100,8 +100,7 @@ def reachable(roots: Iterable[SearchRoot]) -> Iterator[tuple[Any, Callable[[], s
     """Yield the objects that named objects lead to, texts included, with a function that returns the shortest name."""
     search = _Search(set(), tuple(kind for kind in ATOMS if kind not in (str, bytes)))
     search.walk(list(roots))
-    for value in list(search.seen.values()):
-        yield value, partial(search.name_of, value)
+    yield from ((value, partial(search.name_of, value)) for value in list(search.seen.values()))
 
 
 def _holders_from(

@@ -51,8 +51,7 @@ def tried_document(tried: Tried) -> Iterator[doc.Block]:
     notes = list(tried.notes)
     if by_kind["stub"]:
         notes.append("`response.stubs` names the stubs that a response depends on; their outputs are made up")
-    for number, note in enumerate(notes):
-        yield doc.Words(parts.quiet(parts.coded(note)), gap=not number)
+    yield from (doc.Words(parts.quiet(parts.coded(note)), gap=not number) for number, note in enumerate(notes))
 
 
 def _table(models: Sequence[TriedModel]) -> doc.Table:

@@ -57,8 +57,7 @@ def chunks(array: Any) -> Iterator[Any]:
             yield from chunks(array[i])
         return
     step = max(1, CHUNK // row)
-    for start in range(0, array.shape[0], step):
-        yield array[start : start + step]
+    yield from (array[start : start + step] for start in range(0, array.shape[0], step))
 
 
 def numbers(array: Any, datatype: str, most: int) -> tuple[Any, int]:

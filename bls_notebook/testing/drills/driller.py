@@ -346,8 +346,7 @@ def _other_values(value: Any) -> Any:
 def _untried(reasons: Sequence[tuple[str, str, str]], wanted: tuple[Fault, ...]) -> Iterator[str]:
     """Yield a line for each callee and reason for which faults were not tried."""
     groups = grouped(((callee, reason), fault) for reason, callee, fault in reasons if reason)
-    for (callee, reason), faults in groups.items():
-        yield f"{callee}: {', '.join(faults)}: {reason}"
+    yield from (f"{callee}: {', '.join(faults)}: {reason}" for (callee, reason), faults in groups.items())
     if left_out := [fault.name for fault in faults_named(None) if fault not in wanted]:
         yield f"{', '.join(left_out)}: not asked for"
 
