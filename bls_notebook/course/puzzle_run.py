@@ -119,7 +119,8 @@ def _compare(puzzle: PuzzleData, source: str, result: PuzzleCheck) -> PuzzleChec
             found = _described(puzzle, result, case, own.answers(case), reference.answers(case))
         if found is not None:
             return found
-    return described
+    why = "A new model answers this right: the difference comes from earlier requests, or from chance."
+    return replace(described, judgements=tuple(replace(j, hint=f"{j.hint} {why}") for j in described.judgements))
 
 
 def _described(
@@ -163,9 +164,11 @@ def _measure(puzzle: PuzzleData, source: str, case: Case, seconds: float, name: 
         with memory if remembers else nullcontext():
             if remembers:
                 tracemalloc.start()
-            answers = side.answers(case)
-            peak = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
+            try:
+                answers = side.answers(case)
+                peak = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
         copies = judge_copies(side.host, len(case)) if "nothing_left" in puzzle.constraints else None
         side.finish()
     session = profile.record

@@ -163,6 +163,10 @@ ATTEMPTS = {
                 "held by painter.last",
             ),
             (ch("mean = np.mean(self.means)", "mean = self.means[-1]"), "got"),
+            (
+                ch("mean = np.mean(self.means)", "mean = np.mean(self.means[-3:])"),
+                "the difference comes from earlier requests",
+            ),
             (ch("mean = np.mean(self.means)", "mean = np.mean(self.means)\n        self.means.clear()"), "got"),
             (
                 (*NAIVE, *ch("append(picture)", "append(picture.copy())")),
@@ -232,6 +236,15 @@ ATTEMPTS = {
                     "import asyncio\n\nimport triton",
                 ),
                 "`exec` blocks until its response arrives",
+            ),
+            (
+                ch(
+                    "await asked.async_exec()",
+                    "await asyncio.create_task(asked.async_exec())",
+                    "import triton",
+                    "import asyncio\n\nimport triton",
+                ),
+                "async_exec returns a future, which is sent already",
             ),
             (ch("await asked.async_exec()", "asked.async_exec()"), "await it: `response = await request.async_exec()`"),
             (

@@ -115,6 +115,10 @@ ATTEMPTS = {
         ch("prices.reshape(-1, 1)", "prices[:, None]", ".ravel()", "[:, 0]"),
         (
             (ch("reshape(-1, 1)", "reshape(1, -1)"), "failed"),
+            (
+                ch("self.tax(prices.reshape(-1, 1)).ravel()", "prices * self.tax((prices[:1] * 0 + 1)[None])[0, 0]"),
+                "got",
+            ),
             (ch(".ravel()", ""), "The shape of TAXED should be"),
             (
                 ch(
