@@ -22,6 +22,7 @@ from bls_notebook.devices import allocation_log
 from bls_notebook.engine.batch_runner import BatchRunner
 from bls_notebook.engine.model_code import as_model
 from bls_notebook.engine.recording import request_log as recording
+from bls_notebook.engine.schedulers import default
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting import interrupts
 from bls_notebook.engine.waiting.interrupts import CtrlC
@@ -200,6 +201,41 @@ def test_who_calls_and_the_running_loop_are_what_they_were(ctrl_c: None) -> None
     finally:
         events._set_running_loop(None)
         loop.close()
+
+
+class OncePerThread:
+    """A lock that fails, and does not wait forever, if the thread holds it already."""
+
+    def __init__(self, lock: Any) -> None:
+        self._lock, self._owner = lock, 0
+
+    def __enter__(self) -> None:
+        assert self._owner != threading.get_ident(), "this thread waits for itself"
+        self._lock.acquire()
+        self._owner = threading.get_ident()
+
+    def __exit__(self, *_: object) -> None:
+        self._owner = 0
+        self._lock.release()
+
+
+def test_asyncios_handler_of_ctrl_c_waits_for_no_lock(
+    ctrl_c: None, repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo.define("a", HOLDS, pbtxt())
+    scheduler: Any = repo._server.find("a").scheduler  # type: ignore[union-attr]
+    monkeypatch.setattr(scheduler, "_lock", OncePerThread(scheduler._lock))
+
+    async def ask() -> None:
+        requests = [repo.infer_async("a", ints(1)) for _ in range(3)]
+        await asyncio.gather(*requests, asyncio.to_thread(gates.open_gate, "go on"))
+
+    def all_end() -> None:
+        gates.open_gate("go on")
+        assert_usable(repo, "a")
+        gates.reset()
+
+    assert at_every_line(lambda: asyncio.run(ask()), all_end, within=default.__file__) > 10
 
 
 def test_it_is_not_lost_where_python_drops_exceptions(ctrl_c: None) -> None:

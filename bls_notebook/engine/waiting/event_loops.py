@@ -24,7 +24,7 @@ from bls_notebook.devices import cupy_memory_hook
 from bls_notebook.engine.exception_text import THREAD_HOME, ModelHome, describe, is_a
 from bls_notebook.pb_utils._runtime import caller_var
 
-from .interrupts import Interrupted, may_be_interrupted
+from .interrupts import Interrupted, in_handler, may_be_interrupted
 from .stack_frames import call_in, stack_of, variables_of
 from .worker_threads import Wakeup
 
@@ -263,7 +263,9 @@ class RequestFuture(asyncio.Future):  # type: ignore[type-arg]
 
     def cancel(self, msg: Any = None) -> bool:
         cancelled = super().cancel(msg)
-        if cancelled:
+        if cancelled and in_handler():
+            threading.Timer(0, self.ticket.abandon).start()
+        elif cancelled:
             self.ticket.abandon()
         return cancelled
 

@@ -134,13 +134,23 @@ def pressed(error: BaseException | None) -> bool:
     entry = error.__traceback__
     while entry is not None and entry.tb_next is not None:
         entry = entry.tb_next
-    if entry is not None:
-        code, handler = entry.tb_frame.f_code, signal.getsignal(signal.SIGINT)
-        while isinstance(handler, partial):
-            handler = handler.func
-        if code.co_code[entry.tb_lasti] == _RAISE and code is not getattr(handler, "__code__", None):
-            return False
-    return True
+    if entry is None:
+        return True
+    code = entry.tb_frame.f_code
+    return code.co_code[entry.tb_lasti] != _RAISE or code is _handler_code()
+
+
+def _handler_code() -> CodeType | None:
+    handler = signal.getsignal(signal.SIGINT)
+    while isinstance(handler, partial):
+        handler = handler.func
+    return getattr(handler, "__code__", None)
+
+
+def in_handler() -> bool:
+    """Return whether a handler of SIGINT, such as asyncio's, calls this: the interrupted code may hold locks."""
+    code = _handler_code() if _get_ident() == _main else None
+    return code is not None and any(frame.f_code is code for frame in walk_back(_frame(1)))
 
 
 def comes_back(error: BaseException) -> None:
@@ -249,10 +259,9 @@ class CtrlC:
         if isinstance(error, KeyboardInterrupt):
             # Cut the frame of the handler: the traceback ends at the interrupted statement.
             entry = error.__traceback__
-            while entry is not None and entry.tb_next is not None:
-                if entry.tb_next.tb_frame.f_code is _handle.__code__:
+            while entry is not None:
+                if entry.tb_next is not None and entry.tb_next.tb_frame.f_code is _handle.__code__:
                     entry.tb_next = None
-                    break
                 entry = entry.tb_next
 
 

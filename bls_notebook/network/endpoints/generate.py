@@ -65,14 +65,11 @@ def decode_generate(model: LoadedModel, version: int, body: bytes | bytearray) -
 
 def _object(inputs: Container[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object; ProtocolError if an input is in it twice."""
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        seen = set[str]()
-        for name, _ in pairs:
-            if name in seen and name in inputs:
-                refuse(f"input '{name}' already exists in request")
-            seen.add(name)
-    return document
+    names = [name for name, _ in pairs if name in inputs]
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1:
+            refuse(f"input '{name}' already exists in request")
+    return dict(pairs)
 
 
 def generating(call: DecodedRequest, response: InferenceResponse) -> tuple[Any, ...]:

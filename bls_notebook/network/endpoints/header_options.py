@@ -63,8 +63,7 @@ def header_options(protocol: str, groups: Sequence[str], pattern: str) -> Header
                 raise BLSError(f"restricted {kind} '{name}' can not be specified in multiple config groups")
             required[name] = prefix + key, value
     try:
-        sensitive = pattern.startswith("(?-i)")  # which Python's expressions lack
-        flags = 0 if sensitive else re.IGNORECASE
+        flags = 0 if pattern.startswith("(?-i)") else re.IGNORECASE  # Python's expressions lack this prefix
         return HeaderOptions(required, re.compile(pattern.removeprefix("(?-i)"), flags) if pattern else None)
     except re.error as error:
         raise BLSError(

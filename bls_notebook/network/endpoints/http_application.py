@@ -132,10 +132,8 @@ class HttpApplication:
         model = self._model(request)
         if model.decoupled:
             refuse("HTTP end point doesn't support models with decoupled transaction policy", UNSUPPORTED)
-        body = await self._body(request)
-        length = request.headers.get(json_codec.JSON_LENGTH)
-        if not body and length is None:
-            length = "0"
+        body = await read_body(request, self._admission)
+        length = request.headers.get(json_codec.JSON_LENGTH, None if body else "0")
         with CountedRequest(self._admission, model.name):
             arguments = model, _version(request), body, length, self._regions, request.scope["bodies"][1].add
             call = await self._admission.work(json_codec.effort_of(body, length), json_codec.decode_request, *arguments)
@@ -157,9 +155,8 @@ class HttpApplication:
     async def _generate(self, request: Request) -> Any:
         call = await self._decode_generate(request)
         with CountedRequest(self._admission, call.model.name):
-            work = asyncio.ensure_future(only_response(call))
             try:
-                response = without_error(await until_disconnect(request, work))
+                response = without_error(await until_disconnect(request, asyncio.ensure_future(only_response(call))))
                 return await self._admission.work(*generating(call, response))
             except ProtocolError as error:  # generate answers every error of a model with status 400
                 raise ProtocolError(error.message, origin=error.origin) from None
@@ -169,7 +166,7 @@ class HttpApplication:
 
     async def _decode_generate(self, request: Request) -> DecodedRequest:
         model = self._model(request)
-        body = await self._body(request)
+        body = await read_body(request, self._admission)
         return await self._admission.work(len(body), decode_generate, model, _version(request), body)
 
     async def _model_ready(self, request: Request) -> Response:
@@ -232,13 +229,10 @@ class HttpApplication:
 
     async def _document(self, request: Request, empty: bool = True) -> Any:
         """Return the JSON document of the body; {} for an empty body, if `empty` allows it."""
-        body = await self._body(request)
+        body = await read_body(request, self._admission)
         if not body and not empty:
             refuse("failed to parse the request JSON buffer: The document is empty. at 0")
         return await self._admission.work(len(body), json_codec.parsed, body) if body else {}
-
-    async def _body(self, request: Request) -> bytes | bytearray:
-        return await read_body(request, self._admission)
 
 
 class _RouteHandler:

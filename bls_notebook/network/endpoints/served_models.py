@@ -117,9 +117,8 @@ class ServedModels:
         The parameters are ``config`` as JSON text, and ``file:<version>/<name>`` as bytes.
         """
         files = {key: value for key, value in parameters.items() if isinstance(value, bytes)}
-        config = parameters.get("config")
         with _load_errors(name):
-            self.repository.load(name, config or None, files or None)  # type: ignore[arg-type]
+            self.repository.load(name, parameters.get("config") or None, files or None)  # type: ignore[arg-type]
 
     def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Unload a model, if it is loaded. Slow: call it in a thread."""
