@@ -1,6 +1,6 @@
 """A pipeline that is slow, wrong or leaks for one reason: its models, causes and claims, read from ``cases/``.
 
-A folder has ``models/`` (a model repository), fix.txt (the changed file, its old lines and the new ones) and case.md
+A folder has ``models/`` (a model repository), fix.txt (the name of the changed file, and a diff) and case.md
 with the sections Requests, Hidden, Causes, Claims and Variants. ``*`` marks the cause of the case.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from bls_notebook.pb_utils.dtypes import triton_string_to_numpy
 from bls_notebook.records.base import Record
 from bls_notebook.records.errors import BLSError
 
-from .puzzle_text import replace_words
+from .puzzle_text import patched, replace_words
 
 FOLDER = Path(__file__).with_name("cases")
 _TENSOR = re.compile(r"(\w+) (\w+) \[([\d, ]+)\] (\S[^;]*)")
@@ -80,9 +80,10 @@ def read_case(number: int, seed: int) -> dict[str, Any]:
     causes = [item.partition(": ") for item in _section(text, "Causes")]
     rounds = tuple(tuple(_section(text, name)) for name in ("Requests", "Hidden"))
     root = rounds[0][0].split()[0]
+    file, _, diff = (folder / "fix.txt").read_text("utf-8").partition("\n")
     models, fixed = (
         sorted(_models(folder / "models", words, orders, *fix), key=lambda model: (model.name != root, model.name))
-        for fix in ((), _fix(folder))
+        for fix in ((), (file, diff))
     )
     named = [CaseCause(name.rstrip("*"), meanings[name.rstrip("*")], words) for name, _, words in causes]
     return {
@@ -115,30 +116,17 @@ def _variant(items: list[str], seed: str) -> tuple[dict[str, str], dict[str, dic
     return words, orders
 
 
-def _fix(folder: Path) -> tuple[str, list[tuple[str, str]]]:
-    """Return the file that a fix changes, and each change: the old text and the new one."""
-    file, _, lines = (folder / "fix.txt").read_text("utf-8").partition("\n")
-    hunks = re.findall(r"((?:-.*\n)+)((?:\+.*\n)+)", lines)
-    return file, [(re.sub("(?m)^-", "", old), re.sub("(?m)^\\+", "", new)) for old, new in hunks]
-
-
 def _models(
-    folder: Path,
-    words: dict[str, str],
-    orders: dict[str, dict[str, str]],
-    fixed: str = "",
-    changes: Iterable[tuple[str, str]] = (),
+    folder: Path, words: dict[str, str], orders: dict[str, dict[str, str]], fixed: str = "", diff: str = ""
 ) -> Iterator[CaseModel]:
-    """Read the models of a folder, with `changes` to the file `fixed`.
+    """Read the models of a folder, with the changes of `diff` to the file `fixed`.
 
     A model.py is kept as model.txt: it is data with a fault, and no module of this package.
     """
     for model in folder.iterdir():
-        texts = []
-        for name in ("config.pbtxt", "model.txt"):
-            text = (model / name).read_text("utf-8")
-            for old, new in changes if f"{model.name}/{name}" == fixed else ():
-                text = text.replace(old, new)
-            texts.append(text)
-        texts[1] = replace_words(texts[1], orders.get(model.name, {}))
-        yield CaseModel(*(replace_words(text, words) for text in (model.name, *texts)))
+        config, source = (
+            patched(file.read_text("utf-8"), diff if file == folder / fixed else "")
+            for file in (model / "config.pbtxt", model / "model.txt")
+        )
+        source = replace_words(source, orders.get(model.name, {}))
+        yield CaseModel(*(replace_words(text, words) for text in (model.name, config, source)))

@@ -117,7 +117,7 @@ def read_puzzle(name: str, seed: int = 0) -> PuzzleData:
         tuple(_model(f"### {part}") for part in texts["Callees"].split("### ")[1:]),
         tuple(line for line in requests if line[0] != "{" and line[0] != "["),
         tuple(line for line in requests if line[0] in "{["),
-        _with_methods(_patched(naive, texts["Solution"])),
+        _with_methods(patched(naive, _code(texts["Solution"], "diff"))),
         hint,
         pattern.strip("`"),
         seed,
@@ -137,17 +137,17 @@ def replace_words(text: str, words: Mapping[str, str]) -> str:
     return re.sub(rf"\b(?:{pattern})\b", lambda match: words[match[0]], text) if words else text
 
 
-def _code(text: str) -> str:
-    return text.partition("```python\n")[2].partition("```")[0]
-
-
-def _patched(code: str, diff: str) -> str:
+def patched(code: str, diff: str) -> str:
     """Apply the hunks of a diff, each below a line ``@@``."""
-    for hunk in diff.partition("```diff\n@@\n")[2].partition("```")[0].split("@@\n"):
+    for hunk in diff.split("@@\n")[1:]:
         lines = hunk.splitlines(keepends=True)
         before, after = ("".join(line[1:] or line for line in lines if line[0] != sign) for sign in "+-")
         code = code.replace(before, after)
     return code
+
+
+def _code(text: str, language: str = "python") -> str:
+    return text.partition(f"```{language}\n")[2].partition("```")[0]
 
 
 def _with_methods(code: str) -> str:
