@@ -89,11 +89,11 @@ def serial_loops(
     return out
 
 
-def blocked_loops(session: SessionData) -> set[Key]:
+def blocked_loops(session: SessionData, cpu_waited: int) -> set[Key]:
     """Return the decoupled async models whose requests waited while an instance ran another request of the model.
 
     Coroutines of such a model share its instance, so a request waits for a coroutine that does not await, or for a
-    processor. A batcher has other reasons to make it wait.
+    processor: `cpu_waited` (ns) is left out. A batcher has other reasons to make it wait.
     """
     out = set()
     for model in session.models:
@@ -101,7 +101,7 @@ def blocked_loops(session: SessionData) -> set[Key]:
         if model.decoupled and model.is_async and model.scheduler == "default" and len(spans) > 1:
             waits = union((s.queued, s.started) for s in spans)
             running = union((s.started, s.ended) for s in spans)
-            beside = total(waits) - total(minus(waits, running)) - session.cpu_waited
+            beside = total(waits) - total(minus(waits, running)) - cpu_waited
             alone = max(s.ended - s.started for s in spans)
             if beside > max(_BLOCKED * (total(running) - alone), (WORTH - 1) * total(running)):
                 out.add(key_of(model))

@@ -69,8 +69,7 @@ def _sentence(f: Facts, session: SessionData, at_once: bool) -> str:
 def _advice(f: Facts, sender: str) -> str:
     v = f.verdict
     gain = times(v.predicted / max(v.speedup, 1e-9))
-    names = [f"`{name}`" for name in v.models]
-    whom = " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+    whom = verdicts.listed([f"`{name}`" for name in v.models])
     of_clients = " of clients" if v.cause == "in_turn" and sender != NOTEBOOK else ""
     more = f" with `instance_group.count` {v.count} for {whom}" if v.count else ""
     count = f"Set `instance_group.count` to {v.count} for {whom}: predicted {gain} times as fast as now."
@@ -86,7 +85,7 @@ def _advice(f: Facts, sender: str) -> str:
 
 def _perhaps_blocked(f: Facts, session: SessionData) -> str:
     """Name a model whose coroutine may block its event loop, if threads also waited for processors; or empty."""
-    names = sorted(name for name, _ in blocked_loops(replace(session, cpu_waited=0)))
+    names = sorted(name for name, _ in blocked_loops(session, 0))
     is_known = not names or f.verdict.cause == "blocking"
     return "" if is_known else TEXTS["cell"]["perhaps blocking"].format(name=f"`{names[0]}`")
 
@@ -141,8 +140,8 @@ def _one_after_the_other(session: SessionData) -> str:
 def _delay(calls: list[Span]) -> float:
     """Return how much longer one of many calls took than the others, as if another program had the processor."""
     name, count = Counter(call.model for call in calls).most_common(1)[0] if calls else ("", 0)
-    times = [after.sent - call.sent for call, after in pairwise(calls) if call.model == name]
-    return max(times) - median(times) if count >= _MANY else 0
+    steps = [after.sent - call.sent for call, after in pairwise(calls) if call.model == name]
+    return max(steps) - median(steps) if count >= _MANY else 0
 
 
 _ARRIVAL = re.compile(r"^[^#\n]*?\b(asyncio\.(?:as_completed|wait))(?=\()", re.MULTILINE)  # any order of responses
@@ -228,7 +227,7 @@ class _Recorded(SimulatedWorkload):
 
     def __init__(self, session: SessionData, measured: Measured) -> None:
         super().__init__(session, session, measured)
-        self.serial_now = blocked_loops(session)
+        self.serial_now = blocked_loops(session, session.cpu_waited)
         self.capacity = capacities(session, self.serial_now)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from bls_notebook.profiling.records.tuning import ModelSetting, TunedModel, Tuning
-from bls_notebook.profiling.records.verdicts import TEXTS, time_of, times
+from bls_notebook.profiling.records.verdicts import TEXTS, listed, time_of, times
 from bls_notebook.records.units import size
 from bls_notebook.records.visible_text import visible
 
@@ -73,7 +73,7 @@ def _advice(found: Tuning) -> Iterator[str]:
         if m.found.count > m.now.count and m.kind == "KIND_GPU" and m.device_bytes < 0
     ]
     if blind:
-        yield f"The GPU memory of an instance of {_and(blind)} is unknown."
+        yield f"The GPU memory of an instance of {listed(blind)} is unknown."
     yield from (f"{each[0].upper()}{each[1:]}." for each in found.unseen)
 
 
@@ -91,7 +91,7 @@ def in_words(settings: Iterable[tuple[str, ModelSetting, ModelSetting]]) -> str:
             counts.append(f"{then.count}{unit} of `{name}`")
         if batches_of(then) != batches_of(now):
             batches.append(f"{batches_of(then)} for `{name}`")
-    return _and([*counts, *batches])
+    return listed([*counts, *batches])
 
 
 def batches_of(setting: ModelSetting) -> str:
@@ -124,7 +124,3 @@ def config_lines(model: TunedModel) -> str:
             fields += f" max_queue_delay_microseconds: {found.delay}"
         lines.append(f"dynamic_batching {{ {fields} }}  # {batches_of(now)} now")
     return "\n".join(lines) + "\n" if lines[1:] else ""
-
-
-def _and(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

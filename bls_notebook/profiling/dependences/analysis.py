@@ -11,7 +11,7 @@ from time import monotonic
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
-from bls_notebook.profiling.records.verdicts import calls_of, time_of, times
+from bls_notebook.profiling.records.verdicts import calls_of, listed, time_of, times
 from bls_notebook.profiling.sync_vs_async import Inputs, alone, check_numbers, inputs_of_each
 from bls_notebook.records.intervals import union
 from bls_notebook.records.memory_blocks import CodeLine
@@ -240,8 +240,7 @@ def _listed(models: Iterable[str]) -> str:
 
 def named(calls: Sequence[SentCall], group: Iterable[int]) -> str:
     """Name calls: ```a` and 3 calls of `b```."""
-    words = calls_of([calls[n] for n in group])
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    return listed(calls_of([calls[n] for n in group]))
 
 
 def _lines(calls: Sequence[SentCall], group: Iterable[int]) -> str:

@@ -227,6 +227,11 @@ def calls_of(calls: Sequence[_HasModel]) -> list[str]:
     return [f"`{name}`" if n == 1 else f"{n} calls of `{name}`" for name, n in counts.items()]
 
 
+def listed(words: Sequence[str]) -> str:
+    """Join words: ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
 def time_of(ns: float) -> str:
     """Spell a time with three digits at most: ``7.3 ms``."""
     for unit, size in (("s", 1e9), ("ms", 1e6)):

@@ -56,8 +56,9 @@ def draw_panel(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
     if len(panel.session.spans) > _ALONE:
         _shades(pen, panel, inks)
     else:
-        _blocks(pen, panel, tree, inks)
-        _names(pen, panel, tree, inks)
+        failed = Counter(panel.layout.first[i] for i, span in enumerate(panel.session.spans) if span.state == "error")
+        _blocks(pen, panel, tree, inks, failed)
+        _names(pen, panel, tree, inks, failed)
     if len(panel.session.spans) <= _CALLS:
         _calls(pen, panel, inks)
     _locks(pen, panel, inks)
@@ -146,14 +147,14 @@ def _notebook(panel: Panel, tree: SpanTree, pale: Boxes, solid: Boxes) -> None:
                 boxes[""] = [(begin, place.blocks, end - begin, place.row - 1) for begin, end in pieces]
 
 
-def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
+def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink], failed: Counter[int]) -> None:
+    """Draw blocks, waits, errors and marks; `failed` counts a batch's failed requests by its first span's index."""
     pale: Boxes = {}
     solid: Boxes = {}
     waits: dict[tuple[str, str], list[Box]] = {}
     wrong: list[Box] = []
     marks: list[tuple[float, float]] = []
     dot = pen.end / pen.plot * 1.2
-    failed = _failed(panel)
     _notebook(panel, tree, pale, solid)
     for i, span in enumerate(panel.session.spans):
         if not panel.shows(i):
@@ -226,21 +227,15 @@ def _ghosts(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
         pen.boxes(boxes, Look(INK, edge=True))
 
 
-def _failed(panel: Panel) -> Counter[int]:
-    """Count the failed requests of each batch, by the index of its first span."""
-    return Counter(panel.layout.first[i] for i, span in enumerate(panel.session.spans) if span.state == "error")
-
-
 def _own(tree: SpanTree, span: Span) -> list[Interval]:
     execution = tree.execution(span.id)
     return tree.self_time(execution) if tree.children.get(execution) else [serving(span)]
 
 
-def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
+def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink], failed: Counter[int]) -> None:
     """Write names into the blocks that are wide enough."""
     scale = pen.end / pen.plot
     stacks = {(panel.layout.lane[i], (begin + end) / 2) for i, begin, end, _, parts in panel.layout.ghosts if parts > 1}
-    failed = _failed(panel)
     for i, span in enumerate(panel.session.spans):
         if not span.ran or not panel.shows(i) or panel.layout.part[i] or _streams(span):
             continue
