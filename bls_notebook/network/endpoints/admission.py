@@ -138,7 +138,7 @@ class Admission:
             refuse("the requests in flight are larger than this endpoint accepts; try again later", UNAVAILABLE)
 
     def _return_memory(self) -> None:
-        with self._lock:  # before: what is freed meanwhile needs another timer
+        with self._lock:  # first, so that memory which is freed meanwhile starts another timer
             self._freed_bytes, self._is_returning = 0, False
         return_free_memory()
 

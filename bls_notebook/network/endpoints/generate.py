@@ -7,6 +7,7 @@ request. Outputs of the model are members of the response.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Container
 from contextlib import aclosing
 from functools import partial
@@ -65,9 +66,8 @@ def decode_generate(model: LoadedModel, version: int, body: bytes | bytearray) -
 
 def _object(inputs: Container[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object; ProtocolError if an input is in it twice."""
-    names = [name for name, _ in pairs if name in inputs]
-    for name in dict.fromkeys(names):
-        if names.count(name) > 1:
+    for name, times in Counter(name for name, _ in pairs).items():
+        if times > 1 and name in inputs:
             refuse(f"input '{name}' already exists in request")
     return dict(pairs)
 

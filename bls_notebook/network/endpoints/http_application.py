@@ -209,7 +209,7 @@ class HttpApplication:
             if not isinstance(document, dict) or name not in document:
                 refuse(f"Shared memory register request has no '{name}' field")
         offset = member(document, "offset", int, 0, "")
-        key, size = (member(document, "key", str, context=""), member(document, "byte_size", int, context=""))
+        key, size = member(document, "key", str, context=""), member(document, "byte_size", int, context="")
         self._regions.register(request.path_params["region"], key, offset, size)
 
     def _unregister(self, request: Request) -> None:

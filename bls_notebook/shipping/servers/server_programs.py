@@ -240,9 +240,11 @@ def _run(command: list[str], purpose: str, hint: str = "") -> str:
         process = subprocess.Popen(command, env=variables, text=True, stdin=null, stdout=pipe, stderr=pipe)
     except OSError as error:
         raise TritonServerError(f"cannot {purpose}: {command[0]}: {error.strerror}") from None
-    with process, contextlib.ExitStack() as ending:
-        ending.callback(process.kill)  # if it has not ended
-        output, errors = interruptible(process.communicate)
+    with process:
+        try:
+            output, errors = interruptible(process.communicate)
+        finally:
+            process.kill()  # if it has not ended
     if process.returncode == 0:
         return output.strip()
     lines = [line.strip() for line in (errors + output).splitlines() if line.strip()]
