@@ -97,7 +97,7 @@ class Server:
         self.address = json.loads(line)
 
     def state(self) -> dict[str, int]:
-        """Return what the process uses. Shared memory: what it maps, and the files of the clients."""
+        """Return the resources of the process; shared memory counts its mappings and the files of the clients."""
         if (status := self.process.poll()) is not None:
             raise SystemExit(f"soak.py: the process of the endpoint ended with status {status}")
         folder = Path(f"/proc/{self.process.pid}")
@@ -116,7 +116,7 @@ class Server:
 
 
 def load(server: Server, minutes: float, is_quick: bool) -> dict[str, Any]:
-    """Run all clients for this time; return what they counted, and the most that the endpoint used."""
+    """Run all clients for this time; return their counts, and the highest use of each resource."""
     began = time.monotonic()
     attacks_over, load_over = threading.Event(), threading.Event()
     states = [server.state()]
@@ -151,7 +151,7 @@ def load(server: Server, minutes: float, is_quick: bool) -> dict[str, Any]:
 
 
 def kept(start: dict[str, int], state: dict[str, int]) -> list[str]:
-    """Return the names of what the endpoint has more of than at the start; it may keep some memory."""
+    """Return the resources of which the endpoint uses more than at the start; it may keep some memory."""
     return [name for name, count in state.items() if count > start[name] + (KEPT_MB if name == "memory_mb" else 0)]
 
 

@@ -1,4 +1,4 @@
-"""How the responses to a request differ from the expected ones, in words."""
+"""Judgements on responses that differ from the expected ones, and short descriptions of responses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .puzzle_check import SAME
 
 FAILED = "a request failed"
 RAISED = re.compile(r"Failed to process the request\(s\) for model '[^']*', message: ")  # then the exception's type
-_ACCIDENT = re.compile("(Type|Attribute|Name|Index|Key)Error: ")  # whose text no model chose
+_ACCIDENT = re.compile("(Type|Attribute|Name|Index|Key)Error: ")  # raised by Python itself
 
 
 def error_line(answer: Answer, is_typed: bool = False) -> str:

@@ -210,7 +210,7 @@ def _judge(puzzle: PuzzleData, source: str, result: PuzzleCheck) -> PuzzleCheck:
 
 
 def _judgements(puzzle: PuzzleData, own: _Run, reference: _Run) -> list[Judgement]:
-    """Return the judgements on the constraints, and those that fail on what every puzzle forbids."""
+    """Return a judgement on each constraint, and one on each rule of all puzzles that the model breaks."""
     judged = [bls.judge(own.records(), _resolved(claim, reference.session)) for claim in puzzle.constraints]
     for number, judgement in enumerate(judged):
         if judgement and judgement.claim == "nothing_left" and own.copies is not None:

@@ -12,8 +12,7 @@ from tests.course.exercises.exercise import Changes, ch
 
 @dataclass(frozen=True)
 class Attempts:
-    """What the naive model's hint says, another right solution, wrong ones with words of their hints, and more right
-    ones."""
+    """Words of the naive hint, another right solution, wrong ones with words of their hints, and more right ones."""
 
     naive: str
     right: Changes
