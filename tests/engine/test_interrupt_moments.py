@@ -26,6 +26,8 @@ from bls_notebook.engine.schedulers import default
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting import interrupts
 from bls_notebook.engine.waiting.interrupts import CtrlC
+from bls_notebook.engine.waiting.worker_threads import Parker
+from bls_notebook.extending import critical
 from bls_notebook.pb_utils._runtime import caller_var
 from tests.engine import gates
 from tests.engine.harness import Caller, assert_usable, ctrl_c_once, idle, infer, ints, no_more_ctrl_c, queued, until
@@ -236,6 +238,22 @@ def test_asyncios_handler_of_ctrl_c_waits_for_no_lock(
         gates.reset()
 
     assert at_every_line(lambda: asyncio.run(ask()), all_end, within=default.__file__) > 10
+
+
+def test_ctrl_c_while_a_failed_start_is_undone_restores_the_handler(
+    ctrl_c: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: Parker) -> None:
+        raise KeyboardInterrupt
+
+    undone = threading.Event()
+    monkeypatch.setattr(Parker, "park", interrupted)
+    with pytest.raises(KeyboardInterrupt), critical() as starting:  # noqa: PT012 - both lines fail
+        starting.undo(undone.set)
+        raise ValueError
+    assert undone.wait(gates.LIMIT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert not interrupts.critical_files
 
 
 def test_it_is_not_lost_where_python_drops_exceptions(ctrl_c: None) -> None:

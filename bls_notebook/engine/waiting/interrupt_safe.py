@@ -46,15 +46,16 @@ class Critical(LongCtrlC):
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
-            if error is not None:
-                self._roll_back()
-        finally:
-            if self._file:
-                critical_files.remove(self._file)
-        try:
-            super().__exit__(kind, error, traceback)  # the last call: Ctrl-C after it comes after the caller's return
+            try:
+                if error is not None:
+                    self._roll_back()  # another Ctrl-C may interrupt the wait for it
+            finally:
+                if self._file:
+                    critical_files.remove(self._file)
+                super().__exit__(kind, error, traceback)  # the last call: Ctrl-C comes before it, or after the return
         except KeyboardInterrupt:
-            self._roll_back()
+            if error is None:
+                self._roll_back()
             raise
 
     def _roll_back(self) -> None:
