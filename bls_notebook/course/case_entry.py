@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -143,7 +145,7 @@ class CourseCase(Record):
             memory = recordings.enter_context(bls.track_memory()) if any(map(is_about_memory, claims)) else None
             try:
                 answers = [[answer_of(response) for response in each] for each in self._send(repo, round_)]
-            except FutureTimeoutError:
+            except (FutureTimeoutError, asyncio.TimeoutError):  # one and the same since Python 3.11
                 return [Judgement(SAME, False, NO_RESPONSE, "A model may await something that never happens.")]
         same = _same(answers, expected)
         if not same:
@@ -155,15 +157,30 @@ class CourseCase(Record):
         return [same, *judged] if copies is None or not all(judged) else [same, copies]
 
     def _send(self, repo: bls.ModelRepository | None, round_: int) -> list[list[bls.Response]]:
-        host = host_of(repo)
+        host, requests = host_of(repo), self._requests(round_)
         is_stream = host.ready(self.model).decoupled
-        futures, results = [], []
-        for inputs in self._requests(round_):
-            futures.append(host.send(host.request(self.model, inputs), stream=is_stream))
-            if not self.together:
-                results.append(futures.pop().result(LIMIT))
-        results += [future.result(LIMIT) for future in futures]
-        return [result if isinstance(result, list) else [result] for result in results]
+        if self.together:
+            sending = _send_together(host.repository, self.model, requests, is_stream)
+            pool = ThreadPoolExecutor(1)  # the notebook's own thread already runs an event loop
+            try:
+                return pool.submit(asyncio.run, sending).result()
+            finally:
+                pool.shutdown(wait=False)
+        sent = (host.send(host.request(self.model, inputs), stream=is_stream).result(LIMIT) for inputs in requests)
+        return [result if is_stream else [result] for result in sent]
+
+
+async def _send_together(
+    repository: bls.ModelRepository, model: str, requests: Sequence[dict[str, Any]], is_stream: bool
+) -> list[list[bls.Response]]:
+    """Send all requests before the first response can arrive, also on a busy machine."""
+
+    async def responses(inputs: dict[str, Any]) -> list[bls.Response]:
+        if is_stream:
+            return [response async for response in repository.stream_async(model, inputs)]
+        return [await repository.infer_async(model, inputs)]
+
+    return await asyncio.wait_for(asyncio.gather(*map(responses, requests)), LIMIT)
 
 
 def _same(answers: Sequence[Sequence[Answer]], expected: Sequence[Sequence[Answer]]) -> Judgement:

@@ -76,6 +76,7 @@ class Shown:
         return float(top)
 
     def pixel(self, ns: float, lane: str, deep: float = 2) -> str:
+        self.page.evaluate(DRAWN)
         return str(self.page.evaluate(PIXEL, [self.number, self.x(ns), self.y(lane) + deep]))
 
     def move(self, x: float, y: float) -> None:
@@ -95,7 +96,6 @@ class Shown:
 
     def faded(self, ns: float, lane: str) -> bool:
         """Whether what is drawn there is pale: less than its full colour, perhaps over a line."""
-        self.page.evaluate(DRAWN)
         return self.pixel(ns, lane) not in {ink.light for ink in INKS.values()} | {"0,0,0,0"}
 
     def reset(self) -> None:
