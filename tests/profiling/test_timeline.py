@@ -74,7 +74,7 @@ def test_waits_and_overlapping_streams_have_rows_and_a_batch_shares_one() -> Non
     ("kind", "label", "for_loop"),
     [
         ({}, "0", False),
-        ({"is_async": True}, "0 async not decoupled", False),
+        ({"is_async": True}, "0 async", False),
         ({"decoupled": True}, "0 decoupled", False),
         ({"is_async": True, "decoupled": True}, "0 async decoupled", True),
         ({"is_async": True, "decoupled": True, "scheduler": "dynamic_batching"}, "0 async decoupled", False),
@@ -92,6 +92,7 @@ def test_a_wait_for_an_event_loop_differs_from_a_queue_for_an_instance(
     assert names(TimelineLayout(session))[1] == ("tuner", label)
     svg = timeline_svg(session)
     assert ("waits for the event loop" in svg) == ("M0 1h2M0 2h2" in svg) == for_loop
+    assert ("one batch at a time" in svg) == (kind.get("is_async", False) and not kind.get("decoupled", False))
     assert svg.count(">tuner</text>") == 5  # each block, and the legend
     assert "a response" not in svg  # the end of a stream has no sign
     encoded = session_columns(session, model_inks(["", "tuner"]))
@@ -104,7 +105,7 @@ def test_only_the_first_lane_of_a_model_says_that_it_is_async() -> None:
         made.call("scan", i, MS)
     session = made.session()
     session = replace(session, models=(replace(session.models[0], is_async=True),))
-    assert [label for _, label in names(TimelineLayout(session))] == ["", "0 async not decoupled", "1"]
+    assert [label for _, label in names(TimelineLayout(session))] == ["", "0 async", "1"]
 
 
 def test_blocks_say_which_call_and_which_response_they_are_if_these_orders_differ() -> None:

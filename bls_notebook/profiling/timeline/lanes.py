@@ -106,8 +106,7 @@ class Lane:
             return short
         if model.remote:
             return "remote"
-        mode = "decoupled" if model.decoupled else "not decoupled" if model.is_async else ""
-        kinds = ("stub" * model.stub, "async" * model.is_async, mode)
+        kinds = ("stub" * model.stub, "async" * model.is_async, "decoupled" * model.decoupled)
         return " ".join(filter(None, (short, *(kinds if self.first else kinds[:1]))))
 
     @property

@@ -40,7 +40,7 @@ _CALLS = 150  # the most requests for which lines from callers to callees are dr
 _ALONE = 1_200  # the most requests that are drawn as separate blocks
 _COLUMNS = 240  # columns of shades and curves
 _ROUNDED = 0.05  # requests in a column: a smaller part beyond a whole number is not drawn
-_LANE_LABEL = 29  # the most characters of a label of a lane
+_LANE_LABEL = 26  # the most characters of a label of a lane
 LOCK = "x"  # the hatch of a wait for the GIL
 FAILED = "✗ "  # before the name of a failed request: a frame hardly differs from a block of its color
 LOOP = "."  # the hatch of a wait for an event loop
@@ -482,6 +482,9 @@ def _signs(
         signs.append((Look(DIM, hatch="/"), "queued" if queued else "on the way"))
     if any(lane.waits_for_loop for layout in layouts for lane in layout.lanes):
         signs.append((Look(DIM, hatch=LOOP), "waits for the event loop"))
+    seen = [lane.seen for layout in layouts for lane in layout.lanes if lane.kind == "instance" and lane.seen]
+    if any(model.is_async and not model.decoupled for model in seen):
+        signs.append(("async", "one batch at a time"))
     if spans:
         signs.append((Look("#b5b5b5", 0.5), "its calls run"))
     if any(lock_waits(session) for session in sessions):
