@@ -158,7 +158,7 @@ def legend_signs(pen: Pen, top: float, signs: Iterable[tuple[Look | str, str]]) 
     """Draw a legend of colors and signs in as many rows as needed; return the y of its end."""
     x, y = 0.0, top + 10
     for look, text in signs:
-        wide = 18 if isinstance(look, Look) else 12 * len(look)
+        wide = 18 if isinstance(look, Look) else max(12, width_of(look))
         if x + wide + 6 + width_of(text) > pen.plot:
             x, y = 0.0, y + 17
         if isinstance(look, Look):
@@ -166,7 +166,7 @@ def legend_signs(pen: Pen, top: float, signs: Iterable[tuple[Look | str, str]]) 
         else:
             pen.words(look, 0, y, right=x, bold=True)
         pen.words(text, 0, y, right=x + wide + 6, colour="#444444")
-        x += wide + 6 + width_of(text) + 10
+        x += wide + 6 + width_of(text) + 14
     return y + 12
 
 
