@@ -29,6 +29,7 @@ from bls_notebook.engine.waiting.interrupts import CtrlC
 from bls_notebook.engine.waiting.worker_threads import Parker
 from bls_notebook.extending import critical
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.profiling import profiler, session_builder
 from tests.engine import gates
 from tests.engine.harness import Caller, assert_usable, ctrl_c_once, idle, infer, ints, no_more_ctrl_c, queued, until
 from tests.engine.sources import HOLDS, model, pbtxt
@@ -176,6 +177,8 @@ def test_nothing_stays_on(
     ctrl_c: None, monkeypatch: pytest.MonkeyPatch, switch: Callable[[], AbstractContextManager[Any]]
 ) -> None:
     monkeypatch.setattr(gc, "collect", int)  # takes long, and 300 times
+    for module in (profiler, session_builder):  # models that other tests left behind would mean thousands of lines
+        monkeypatch.setattr(module, "in_memory", ())
     switches = []  # kept, as by a traceback: the end of an object would also switch it off
 
     def on_and_off() -> None:
