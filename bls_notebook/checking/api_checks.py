@@ -70,13 +70,13 @@ def api_findings(model: CheckedModel) -> Iterator[Finding]:
     yield from _attribute_findings(model, code)
 
 
-def kind_of(scope: Scope, node: ast.expr | None) -> str:
+def kind_of(scope: Scope, node: ast.expr | None, depth: int = 16) -> str:
     """Return what an expression certainly is: "string", "array", "Tensor", ...; empty if unknown."""
-    value = scope.value(node)
+    value = scope.value(node) if depth else None
     if isinstance(value, ast.Constant) and type(value.value) in (str, int, float):
         return "string" if isinstance(value.value, str) else "number"
     if isinstance(value, ast.BinOp):
-        return "string" * ("string" in (kind_of(scope, value.left), kind_of(scope, value.right)))
+        return "string" * ("string" in (kind_of(scope, side, depth - 1) for side in (value.left, value.right)))
     if isinstance(value, (ast.JoinedStr, ast.List, ast.ListComp, ast.Dict)):
         return {"JoinedStr": "string", "Dict": "dictionary"}.get(type(value).__name__, "list")
     if isinstance(value, ast.Attribute):

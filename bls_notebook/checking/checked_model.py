@@ -26,7 +26,7 @@ from .records import Finding, finding
 
 CONFIG = "config.pbtxt"
 _ONNX_FILE = "model.onnx"
-_CODING = re.compile(rb"\A([^\n]*\n)?[^\n]*#.*?coding[:=]|\xef\xbf\xbd")  # or it contains U+FFFD itself
+_CODING = re.compile(rb"\A([^\n]*\n)?[^\n#]*#.*?coding[:=]|\xef\xbf\xbd")  # or it contains U+FFFD itself
 _GPUS = 8  # GPUs of an assumed server, so that a configuration may name GPUs that this machine lacks
 
 

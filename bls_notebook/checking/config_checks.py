@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from os.path import exists, isfile  # unlike methods of Path, these accept any name
 from pathlib import Path
 
 from bls_notebook.devices.registry import cuda_gpu_count
@@ -115,7 +116,7 @@ def _version_file_findings(model: CheckedModel, folder: Path) -> Iterator[Findin
     filename = model.config.default_model_filename
     known = model.config.backend in _LOAD_FILE
     file = folder / filename
-    if filename and known and not model.problem and not (file.is_file() if model.is_python else file.exists()):
+    if filename and known and not model.problem and not (isfile if model.is_python else exists)(file):
         entries = [entry.name for entry in _entries(folder)]
         yield finding(
             "file-missing", model.name, shown_path(folder), filename=filename,
@@ -134,7 +135,7 @@ def _version_file_findings(model: CheckedModel, folder: Path) -> Iterator[Findin
 
 def _damage(backend: str, file: Path) -> str:
     """Return why a backend cannot load a model file; empty if it may."""
-    if not file.is_file():
+    if not isfile(file):
         return ""
     try:
         if backend == "pytorch" and file.name != "model.py":

@@ -20,10 +20,11 @@ from bls_notebook.backends.python import CLASS_NAME
 from bls_notebook.pb_utils.dtypes import DataType, numpy_to_triton_type
 from bls_notebook.records.errors import BLSError
 from bls_notebook.records.regular_file import source_text
-from bls_notebook.repository.source.code_analysis import syntax_tree
+from bls_notebook.repository.source.code_analysis import check_source, syntax_tree
 
 _MOST_FILES = 1000  # siblings of a model.py to read
 _MOST_VISITED = 1 << 25  # nodes, counted as often as they are read: some seconds
+_RESOLVED = 16  # nodes that take as long as resolving an expression
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class PythonSource:
     def mistake(self) -> tuple[int, str] | None:
         """Line and message of its syntax error, or None."""
         try:
+            check_source(self.text)
             ast.parse(self.text)
         except SyntaxError as error:
             return error.lineno or 0, error.msg
@@ -361,10 +363,13 @@ class Scope:
     @property
     def nodes(self) -> list[ast.AST]:
         """Nodes of this scope, without the nodes of nested scopes; a BLSError after `_MOST_VISITED` of the module."""
-        self._module._visited += len(self._nodes) + 4  # also of empty scopes
+        self._count(len(self._nodes) + 4)  # also of empty scopes
+        return self._nodes
+
+    def _count(self, visited: int) -> None:
+        self._module._visited += visited
         if self._module._visited > _MOST_VISITED:
             raise BLSError("the source is too long to be analyzed; split it into modules")
-        return self._nodes
 
     @cached_property
     def _nodes(self) -> list[ast.AST]:
@@ -468,6 +473,7 @@ class Scope:
 
     def value(self, node: ast.expr | None) -> ast.expr | None:
         """Return an expression, resolving names with exactly one value."""
+        self._count(_RESOLVED)  # names that name each other several times have more paths than names
         for _ in range(8):
             if not isinstance(node, ast.Name):
                 return node
@@ -520,6 +526,7 @@ class Scope:
         return out if self._only_listed(node.id) else out + UNKNOWN
 
     def _tensor(self, node: ast.expr | None, depth: int) -> TensorNames:
+        self._count(_RESOLVED)
         if isinstance(node, ast.Call) and last_name(node.func) in _NAME_AT:
             name = self.text(argument(node, "name", _NAME_AT[last_name(node.func)]))
             return UNKNOWN if name is None else TensorNames(((name, node.lineno),))

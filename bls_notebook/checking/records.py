@@ -11,8 +11,10 @@ from functools import cache
 from pathlib import Path
 
 from bls_notebook.records.base import Record
+from bls_notebook.records.visible_text import shortened
 
 SEVERITIES = ("error", "warning", "note")  # worst first
+_LONGEST = 2000  # characters of a text, which may quote names of megabytes
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -91,5 +93,5 @@ def number_of_rules() -> int:
 def finding(rule: str, model: str, file: str = "", line: int = 0, **facts: object) -> Finding:
     """Make a finding by filling a rule's texts with facts."""
     severity, *texts = rules()[rule]
-    what, why, mend = (text.format(**facts) for text in texts)
+    what, why, mend = (shortened(text.format(**facts), _LONGEST) for text in texts)
     return Finding(severity, rule.partition(":")[0], model, what, why, mend, file, line)

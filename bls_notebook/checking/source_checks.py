@@ -79,11 +79,11 @@ def _file_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]
         if os.path.isabs(name):
             mode = argument(node, "mode", 1) if last_name(node.func) == "open" else None
             reads = mode is None or (scope.text(mode) or "w")[0] == "r"
-            if reads and not looks and not Path(name).exists() and not scope.inside(node, (ast.Try,)):
+            if reads and not looks and not os.path.exists(name) and not scope.inside(node, (ast.Try,)):
                 reported.add(name)
                 yield model.in_code("file-absent", code, node.lineno, name=name)
             continue
-        folder = next((f for f in (code.path.parent, model.folder) if (f / name).is_file()), None)
+        folder = next((f for f in (code.path.parent, model.folder) if os.path.isfile(f / name)), None)
         if folder is None or "chdir" in code.words:
             continue
         reported.add(name)
@@ -91,13 +91,13 @@ def _file_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]
         yield model.in_code("file-relative", code, node.lineno, name=name, version=version)
 
 
-def _path(code: PythonSource, scope: Scope, node: ast.expr | None) -> str:
+def _path(code: PythonSource, scope: Scope, node: ast.expr | None, depth: int = 8) -> str:
     """Return the path that an expression evaluates to; empty if unknown."""
     if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
         return code.attribute_text(node.attr)
-    value = scope.value(node)
+    value = scope.value(node) if depth else None
     if isinstance(value, ast.Call) and last_name(value.func) in ("join", "Path"):  # os.path.join
-        parts = [_path(code, scope, part) for part in value.args]
+        parts = [_path(code, scope, part, depth - 1) for part in value.args]
         return os.path.join(*parts) if parts and all(parts) else ""
     return scope.text(value) or ""
 

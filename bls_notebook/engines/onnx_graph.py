@@ -199,6 +199,12 @@ def _shown(dims: Sequence[int]) -> str:
     return f"[{','.join(map(str, dims))}]"
 
 
+class _Graph(mmap.mmap):
+    """A file whose fields are counted, because a small file can have as many as a large graph has bytes."""
+
+    left = 1 << 19  # fields of the graph and its tensors; the largest public graphs have some 100,000
+
+
 # Numbers from onnx.proto: of fields, and of element types.
 _VERSION, _GRAPH = 1, 7
 _INITIALIZER, _INPUT, _OUTPUT = 5, 11, 12
@@ -212,10 +218,10 @@ _TYPES = {
 def signature_in(file: Path) -> Signature | None:
     """Return the signature of the graph in a file.
 
-    None if the file is not ONNX, or if an input or output is not a tensor or has no shape.
+    None if the file is not ONNX, has too many fields, or if an input or output is not a tensor or has no shape.
     """
     try:
-        with open_file(file) as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with open_file(file) as opened, _Graph(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _signature(data)
     except (OSError, ValueError, LookupError, OverflowError, AttributeError, TypeError):
         return None
@@ -224,13 +230,13 @@ def signature_in(file: Path) -> Signature | None:
 def is_damaged(file: Path) -> bool:
     """Return whether a file is certainly no ONNX graph: empty, or no message of protobuf."""
     try:
-        with open_file(file) as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with open_file(file) as opened, _Graph(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return not [*islice(_fields(data, slice(0, len(data))), 1000)]
     except (ValueError, LookupError):
         return True
 
 
-def _signature(data: mmap.mmap) -> Signature:
+def _signature(data: _Graph) -> Signature:
     top = _message(data, slice(0, len(data)))
     tensors: dict[int, dict[str, TensorInfo]] = {_INPUT: {}, _OUTPUT: {}}
     initialized: set[str] = set()
@@ -249,7 +255,7 @@ def _signature(data: mmap.mmap) -> Signature:
     return Signature(inputs, tensors[_OUTPUT], overridable)
 
 
-def _info(data: mmap.mmap, at: slice) -> TensorInfo:
+def _info(data: _Graph, at: slice) -> TensorInfo:
     """Parse an input or output: ``ValueInfoProto``, which contains ``TypeProto`` and ``TypeProto.Tensor``."""
     value = _message(data, at)
     tensor = _message(data, _message(data, value[2])[1])
@@ -258,12 +264,12 @@ def _info(data: mmap.mmap, at: slice) -> TensorInfo:
     return TensorInfo(data[value[1]].decode(), _TYPES.get(tensor.get(1, 0), "INVALID"), dims)
 
 
-def _message(data: mmap.mmap, at: slice) -> dict[int, Any]:
+def _message(data: _Graph, at: slice) -> dict[int, Any]:
     """Return the fields of a message by number; the last one if a number repeats."""
     return dict(_fields(data, at))
 
 
-def _fields(data: mmap.mmap, message: slice) -> Iterator[tuple[int, Any]]:
+def _fields(data: _Graph, message: slice) -> Iterator[tuple[int, Any]]:
     """Yield the number of each field, with its value: varints as numbers, texts and messages as slices."""
     at = message.start
     while at < message.stop:
@@ -277,12 +283,13 @@ def _fields(data: mmap.mmap, message: slice) -> Iterator[tuple[int, Any]]:
             at = value.stop
         elif wire:
             at += {1: 8, 5: 4}[wire]
-        if at > message.stop or number == 0:
+        data.left -= 1
+        if at > message.stop or number == 0 or data.left < 0:
             raise ValueError("no protobuf")
         yield number, value
 
 
-def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
+def _varint(data: _Graph, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[at]

@@ -20,6 +20,8 @@ MAX_TENSOR = 1 << 31  # bytes of a tensor that a configuration describes, or of 
 
 def open_file(path: str | Path) -> BufferedReader:
     """Open a regular file for reading; never wait for the writer of a FIFO."""
+    if "\0" in os.fspath(path):
+        raise OSError(errno.EINVAL, "embedded null byte")
     if not stat.S_ISREG(os.stat(path).st_mode):  # opening a device may have effects
         raise OSError(errno.EINVAL, "it is not a file")
     waitless = getattr(os, "O_NONBLOCK", 0)

@@ -52,5 +52,9 @@ def encodable(text: str) -> str:
 
 def first_line(text: str, most: int = 200) -> str:
     """Return the first line that is not blank, cut to `most` characters; "" if there is none."""
-    line = next((line for line in text.strip().splitlines() if line.strip()), "")
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return shortened(next((line for line in text.strip().splitlines() if line.strip()), ""), most)
+
+
+def shortened(text: str, most: int) -> str:
+    """Return text cut to `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

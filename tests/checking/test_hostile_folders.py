@@ -14,7 +14,7 @@ from bls_notebook.__main__ import main
 from bls_notebook.records.regular_file import MAX_SOURCE, read_file
 from bls_notebook.repository.source import model_folders
 from bls_notebook.repository.versions_in_service import Service
-from tests.checking.conftest import CONFIG, model, write
+from tests.checking.conftest import CONFIG, execute, model, write
 
 ESCAPES = "z\x1b[2K\rnothing runs \x9b\u202e"
 STEP = '{model_name:"%s" model_version:-1 input_map{key:"IN" value:"%s"} output_map{key:"OUT" value:"%s"}}'
@@ -156,3 +156,58 @@ def test_hostile_models_do_not_stop_the_others(tmp_path: Path) -> None:
     assert "did not load" in rows["deaf"].why
     assert "circular dependency" in rows["self"].why
     assert all(rows[name].broken for name in ("self", "latin", "folder"))
+
+
+QUOTES = '\\"' * 500_000
+
+
+def _chained(assignment: str, last: str) -> str:
+    """Return a source in which each of 60 names has two paths to the one before."""
+    return execute("\n".join(['x0 = "a"', *(assignment.format(i, i + 1) for i in range(60)), last]))
+
+
+@pytest.mark.parametrize(
+    ("config", "code"),
+    [
+        (f'{CONFIG}name: "{QUOTES}', "config-refused"),
+        (f'{CONFIG}name: "{QUOTES}\xff', "config-refused"),
+        (f'{{"{QUOTES}', "config-refused"),
+        ("{" + "a" * 500_000, "config-refused"),
+        (f'{CONFIG}name: "{"x" * 500_000}"', "config-refused"),
+        (f'{CONFIG}default_model_filename: "a\\000b"', "config-refused"),
+        (f'{CONFIG}default_model_filename: "{"x" * 500_000}"', "file-missing"),
+    ],
+    ids=["open quote", "open quote, not UTF-8", "JSON, open quote", "JSON, bare name", "long", "zero", "long file"],
+)
+def test_megabytes_of_a_configuration_are_read_once_and_quoted_in_part(config: str, code: str, tmp_path: Path) -> None:
+    write(tmp_path, {**model("good"), **model("odd")})
+    (tmp_path / "odd/config.pbtxt").write_bytes(config.encode("latin-1"))
+    with bls.ModelRepository(tmp_path) as repository:
+        result = bls.check(repo=repository)
+    assert result.models == ("good", "odd")
+    assert [finding.code for finding in result.findings] == [code]
+    assert len(str(result)) < 5000
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        _chained("x{1} = x{0} + x{0}", "pb_utils.InferenceRequest(model_name=x60)"),
+        _chained("x{1} = os.path.join(x{0}, x{0})", "open(x60)"),
+        pytest.param(
+            _chained("x{1} = x{0}\n" * 300, "pb_utils.InferenceResponse([x8])"), marks=pytest.mark.slow, id="tensors"
+        ),
+        execute("a = b\nb = c\nc = a + a\npb_utils.InferenceRequest(model_name=a)\np = os.path.join(p, p)\nopen(p)"),
+        execute(f"from {'.' * 1000} import a"),
+        "import " + ".".join("a" * 300_000),
+        "#" * 500_000 + "\xff",
+    ],
+    ids=["sums", "paths", None, "cycles", "dots", "long import", "coding"],
+)
+def test_sources_with_exponential_paths_end(source: str, tmp_path: Path) -> None:
+    write(tmp_path, {**model("good"), **model("odd")})
+    (tmp_path / "odd/1/model.py").write_bytes(source.encode("latin-1"))
+    with bls.ModelRepository(tmp_path) as repository:
+        found = bls.check(repo=repository)
+    assert found.models == ("good", "odd")
+    assert {finding.model for finding in found.findings} <= {"odd"}

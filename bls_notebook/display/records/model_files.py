@@ -15,7 +15,7 @@ from bls_notebook.records.visible_text import visible
 
 _TOKEN = re.compile(
     r"""(?P<com>\#[^\n]*)
-    |(?P<str>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+    |(?P<str>"[^"\\\n]*(?:\\.[^"\\\n]*)*"?|'[^'\\\n]*(?:\\.[^'\\\n]*)*'?)
     |(?P<key>[A-Za-z_]\w*(?=[ \t]*[:{\[]))
     |(?P<lit>\b[A-Z][A-Z0-9_]+\b|\btrue\b|\bfalse\b|-?\b\d[\w.]*)
     |\w+""",

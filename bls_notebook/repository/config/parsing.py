@@ -107,7 +107,8 @@ def _shown(value: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
-_BARE_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|([A-Za-z_]\w*)(?=\s*:)')
+# Each character is read once, also in a text without an end: the input may have megabytes.
+_BARE_NAME = re.compile(r'"[^"\\]*(?:\\[\s\S]?[^"\\]*)*"?|\b([A-Za-z_]\w*)\b(?=\s*:)')
 
 
 def _decoded(text: str, model: str, source: str) -> Any:

@@ -14,6 +14,7 @@ import dis
 import importlib.machinery
 import inspect
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -27,6 +28,8 @@ from bls_notebook.repository.modules.module_home import FINDER, SHARED
 from .model_folders import working_folder
 
 TIMES = 5  # attempts: other code in this process parses without our lock, which can fail ours
+_IMPORT = re.compile(r"\b(?:import|from)\b[\w.\s\\]+")
+_MOST_PREFIXES = 10**8  # characters
 _lock = threading.Lock()
 
 
@@ -34,6 +37,7 @@ def syntax_tree(source: str) -> ast.Module | None:
     """Return the syntax tree of a module's source; None if it has a syntax error or is nested too deeply."""
     for _ in range(TIMES):
         try:
+            check_source(source)
             with _lock:
                 return ast.parse(source)
         except SystemError:
@@ -41,6 +45,12 @@ def syntax_tree(source: str) -> ast.Module | None:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
     return None
+
+
+def check_source(source: str) -> None:
+    """Raise ValueError if CPython's parser needs gigabytes for an import: it keeps all prefixes of a dotted name."""
+    if any(len(found[0]) * found[0].count(".") > _MOST_PREFIXES for found in _IMPORT.finditer(source)):
+        raise ValueError("the name of an imported module is too long")
 
 
 def called_models(source: str) -> frozenset[str]:
@@ -222,7 +232,7 @@ def imported_files(
         for name in (f"{package}.{alias.name}".strip(".") for alias in node.names):
             top, *_ = parts = name.split(".")
             files = []
-            for folder in [file.parents[level - 1]] if level else folders(top):
+            for folder in [*file.parents][level - 1 : level] if level else folders(top):
                 paths = [folder.joinpath(*parts[:count]) for count in range(1, len(parts) + 1)]
                 files += [f for path in paths for f in (Path(f"{path}.py"), path / "__init__.py") if f.is_file()]
             yield "" if level else top, node.lineno, files

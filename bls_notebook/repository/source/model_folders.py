@@ -21,7 +21,8 @@ BACKENDS = "backends"  # folder of Python-based backends, beside the models or t
 _POINTER = b"version https://git-lfs"
 _MOST_LINKED = 10_000
 _MOST_FILES = 10_000  # most files of a model that are searched for Git LFS pointers
-_COMMENT = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|#[^\n]*""")
+# A closing quote may be missing: a search that fails at one quote would repeat at each of the next ones.
+_COMMENT = re.compile(r"""("[^"\\\n]*(?:\\.[^"\\\n]*)*"?|'[^'\\\n]*(?:\\.[^'\\\n]*)*'?)|#[^\n]*""")
 _VERSION = re.compile("[1-9][0-9]{0,17}")
 _UNDECODED = re.compile("[\udc80-\udcff]")
 
