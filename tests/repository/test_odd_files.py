@@ -109,6 +109,7 @@ OVERRIDES: dict[str, tuple[Any, str]] = {
     "a folder as a file": ({"file:1/a/b": b"", "file:1/a": b""}, "its file '1/a' cannot be written"),
     "twice": ({"file:1/model.py": b"", "file:1//model.py": b""}, "two file overrides for '1/model.py'"),
     "too long": ({"file:1/" + "a/" * 3000 + "x": b""}, "cannot be written: File name too long"),
+    "too deep": ({"file:1/" + "a/" * 1500 + "x": b""}, "cannot be written: File name too long"),
     "half a character": ({"file:1/\ud800": b""}, "cannot be used"),
     "no bytes": ({"file:1/model.py": GOOD}, "got str, expected bytes"),
     "no name": ({5: b""}, "cannot be used"),

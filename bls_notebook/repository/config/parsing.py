@@ -12,6 +12,7 @@ from copy import deepcopy
 from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
+from bls_notebook.records.regular_file import MAX_CONFIG
 from bls_notebook.records.visible_text import visible
 
 from .protobuf_message import ModelConfigMessage, model_config_class, new_config
@@ -201,6 +202,10 @@ def parse_config(
         return new_config()
     if isinstance(config, ConfigError):
         raise ConfigError(*config.args)
+    if isinstance(config, str) and len(config) > MAX_CONFIG:
+        raise ConfigError(
+            f"model '{model}': config: it has {len(config):,} characters, expected at most {MAX_CONFIG:,}"
+        )
     # No config.pbtxt starts with a bracket or brace.
     if isinstance(config, Mapping) or (isinstance(config, str) and config.lstrip().startswith(("{", "["))):
         return parse_json(config, model=model)

@@ -7,6 +7,7 @@ closes.
 
 from __future__ import annotations
 
+import errno
 import linecache
 import os
 import shutil
@@ -29,6 +30,8 @@ from .names import file_override_path
 if TYPE_CHECKING:
     from bls_notebook.backends.protocol import RemoteBackend
     from bls_notebook.repository.substitution.made_up_responses import Stub
+
+_DEEPEST = 200  # folders in folders; Python makes and removes them recursively
 
 
 class RemoteModel(Protocol):
@@ -123,6 +126,8 @@ class SourceFolder:
             new_folder = self.new()
             for path, content in files.items():
                 file = new_folder / name / path
+                if len(file.parts) > _DEEPEST:
+                    raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
                 file.parent.mkdir(parents=True, exist_ok=True)
                 with file.open("xb") as opened:
                     opened.write(content)

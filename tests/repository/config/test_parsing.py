@@ -294,3 +294,9 @@ def test_a_protobuf_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tm
     assert "\n" not in str(caught.value)
     monkeypatch.undo()
     assert isinstance(new_config("m"), model_config_class())
+
+
+@pytest.mark.parametrize("text", ['{"', 'name: "'])
+def test_a_configuration_is_not_larger_than_its_file_may_be(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"it has 5,000,00\d characters, expected at most 4,194,304"):
+        parse_config(text + "x" * 5_000_000, model="m")
