@@ -107,6 +107,9 @@ def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variable
         notebook.remember(recorder)
     if value is not None and (not answers or CHECK in magics):
         notebook.remember(value)
+    if not answers:  # responses of `repo.infer`
+        values = value if isinstance(value, (list, tuple)) else [value]
+        answers += [answer_of(response) for response in values if isinstance(response, bls.Response)]
     records = _records(notebook, before)
     if answers or "%bls" in magics:
         records.setdefault("%bls", ())
@@ -147,7 +150,9 @@ def _mistakes(records: dict[str, Any]) -> list[Judgement]:
     failed = max(sum(a.error is not None for a in answers), sum(span.state == "error" for span in spans))
     judged = []
     if failed:
-        why = next((span.error for span in spans if span.state == "error"), "").rpartition("message: ")[2]
+        errors = [span.error for span in spans if span.state == "error"]
+        errors += [answer.error.message for answer in answers if answer.error is not None]
+        why = next(iter(errors), "").rpartition("message: ")[2]
         hint = f"Repair the error first: {first_line(why, 200)}".rstrip(": ")
         judged.append(Judgement("errors == 0", False, f"{count(failed, 'request')} failed", hint))
     wrong = [w for a in answers for w in a.warnings if re.match(r"model '[^']*', output ", w)]
@@ -156,8 +161,11 @@ def _mistakes(records: dict[str, Any]) -> list[Judgement]:
 
 
 def _is_given_up(span: Span) -> bool:
-    """Return whether a request's client had left before the model raised an exception: nobody reads that answer."""
-    return any(mark.kind == "cancelled" for mark in span.marks) and bool(re.search(r"message: \w+: ", span.error))
+    """Return whether a request's client had left before the model answered with an error, which nobody reads.
+
+    A request that the model did not answer has an error of the engine, which names no exception.
+    """
+    return any(mark.kind == "cancelled" for mark in span.marks) and not re.search(r"message: (?!\w+: )", span.error)
 
 
 def _without_errors(answers: Sequence[Answer]) -> tuple[Answer, ...]:

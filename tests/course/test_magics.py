@@ -141,6 +141,10 @@ def test_a_cell_is_recorded_as_its_claims_need_it(sender: Any) -> None:
     shown = sender("%%blscheck output COUNT == 2 and errors == 0\n%bls times IN=[1.0, 2.0]")
     assert shown.text.count("✓ ") >= 2
     assert shown.value["COUNT"].as_numpy() == [2]
+    sender("import numpy as np\nimport bls_notebook as bls\nimages = np.ones(1000, np.float32)")
+    infer = "bls.current_repository().infer('times', {'IN': images})"
+    for value in (infer, f"[{infer}]"):  # of more values than a record keeps
+        assert sender(f"%%blscheck output OUT FP32 == images * 2\n{value}").text.startswith("✓ output OUT")
     failed = sender("%%blscheck called times\n1 / 0")
     assert isinstance(failed.error, ZeroDivisionError)
     assert "did you mean called" in sender("%%blscheck caled times\n1").text

@@ -61,13 +61,16 @@ EXERCISES = {
             (ch(LEFT, "", "        values = []\n", f"        values = []\n{LEFT.replace('            ', '        ', 1).replace('    ' * 4, '    ' * 3)}"),
              "before each request"),
             (ch("request.is_cancelled()", "request.is_cancelled"), "failed"),
-            (ch("request.is_cancelled()", "not request.is_cancelled()"), "failed"),
+            (ch("request.is_cancelled()", "not request.is_cancelled()"), "Repair the error first: the client has left"),
             (ch("request.is_cancelled()", "pb_utils.is_cancelled()"), "has no attribute 'is_cancelled'"),
             (ch('"IDS").as_numpy():', '"IDS").as_numpy()[:5]:'), "got 23, expected 25.5"),
             (ch(LEFT, "            if request.is_cancelled():\n                return None\n"), "execute returned None"),
             (ch("CHECK:leave_after(3)\n", ""), "No request was cancelled"),
         ),
-        (ch("return pb_utils.InferenceResponse(error=error)", "raise RuntimeError(error.message())"),),
+        (
+            ch("return pb_utils.InferenceResponse(error=error)", "raise RuntimeError(error.message())"),
+            ch(", pb_utils.TritonError.CANCELLED", ""),
+        ),
     ),
     "no cycle": Exercise(
         "07_errors_and_deadlocks", ("errors-01", "errors-34", "errors-35", "errors-39"),
