@@ -20,4 +20,6 @@ def largest_pools(findings: Findings) -> str:
     """Return the models that need most shared memory, and what reduces it."""
     needs = sorted(findings.memory, key=lambda need: -need.bytes)
     listed = ", ".join(f"{need.model} {need.instances} x {size(need.each)}" for need in needs[:3])
-    return f"Largest first: {listed}. Fewer instances, smaller batches or smaller data types need less."
+    hint = f"Largest first: {listed}. Fewer instances, smaller batches or smaller data types need less."
+    unknown = " and ".join(need.model for need in needs if not need.known)
+    return hint + f" Not counted: tensors of {unknown} whose size is unknown (-1 in `dims`)." * bool(unknown)

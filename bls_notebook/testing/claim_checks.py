@@ -115,6 +115,8 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
             hint += recorded_calls.sent_in_vain(session, spans) * fewer
         if name == "sequences":
             hint = complete_sequences(spans)[1] or f"Complete sequences should be {words['op']} {words['n']}."
+            if value > int(words["n"]):
+                hint += " Send START with the first request of a sequence only, and END with the last one only."
         if name == "executions" and value > int(words["n"]):
             hint = recorded_calls.why_not_together(session, spans)
         if name in ("wall", "queued") and words["op"] in ("<", "<="):
@@ -164,7 +166,7 @@ _JUDGES: Mapping[str, Callable[[Any, _Words], Judgement]] = {
     "findings": lambda findings, words: _number(
         "findings", len(problems(findings)), *_limit(words), hint=first_problem(findings)
     ),
-    "shm": lambda findings, words: _number("shm", findings.shm_bytes, *_limit(words), hint=largest_pools(findings)),
+    "shm": lambda findings, words: _shm(findings, words),
     "device": lambda answers, words: where(answers, words["op"], words["device"]),
 }
 _LINES = Path(__file__).with_name("claims.txt").read_text("utf-8").splitlines()
@@ -389,7 +391,7 @@ def _why_apart(session: Session, spans: Sequence[Span], least: int, of: str, oth
         "They were sent together but waited in a queue."
         + " An async execute of a model that is not decoupled takes one request at a time." * is_async,
         (
-            ("what to do", "A higher instance_group.count lets them run side by side."),
+            ("what to do", f"A higher instance_group.count of {spans[0].model} lets them run side by side."),
             ("code", f"instance_group [{{ count: {least} }}]"),
         ),
     )
@@ -503,6 +505,15 @@ def _speedup(comparison: Comparison, words: _Words) -> Judgement:
     return replace(judgement, steps=(("what to do", given.advice),))
 
 
+def _shm(findings: Findings, words: _Words) -> Judgement:
+    """Judge the shared memory on a server; if sizes are unknown, no upper limit is certain."""
+    judgement = _number("shm", findings.shm_bytes, *_limit(words), hint=largest_pools(findings))
+    if all(need.known for need in findings.memory):
+        return judgement
+    holds = judgement.holds and words["op"] in (">", ">=")
+    return replace(judgement, holds=holds, seen=f"{judgement.seen} or more", hint=largest_pools(findings))
+
+
 def _number(name: str, value: float, compare: str, limit: float, unit: str, of: str = "", hint: str = "") -> Judgement:
     """Judge one figure against a limit; times are in ns."""
 
@@ -556,6 +567,9 @@ def _failed(answers: Sequence[Answer], text: str) -> Judgement:
     elif (unnamed := next((error for error in errors if text not in error.message), None)) is not None:
         hint = "The model received an error, and this one hides it. " * bool(unnamed.unchecked)
         hint += f"The message does not contain {text!r}, so its reader cannot know the cause."
+    elif (mistaken := next((error for error in errors if error.kind == "TypeError"), None)) is not None:
+        # The message of a wrong call repeats its arguments, so it may contain the words.
+        hint = f"The model failed with a TypeError before it could pass the error on. To fix it: {mistaken.hint}"
     seen = ", ".join(first_line(spoken(error.message), 80) for error in errors[:3])
     steps = (("code", "if response.has_error():\n    return pb_utils.InferenceResponse(error=response.error())"),)
     return Judgement("failed" + f" saying {text}" * bool(text), not hint, seen or "no request failed", hint, steps)
@@ -569,7 +583,7 @@ def _value(variables: Mapping[str, Any] | None, words: _Words) -> Judgement:
         raise BLSError(f"claim {claim!r}: needs the variables of a notebook; in a script: assert {claim[6:]}")
     got, wanted = value_of(expression, variables), value_of(words["value"], variables)
     holds = repr(got) == repr(wanted) or bool(np.array_equal(got, wanted))
-    hint = f"{expression} is {first_line(repr(got), 80)}, expected {first_line(repr(wanted), 80)}."
+    hint = f"{expression} is {first_line(repr(got), 300)}, expected {first_line(repr(wanted), 80)}."
     return Judgement(claim, holds == (compare == "=="), first_line(repr(got), 80), hint)
 
 

@@ -79,6 +79,8 @@ def value_of(text: str, variables: Mapping[str, Any] | None) -> Any:
 def output(answers: Sequence[Answer], name: str, datatype: str, compare: str, expected: Sequence[Any]) -> _Finding:
     """Judge an output of the answers: each by its own expected value, or all by the only one."""
     having = {answer.record.model for answer in answers if name in [t.name for t in answer.record.tensors]}
+    if not having:  # a model that only failed may have this output; one with other outputs has not
+        having = {answer.record.model for answer in answers} - {a.record.model for a in answers if a.record.tensors}
     answers = [answer for answer in answers if not having or answer.record.model in having]
     tensors = [tensor for answer in answers for tensor in answer.record.tensors if tensor.name == name]
     seen = f"{name}: " + (", ".join(t.preview for t in tensors[:4]) + ", …" * (len(tensors) > 4) or "no such output")

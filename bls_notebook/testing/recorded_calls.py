@@ -69,7 +69,16 @@ def why_not_together(session: Session, spans: Sequence[Span]) -> str:
         )
     models = {f"`{span.model}`" for span in ran}
     reasons = [line for line in session.unbatched if line.partition(":")[0] in models]
-    return reasons[0] if reasons else "Only requests of equal shapes that wait at the same time run together."
+    if reasons:
+        return reasons[0]
+    largest = max(Counter(span.batch or -span.id for span in ran).values())
+    limit = next((seen.max_batch_size for seen in session.models if seen.name == ran[0].model), -1)
+    if largest == max(limit, 1):
+        return f"`max_batch_size` of {ran[0].model} is {limit}, so {count(largest, 'row')} at most can run together."
+    return (
+        "Only requests of equal shapes that wait at the same time run together, and a batch with as many rows as "
+        "`max_batch_size` or a `preferred_batch_size` waits for no more."
+    )
 
 
 def line_of(session: Session, span: Span) -> str:

@@ -103,7 +103,9 @@ CHECKED = Findings(
     ),
     (SharedMemory("reader", 2, 18 << 20),),
 )
+UNKNOWN = replace(CHECKED, memory=(SharedMemory("reader", 2, 18 << 20, known=False),))
 FAILED = (ResponseRecord("reader", error=ErrorRecord("blank\ntraceback")),)
+OTHER = (ResponseRecord("ink", error=ErrorRecord("dry")),)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +136,7 @@ FAILED = (ResponseRecord("reader", error=ErrorRecord("blank\ntraceback")),)
         (answers(), "first < 50 ms", "first: 20.0 ms"),
         (FAILED, "failed saying blank", "blank"),
         (CHECKED, "shm <= 36 MiB", "shm: 36 MiB"),
+        (UNKNOWN, "shm > 35 MiB", "shm: 36 MiB or more"),
         (replace(CHECKED, findings=CHECKED.findings[1:]), "findings == 0", "findings: 0"),
     ],
 )
@@ -159,6 +162,7 @@ def test_a_claim_that_holds_says_what_was_seen_and_has_no_hint(recorded: Any, cl
         (session(1, ("page",) * 4), "overlapped 5 of scan", "at most", "flight"),
         (session(1), "wall < 1 ns", "wall: ", "The longest queue is in front of scan: 3 requests waited"),
         (session(1), "queued <= 0 ns of scan", "queued of scan", "The longest queue is in front of scan"),
+        (session(1), "executions <= 2 of scan", "executions of scan: 4", "`max_batch_size` of scan is 0"),
         (session(1), "called resize", "0 requests to resize; others: scan 4", "No request to resize"),
         (session(1), "called scan 5", "4 requests to scan", "Send more requests"),
         (session(1), "called scan 3", "4 requests to scan", "Send fewer requests"),
@@ -167,6 +171,7 @@ def test_a_claim_that_holds_says_what_was_seen_and_has_no_hint(recorded: Any, cl
         (ALL["leak"](), "nothing_left", "", "To free it: "),
         (ALL["leak"](), "peak < 1 kB", "a peak of", "Alive at that moment: "),
         (answers(), "output LABEL == 3", "LABEL: no such output", "Its outputs are DIGIT."),
+        (answers() + OTHER, "output INK == 3", "request failed", "The model answered with an error: dry"),
         (FAILED, "output DIGIT == 3", "request failed", "The model answered with an error: blank"),
         (answers(), "device == gpu:0", "DIGIT on cpu", "preferred_memory"),
         (FAILED, "device == cpu", "no output tensors", "preferred_memory"),
@@ -174,6 +179,8 @@ def test_a_claim_that_holds_says_what_was_seen_and_has_no_hint(recorded: Any, cl
         (answers(), "failed", "no request failed", "return the error"),
         (FAILED, "failed saying empty", "blank", "does not contain 'empty'"),
         (CHECKED, "shm < 36 MiB", "shm: 36 MiB", "reader 2 x 18 MiB"),
+        (UNKNOWN, "shm <= 64 MiB", "shm: 36 MiB or more", "tensors of reader whose size is unknown"),
+        (UNKNOWN, "shm > 36 MiB", "shm: 36 MiB or more", "reader 2 x 18 MiB"),
         (CHECKED, "findings == 0", "findings: 1", "model.py:3 of reader: it fails. Mend it."),
         (
             session(1),

@@ -43,6 +43,7 @@ EXERCISES = {
             (ch(RAGGED, ""), "had another shape of input 'TOKENS'"),
             (ch(RAGGED, "", BATCHER, '"dynamic_batching": {"max_queue_delay_microseconds": 5_000}'), "allow_ragged_batch"),
             (ch(RAGGED, "", BATCHER, '"dynamic_batching": {"preferred_batch_size": [8]}'), "had another shape"),
+            (ch(BATCHER, '"dynamic_batching": {"preferred_batch_size": [4], **delay}'), "a `preferred_batch_size` waits for no more"),
             (ch(f", {BATCHER}", ""), "without `dynamic_batching` each request runs alone"),
             (ch('"max_batch_size": 8', '"max_batch_size": 4'), "executions of encoder: 2"),
             (ch(BATCHER, f'{BATCHER}, "instance_group": [{{"count": 8}}]', RAGGED, ""), "equal shapes"),

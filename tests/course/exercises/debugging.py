@@ -15,6 +15,7 @@ EXERCISES = {
         ch('"EUR": 1.0, "GBP": 1.2, "USD": 0.9, "JPY": 0.006', 'b"EUR": 1.0, b"GBP": 1.2, b"USD": 0.9, b"JPY": 0.006', "[0].decode()", "[0]"),
         (
             (ch("[0].decode()", "[0]"), "KeyError: b'USD'"),
+            (ch("[0].decode()", "[0]", '"USD"', 'b"USD"'), "output TOTAL FP32 == 240: request failed"),
             (ch("[0].decode()", "[0]", "RATES[currency]", "RATES.get(currency, 1.0)"), "Response 1: got 1, expected 0.9"),
             (ch("[0].decode()", "[0]", "RATES[currency]", "RATES.get(currency)"), "got nan, expected 0.9"),
             (ch("[0].decode()", "[0]", "RATES[currency]", "RATES[str(currency)]"), 'KeyError: "b\'USD\'"'),

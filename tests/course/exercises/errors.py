@@ -49,6 +49,7 @@ EXERCISES = {
             (ch("if response.has_error()", "if True"), "Its outputs are none"),
             (ch(MEAN, "np.array([np.mean(values)])"), "MEAN is FP64, expected FP32"),
             (ch(RETURN, "values.append(0.0); continue"), "return the error"),
+            (ch("error=response.error()", "error=response.error().message()"), "a TypeError before it could pass the error on"),
             (ch("error=response.error()", "error=response.error"), "call the method: write `error()`"),
             (ch("CHECK:%bls average IDS=[1, 3] -q", ""), "request failed"),
         ),

@@ -35,6 +35,12 @@ def edit(name: str, code: str) -> str:
     return f'config = repo.config("{name}")\n{code}\nrepo.load("{name}", config=config)'
 
 
+UNKNOWN = """for name in ("enlarge", "poster"):
+    config = repo.config(name)
+    for tensor in [*config.input, *config.output]:
+        tensor.dims[1:] = [-1] * len(tensor.dims[1:])
+    repo.load(name, config=config)"""
+
 EXERCISES = {
     "an environment": Exercise(
         "13_server_environments", ("server-01", "server-03", "server-05", "server-11"), "server-15", "",
@@ -59,6 +65,7 @@ EXERCISES = {
             (models(edit("enlarge", "config.instance_group[0].count = 4")), "enlarge 4 x 18 MiB"),
             (models(edit("enlarge", "config.max_batch_size = 2; config.dynamic_batching.preferred_batch_size[:] = [2]")), "1 request failed"),
             (models(bytes_in("enlarge")), "1 request failed"),
+            (models(UNKNOWN), "tensors of enlarge and poster whose size is unknown"),
             (models(bytes_in("enlarge", "poster")), "1 request failed"),
             (models(edit("enlarge", "config.output[0].dims[:] = [3, 256, 256]")), "outputs as configured"),
             (models('repo.define("poster", plain["poster"][0].replace("enlarge", "rater"), plain["poster"][1])'), "No request to enlarge"),

@@ -10,6 +10,10 @@ NAME = "09_tuning"
 BEFORE = ("tuning-01", "tuning-03", "tuning-04", "tuning-05")
 CLEAN, READ = 'configure("clean", 4)', 'configure("read", 1, 5_000)'
 PAGE8, PAGE4 = 'configure("page", 8)', 'configure("page", 4)'
+ONE_ROW = """config = repo.config("read")
+config.max_batch_size = 1
+config.dynamic_batching.Clear()
+repo.load("read", config=config)"""
 
 EXERCISES = {
     "move the bottleneck": Exercise(
@@ -28,6 +32,7 @@ EXERCISES = {
             (ch(PAGE8, 'configure("page", 3)'), "page executed 3 requests at a time"),
             (ch("CHECK:-n 8 --async", "-n 8"), "At most 1 request to page at a time: send 4 at once"),
             (ch("CHECK:-n 8", "-n 2"), "in all: send 4"),
+            (ch(READ, ONE_ROW), "`max_batch_size` of read is 1"),
         ),
     ),
     "nine instances": Exercise(
