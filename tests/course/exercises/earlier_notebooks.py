@@ -12,6 +12,25 @@ def wheel(old: str, new: str) -> Changes:
     return ch("seen.code.source", f"seen.code.source.replace({old!r}, {new!r})")
 
 
+def meter(old: str, new: str) -> Changes:
+    """Return the original source of the meter, with a replacement, in place of the profiler's."""
+    return ch("seen.code.source", f"{METER}.replace({old!r}, {new!r})")
+
+
+METER = "__import__('pathlib').Path('meter_reading/models/meter/1/model.py').read_text()"
+WHEELS = """for box in boxes:
+            (digit,) = self.call("read_wheel", {"WHEEL": crop(photo, box)[np.newaxis]}, ["DIGIT"])
+            digits.append(digit)
+"""
+THREADS = """from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(5) as pool:
+            crops = [crop(photo, box)[np.newaxis] for box in boxes]
+            digits = [digit for (digit,) in pool.map(lambda w: self.call("read_wheel", {"WHEEL": w}, ["DIGIT"]), crops)]
+"""
+ONE_REQUEST = """crops = np.stack([crop(photo, box) for box in boxes])
+        (digits,) = self.call("read_wheel", {"WHEEL": crops}, ["DIGIT"])
+"""
 BLANK = (
     (ch("self.answer(-1, 1.0)", "self.answer(0, 1.0)"), "Response 1: got 0, expected -1"),
     (ch("np.array([digit], np.int32)", "np.array([digit])"), "DIGIT is INT64, expected INT32"),
@@ -210,17 +229,18 @@ EXERCISES = {
         "fcdd7ac9", "b6286a4e",
         wheel("async_exec()", "async_exec(decoupled=False)"),
         (
-            (ch("seen.code.source", "__import__('pathlib').Path('meter_reading/models/meter/1/model.py').read_text()"), "`exec` blocks until"),
-            (wheel("await asyncio.gather(*calls)", "[await call for call in calls]"), "each `await` waits"),
-            (wheel("for box in boxes:", "for box in boxes[:4]:"), "There were 4 requests of read_wheel in all: send 5"),
+            (ch("seen.code.source", METER), "`exec` blocks until"),
+            (wheel("await asyncio.gather(*calls)", "[await call for call in calls]"), "Each `await` waits"),
+            (wheel("for box in boxes:", "for box in boxes[:4]:"), "got 123, expected 1234"),
             (wheel("reading = np.array([int(", "reading = np.array([7 + int("), "got 1241, expected 1234"),
             (wheel("for box in boxes:", "for box in boxes[::-1]:"), "got 43210, expected 1234"),
             (wheel("append(digit)", "append(digits[0] if digits else digit)"), "got 0, expected 1234"),
             (wheel(")], np.int32)", ")], np.int64)"), "expects 'INT32'"),
-            (wheel("gather(*calls)", "gather(*calls[:3]) + await asyncio.gather(*calls[3:])"), "At most 3 requests were in"),
+            (wheel("gather(*calls)", "gather(*calls[:3]) + await asyncio.gather(*calls[3:])"), "1 of these waits is not needed"),
             (wheel("(plausible,) = await self.call(\"plausible\"", "plausible = np.array([True])  #"), "No request to plausible"),
             (wheel("asyncio.gather(*calls)", "asyncio.gather(calls)"), "1 request failed"),
         ),
+        (meter(WHEELS, THREADS), meter(WHEELS, ONE_REQUEST)),
     ),
     "blank picture on the server": Exercise(
         "14_to_production", ("production-01",), "production-29", "production-27",
