@@ -12,6 +12,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -105,12 +106,13 @@ def _by_pieces(text: str, trace: TraceText) -> None:
 
 def _row(text: str, at: int, ahead: int) -> tuple[Row | None, int]:
     """Return the row that begins at `at` (None if damaged), and its end; the next row begins at `ahead` or earlier."""
-    try:
-        row, end = _DECODER.raw_decode(text[at:ahead])
-        if _is_row(row):
-            return row, at + end
-    except (ValueError, RecursionError):
-        pass
+    size = _LONGEST
+    while size < 4 * max(_LONGEST, ahead - at):  # a copy of the rest for each row would take quadratic time
+        with suppress(ValueError, RecursionError):
+            row, end = _DECODER.raw_decode(text[at : min(ahead, at + size)])
+            if _is_row(row):
+                return row, at + end
+        size *= 4
     piece = text[at:ahead].rstrip().rstrip(",")
     last = ahead == len(text)
     if last and piece.endswith("]"):

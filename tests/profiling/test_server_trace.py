@@ -136,6 +136,17 @@ def test_hostile_texts_and_circles_do_no_harm() -> None:
     assert "2 requests left out" in found.notes[-1]
 
 
+@pytest.mark.slow
+def test_rows_without_commas_are_each_read_once() -> None:
+    trace = read_trace("[" + '{"x":1,"id":1}' * 300_000)
+    assert [len(array) for array in trace.arrays] == [300_000]
+
+
+def test_a_row_may_be_long() -> None:
+    long = {"id": 2, "name": "x" * 300_000}
+    assert read_trace(json.dumps([{"id": 1}, long])[:-1] + "{").arrays == [[{"id": 1}, long]]
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
