@@ -14,7 +14,6 @@ from .checked_model import CheckedModel
 from .python_source import Function, PythonSource, Scope, argument, last_name, spreads
 from .records import Finding
 
-_FINAL = "TRITONSERVER_RESPONSE_COMPLETE_FINAL"
 Adds = Callable[[ast.stmt], int]  # how many responses or final flags a statement adds
 
 
@@ -45,12 +44,13 @@ def _final_findings(model: CheckedModel, code: PythonSource, scope: Scope) -> It
     if "set_release_flags" in code.words:  # a rescheduled request needs no final flag
         return
     sends = [n for n in ast.walk(code.tree) if isinstance(n, ast.Call) and ast.unparse(n.func).endswith(".send")]
-    flagged = (spreads(send) or argument(send, "flags", 1) is not None for send in sends)
-    if sends and not code.inherits and not code.siblings and not any(flagged):
+    flagged = {id(send) for send in sends if spreads(send) or argument(send, "flags", 1) is not None}
+    if sends and not code.inherits and not code.siblings and not flagged:
         yield model.in_code("final-missing", code, max(send.lineno for send in sends))
         return
-    for loop in _request_loops(scope):
-        gaps = _gaps(loop.body, lambda s: ast.unparse(s).count(_FINAL)) if _keeps_sender(scope, loop) else ()
+    for loop in (loop for loop in _request_loops(scope) if _keeps_sender(scope, loop)):
+        # Any flags may be the final flag, by another name or a number.
+        gaps = _gaps(loop.body, lambda s: sum(id(n) in flagged for n in ast.walk(s)))
         yield from (model.in_code("final-missing:path", code, line) for line, missing in gaps if missing)
 
 

@@ -111,6 +111,8 @@ CASES = [
     (stream("if request.timeout():\n    continue\nFINAL"), {"final-missing": 9}),
     (stream("if request.timeout():\n    sender.send(OK)\nelse:\n    FINAL"), {"final-missing": 8}),
     (stream("if request.timeout():\n    self.later(sender)\nelse:\n    FINAL"), {}),
+    (stream("if request.timeout():\n    sender.send(flags=LAST)\n    continue\nsender.send(OK, LAST)"), {}),
+    (stream("if request.timeout():\n    continue\nsender.send(flags=1)"), {"final-missing": 9}),
 ]  # fmt: skip
 
 
