@@ -2,6 +2,7 @@
 
 The process serves any number of checks, as imports take most of the time of the first. It is killed if a check takes
 too long, and replaced if code of a replacement is still running after its check. It ends when its stdin is closed.
+Its working directory and temporary files are in a folder that is deleted after it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from pathlib import Path
@@ -34,6 +36,7 @@ class _Worker:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         atexit.register(self.close)
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -41,9 +44,13 @@ class _Worker:
         process = self._process
         if process is None or process.poll() is not None:
             self.close()
+            folder = self._folder = tempfile.TemporaryDirectory(prefix="bls-puzzle-", ignore_cleanup_errors=True)
+            path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+            places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder.name)
             process = self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL, text=True, encoding="utf-8", cwd=Path(__file__).parents[2],
+                stderr=subprocess.DEVNULL, text=True, encoding="utf-8", cwd=folder.name,
+                env={**os.environ, **places, "PYTHONPATH": path},
             )  # fmt: skip
         assert process.stdin is not None and process.stdout is not None
         timer = threading.Timer(_LONGEST, process.kill)
@@ -77,6 +84,9 @@ class _Worker:
                         pipe.close()
                     except OSError:  # the request was not written completely
                         pass
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            folder.cleanup()
 
 
 _WORKER = _Worker()
@@ -102,10 +112,12 @@ def main() -> None:
     """Serve checks: one JSON object a line on stdin and stdout."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a model prints to the file descriptor is no reply
+    lines = os.fdopen(os.dup(0), encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # `input()` and `breakpoint()` of a model fail at once
     requests: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def read() -> None:
-        for line in sys.stdin:
+        for line in lines:
             requests.put(line)
         os._exit(0)
 

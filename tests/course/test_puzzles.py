@@ -19,6 +19,7 @@ from bls_notebook.course.puzzle_card import card_encoder, card_svg
 from bls_notebook.course.puzzle_check import PuzzleCheck
 from bls_notebook.course.puzzle_requests import Side
 from bls_notebook.course.puzzle_text import case_of, puzzle_names, read_puzzle
+from bls_notebook.course.puzzle_worker import _Worker
 from bls_notebook.display import render
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
@@ -109,6 +110,7 @@ HOSTILE = {
     "import os\nos._exit(3)": "os._exit(3) would end this process",
     "def broken(": "was never closed",
     "class TritonPythonModel: pass": "execute",
+    "input()": "EOF when reading a line",
 }
 
 
@@ -124,6 +126,18 @@ def test_nothing_that_a_replacement_does_stops_the_caller() -> None:
     endless = puzzle.solution.replace("image =", "while True:\n            pass\n        image =")
     assert "`execute` has not returned: it is at page, line 1" in told(puzzle.check(endless))
     assert puzzle.check(puzzle.solution)
+
+
+@pytest.mark.slow
+def test_no_file_of_a_replacement_remains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    worker = _Worker()
+    writes = "\nopen('left', 'w').close()\nimport tempfile\ntempfile.mkdtemp(prefix='left')\n"
+    reply = worker.ask({"name": "gather", "seed": 0, "source": bls.puzzle("gather").solution + writes})
+    assert PuzzleCheck.from_dict(reply["check"])
+    assert len(list(tmp_path.glob("*/left*"))) > 1
+    worker.close()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
