@@ -24,7 +24,7 @@ from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import Answer, answer_of
 
 from .case_text import CaseCause, CaseModel, arrays, read_case
-from .kept_copies import judge_copies
+from .kept_copies import judge_copies, kept_sizes
 from .puzzle_answers import difference
 from .puzzle_check import SAME, is_about_memory
 from .puzzle_requests import LIMIT, NO_RESPONSE
@@ -140,20 +140,21 @@ class CourseCase(Record):
         sizes = {"n": len(next(iter(requests[0].values()))), "k": len(requests)}
         claims = [claim.format(**sizes) for claim in self.claims]
         expected = _expected(self.number, self.seed, round_)
-        with ExitStack() as recordings:
-            profile = recordings.enter_context(bls.profile(name=self.title))
-            memory = recordings.enter_context(bls.track_memory()) if any(map(is_about_memory, claims)) else None
-            try:
+        try:
+            before = kept_sizes(host_of(repo)) if "nothing_left" in claims and self._send(repo, round_) else None
+            with ExitStack() as recordings:
+                profile = recordings.enter_context(bls.profile(name=self.title))
+                memory = recordings.enter_context(bls.track_memory()) if any(map(is_about_memory, claims)) else None
                 answers = [[answer_of(response) for response in each] for each in self._send(repo, round_)]
-            except (FutureTimeoutError, asyncio.TimeoutError):  # one and the same since Python 3.11
-                return [Judgement(SAME, False, NO_RESPONSE, "A model may await something that never happens.")]
+        except (FutureTimeoutError, asyncio.TimeoutError):  # one and the same since Python 3.11
+            return [Judgement(SAME, False, NO_RESPONSE, "A model may await something that never happens.")]
         same = _same(answers, expected)
         if not same:
             return [same]
         records = {"%%blsprofile": profile.record, "%bls": sum(map(tuple, answers), ())}
         records |= {"%%blsmemory": memory.record} if memory else {}
         judged = [bls.judge(records, claim) for claim in claims]
-        copies = judge_copies(host_of(repo), len(requests)) if "nothing_left" in claims else None
+        copies = None if before is None else judge_copies(before, host_of(repo), len(requests))
         return [same, *judged] if copies is None or not all(judged) else [same, copies]
 
     def _send(self, repo: bls.ModelRepository | None, round_: int) -> list[list[bls.Response]]:

@@ -26,7 +26,7 @@ def error_line(answer: Answer, is_typed: bool = False) -> str:
     if answer.record.error is None:
         return ""
     *wrapped, words = RAISED.split(answer.record.error.message)
-    words = words.strip().partition("\n")[0]
+    words = re.sub(r":\n\s*", ": ", words.strip()).partition("\n")[0].rstrip()
     kind = "TritonModelException" if is_typed else r"[^\W\d]\w*"
     return re.sub(f"^{kind}: ", "", words) if wrapped else words
 
@@ -75,5 +75,6 @@ def summary(answers: Sequence[Answer]) -> str:
     for answer in answers:
         error = error_line(answer, True)
         pairs: Mapping[str, Any] = answer.arrays
-        texts.append(f"error: {error}" if error else ", ".join(f"{k} {v.tolist()}" for k, v in pairs.items()))
+        outputs = ", ".join(f"{k} {v.tolist()}" for k, v in pairs.items()) or "no outputs"
+        texts.append(f"error: {error}" if error else outputs)
     return " then ".join(texts) or "no response"

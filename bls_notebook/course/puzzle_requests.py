@@ -81,7 +81,8 @@ def cases(lines: Sequence[str]) -> st.SearchStrategy[Case]:
     def interleaved(draw: st.DrawFn) -> Case:
         keys = range(1, draw(st.integers(*_span(options["sequences"]))) + 1)
         sizes = st.lists(st.integers(1, 3), min_size=1, max_size=2)  # of the sequences with the same ID
-        flags = {key: [(n == 0, n == size - 1) for size in draw(sizes) for n in range(size)] for key in keys}
+        ends = st.sampled_from([True, False])  # the next START may come without an END
+        flags = {key: [(n == 0, n + 1 == k and draw(ends)) for k in draw(sizes) for n in range(k)] for key in keys}
         case = []
         for turn in draw(st.permutations([key for key in keys for _ in flags[key]])):
             start, end = flags[turn].pop(0)
@@ -209,9 +210,10 @@ class Side:
                 self._wait(future)
         for future in futures:
             result = self._wait(future)
-            responses = map(answer_of, result if model.is_decoupled else [result])
+            responses = list(map(answer_of, result if model.is_decoupled else [result]))
             # The end of a stream without responses is an empty response here.
-            answers.append([r for r in responses if not model.is_decoupled or r.record.tensors or r.record.error])
+            ends = model.is_decoupled and responses and not (responses[-1].record.tensors or responses[-1].record.error)
+            answers.append(responses[:-1] if ends else responses)
         return answers
 
     def _wait(self, future: Any) -> Any:

@@ -6,8 +6,9 @@ import difflib
 import io
 import re
 import tracemalloc
+from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import ExitStack, nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,13 +17,13 @@ from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import NamedMark, Span
 from bls_notebook.records.errors import BLSError
-from bls_notebook.records.units import size
+from bls_notebook.records.units import count, size
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import Answer
 from bls_notebook.testing.recorded_calls import longest_chain
 
-from .kept_copies import judge_copies
+from .kept_copies import judge_copies, kept_sizes
 from .puzzle_answers import FAILED, difference, summary
 from .puzzle_check import SAME, PuzzleCheck, is_about_memory
 from .puzzle_requests import NO_RESPONSE, Case, NoAnswerError, Side, find_smallest, lost_errors, request_words
@@ -159,8 +160,11 @@ def _explained(puzzle: PuzzleData, judgement: Judgement, expected: list[Answer])
 
 def _measure(puzzle: PuzzleData, source: str, case: Case, seconds: float, name: str) -> _Run:
     memory, remembers = bls.track_memory(name=name), any(map(is_about_memory, puzzle.constraints))
-    profile = bls.profile(name=name)
-    with Side(puzzle, source, seconds) as side, profile, lost_errors() as lost:
+    profile, keeps = bls.profile(name=name), "nothing_left" in puzzle.constraints
+    with Side(puzzle, source, seconds) as side, ExitStack() as recordings:
+        before = kept_sizes(side.host) if keeps and side.answers(case) else {}
+        recordings.enter_context(profile)
+        lost = recordings.enter_context(lost_errors())
         with memory if remembers else nullcontext():
             if remembers:
                 tracemalloc.start()
@@ -169,7 +173,7 @@ def _measure(puzzle: PuzzleData, source: str, case: Case, seconds: float, name: 
                 peak = tracemalloc.get_traced_memory()[1]
             finally:
                 tracemalloc.stop()
-        copies = judge_copies(side.host, len(case)) if "nothing_left" in puzzle.constraints else None
+        copies = judge_copies(before, side.host, len(case)) if keeps else None
         side.finish()
     session = profile.record
     ended = max((span.ended for span in session.spans), default=session.wall)
@@ -218,9 +222,10 @@ def _judgements(puzzle: PuzzleData, own: _Run, reference: _Run) -> list[Judgemen
         if judgement and judgement.claim.startswith("peak") and own.peak - reference.peak > _COPIES:
             seen = f"{judgement.seen}, and NumPy arrays of {size(own.peak - reference.peak)} that are no tensors"
             judged[number] = replace(judgement, holds=False, seen=seen, hint="A copy takes as much memory as a tensor.")
-    for name in dict.fromkeys(span.model for span in reference.session.spans if span.parent):
-        hint = f"Send a request to `{name}`: your model must not do the work of a callee itself."
-        call = bls.judge(own.records(), f"called {name}")
+    rule = ": your model must not do the work of a callee itself" * (own.difference(reference) is None)
+    for name, number in Counter(span.model for span in reference.session.spans if span.parent).items():
+        hint = f"Send {count(number, 'request')} to `{name}`{rule}."
+        call = bls.judge(own.records(), f"requests >= {number} of {name}")
         judged += [] if call else [replace(call, hint=hint)]
     if own.lost:
         seen = "`execute` raised an exception that no caller sees"

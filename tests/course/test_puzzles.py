@@ -261,6 +261,7 @@ _WRAPPED = "Failed to process the request(s) for model 'page_0', message: "
         (_WRAPPED + "TritonModelException: sizes: 3 and 4\n\nAt:\n  model.py(3): execute", "sizes: 3 and 4"),
         (_WRAPPED + "TritonModelException: " + _WRAPPED.replace("page", "box") + "KeyError: 'x'", "'x'"),
         (_WRAPPED + "Expected a list, got None", "Expected a list, got None"),
+        (_WRAPPED + "one of these:\n    1. Tensor(name) \n    2. Tensor()", "one of these: 1. Tensor(name)"),
     ],
 )
 def test_the_models_own_words_lack_the_type_of_an_exception_and_nothing_else(message: str, words: str) -> None:

@@ -51,6 +51,7 @@ ATTEMPTS = {
             (ch('if "HEAT" in request.requested_output_names():', "if True:"), FEWER + "heat"),
             (ch('if "LABEL" in request.requested_output_names():', "if True:"), FEWER + "classify"),
             (ch('if "HEAT" in request.requested_output_names():', "if False:"), "has no HEAT"),
+            (ch('"LABEL" in', '"label" in'), "Send 1 request to `classify`.\n"),
             (
                 ch('if "HEAT" in request.requested_output_names():', 'if "LABEL" in request.requested_output_names():'),
                 "has no HEAT",
@@ -184,6 +185,27 @@ ATTEMPTS = {
                 ),
                 "in 3 copies, held by painter.pictures",
             ),
+            (
+                ch(
+                    "self.means = []",
+                    "self.all = np.zeros(0, np.float32)",
+                    "self.means.append(float(picture.mean()))",
+                    "self.all = np.append(self.all, picture)",
+                    "np.mean(self.means)",
+                    "np.mean(self.all)",
+                ),
+                "3 MiB added to a copy, held by painter.all",
+            ),
+        ),
+        (
+            ch(
+                "self.means = []",
+                "self.total, self.count = 0, 0",
+                "self.means.append(float(picture.mean()))",
+                "self.total, self.count = self.total + picture, self.count + 1",
+                "np.mean(self.means)",
+                "np.mean(self.total / self.count)",
+            ),
         ),
     ),
     "stay": Attempts(
@@ -309,6 +331,17 @@ ATTEMPTS = {
                 ),
                 "The model sent 2 responses; expected 1",
             ),
+            (
+                ch("for page in pages:", "sender.send(pb_utils.InferenceResponse([]))\n            for page in pages:"),
+                "The model sent 2 responses; expected 1",
+            ),
+            (
+                ch(
+                    "for page in pages:",
+                    "first = (pages[0, :1] * 100 + pages[0, 1:]).astype('int32')\n            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor('TEXT', first)]))\n            for page in pages[1:]:",
+                ),
+                "Send 4 requests to `read`: your model must not do the work of a callee itself",
+            ),
         ),
     ),
     "final_flag": Attempts(
@@ -413,7 +446,7 @@ ATTEMPTS = {
                 "clerk -> archive -> clerk",
             ),
             (ch("letter + 100", "letter * 0 + 1"), "got 1001, expected 1101"),
-            (ch("letter + 100", "letter * 0"), "clerk -> archive -> clerk"),
+            (ch("letter + 100", "letter * 0"), "Send what `archive` would ask for"),
             (ch("letter + 100", "100 - letter"), "expected"),
         ),
     ),
@@ -436,6 +469,13 @@ ATTEMPTS = {
             ),
             (ch("self.sums[key] = 0", "self.sums.clear()\n            self.sums[key] = 0"), "failed"),
             (ch("self.sums[key] +=", "self.sums[key] ="), "by its correlation ID"),
+            (
+                ch(
+                    "        if request.flags() & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START:\n            self.sums[key] = 0\n        self.sums[key] +=",
+                    "        self.sums[key] = self.sums.get(key, 0) +",
+                ),
+                "also if the sequence before it has no END",
+            ),
             (
                 ch(
                     "if request.flags() & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START",
