@@ -331,6 +331,15 @@ def test_malformed_metadata_is_refused(repo: bls.ModelRepository, where: str) ->
                 bls.connect(f"http://127.0.0.1:{port}", "m", repo=repo)
 
 
+def test_a_server_may_claim_any_number_of_instances(repo: bls.ModelRepository) -> None:
+    tensors = [{"name": "X", "data_type": "TYPE_FP32", "dims": [-1]}]
+    config = {"input": tensors, "output": tensors, "instance_group": [{"count": 2**31 - 1}]}
+    said = {"/v2": {"extensions": ["model_configuration"]}, "/v2/models/m/config": config}
+    with serving_http(lambda path, _: (200, said.get(path, {}))) as port:
+        bls.connect(f"http://127.0.0.1:{port}", "m", repo=repo)
+    assert repo.config("m").instance_group[0].count == 2**31 - 1
+
+
 def test_connect_limits_models_and_seconds(
     url: str, repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,14 @@ from bls_notebook.pb_utils import _runtime
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.records.advice import about_loading
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.repository.config import ModelConfigMessage, auto_complete, complete, model_spec, pick_versions
+from bls_notebook.repository.config import (
+    ModelConfigMessage,
+    auto_complete,
+    complete,
+    model_spec,
+    pick_versions,
+    to_json,
+)  # fmt: skip
 from bls_notebook.repository.config.validation import validate
 from bls_notebook.repository.modules.code_owner import owner_of
 from bls_notebook.repository.source.fingerprints import code_hash, version_fingerprint
@@ -266,9 +273,9 @@ def _loaded(
     plain = deepcopy(config)  # with the shapes that clients send: the server reshapes them
     for tensor in (*plain.input, *plain.output):
         tensor.ClearField("reshape")
-    whole = model_spec(config)
+    plain.ClearField("instance_group")  # the server's instances, of any number
     instance = InstanceSpec(address, "CPU", 0)
-    spec = replace(model_spec(plain), config=config, json=whole.json, instances=(instance,), instance_kind="")
+    spec = replace(model_spec(plain), config=config, json=to_json(config), instances=(instance,), instance_kind="")
     made = Instance(address, open_version(spec.decoupled, tuple(spec.outputs)), DEVICE, spec=instance)
     model = LoadedModel(server, spec, number, "", [made], remote=address)
     model.be(replace(model.seen, instances=()))  # the server accepts any number of requests at a time
