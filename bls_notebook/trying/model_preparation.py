@@ -17,7 +17,7 @@ from pathlib import Path
 from bls_notebook.engine.errors import BLSError, ConfigError
 from bls_notebook.records.regular_file import MAX_CONFIG, source_text
 from bls_notebook.records.units import listed
-from bls_notebook.records.visible_text import visible
+from bls_notebook.records.visible_text import shortened, visible
 from bls_notebook.repository.call_order import sources_in
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2, parse_pbtxt
 from bls_notebook.repository.config.templates import fill_templates, filled_config
@@ -118,9 +118,8 @@ class ModelPreparation:
         with suppress(BLSError):  # the load reports it
             parsed = replace(source, config=config).parsed_config()
             if parsed.name not in ("", source.name):
-                notes.append(
-                    f'its config.pbtxt has name: "{parsed.name}", which a server refuses: use the name of the folder'
-                )
+                name = shortened(parsed.name, 100)
+                notes.append(f'its config.pbtxt has name: "{name}", which a server refuses: use the name of the folder')
                 parsed.name = source.name
                 config = parsed
         if source.folder.is_symlink():

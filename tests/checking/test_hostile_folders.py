@@ -187,6 +187,10 @@ def test_megabytes_of_a_configuration_are_read_once_and_quoted_in_part(config: s
     assert result.models == ("good", "odd")
     assert [finding.code for finding in result.findings] == [code]
     assert len(str(result)) < 5000
+    repository, report = bls.try_repository(tmp_path, tell=lambda line: None)
+    repository.close()
+    assert {row.name: row.kind for row in report.models}["good"] == "real"
+    assert len(str(report)) < 5000
 
 
 @pytest.mark.parametrize(
