@@ -115,8 +115,7 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
             hint += recorded_calls.sent_in_vain(session, spans) * fewer
         if name == "sequences":
             hint = complete_sequences(spans)[1] or f"Complete sequences should be {words['op']} {words['n']}."
-            if value > int(words["n"]):
-                hint += " Send START with the first request of a sequence only, and END with the last one only."
+            hint += " Send START with a sequence's first request only, END with its last." * (value > int(words["n"]))
         if name == "executions" and value > int(words["n"]):
             hint = recorded_calls.why_not_together(session, spans)
         if name in ("wall", "queued") and words["op"] in ("<", "<="):
@@ -546,6 +545,8 @@ def _output(answers: Sequence[Answer], words: _Words, variables: Mapping[str, An
 def _placed(judgement: Judgement, answers: Sequence[Answer], name: str, session: Session | None) -> Judgement:
     """Return the judgement with the lines of the model that make the output."""
     models = {answer.record.model for answer in answers}
+    if not answers and session is not None and session.spans:
+        return replace(judgement, hint="No response was seen: send with %bls, or let the cell end with the response.")
     if any(answer.record.error is not None for answer in answers):
         return judgement
     found = [

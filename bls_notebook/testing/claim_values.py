@@ -91,7 +91,8 @@ def output(answers: Sequence[Answer], name: str, datatype: str, compare: str, ex
             return False, f"request{which} failed", f"The model answered with an error: {error}", ""
         outputs = [tensor.name for tensor in answer.record.tensors]
         if name not in outputs:
-            hint = f"Response{which} has no {name}. Its outputs are {', '.join(outputs) or 'none'}."
+            listed = ", ".join(outputs) or "none: a final flag alone, or an InferenceResponse without tensors"
+            hint = f"Response{which} has no {name}. Its outputs are {listed}."
             return False, seen, hint, f'pb_utils.InferenceResponse([..., pb_utils.Tensor("{name}", ...)])'
         (tensor,) = (t for t in answer.record.tensors if t.name == name)
         if datatype and tensor.datatype != datatype.upper():

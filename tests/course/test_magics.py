@@ -145,6 +145,7 @@ def test_a_cell_is_recorded_as_its_claims_need_it(sender: Any) -> None:
     infer = "bls.current_repository().infer('times', {'IN': images})"
     for value in (infer, f"[{infer}]"):  # of more values than a record keeps
         assert sender(f"%%blscheck output OUT FP32 == images * 2\n{value}").text.startswith("✓ output OUT")
+    assert "No response was seen: send with %bls" in sender(f"%%blscheck output OUT == 2\nkept = {infer}").text
     failed = sender("%%blscheck called times\n1 / 0")
     assert isinstance(failed.error, ZeroDivisionError)
     assert "did you mean called" in sender("%%blscheck caled times\n1").text

@@ -135,6 +135,7 @@ EXERCISES = {
             (ch("range(n.item(), -1, -1)", "range(n.item() + 1)"), "in another order"),
             (ch("np.array([left], np.int32)", "np.array([left])"), "LEFT is INT64, expected INT32"),
             (ch("range(n.item(), -1, -1)", "[n.item()]"), "2 responses, expected 6"),
+            (ch("range(n.item(), -1, -1)", "range(n.item(), 0)"), "Its outputs are none: a final flag alone"),
             (ch("range(n.item(), -1, -1)", "(3, 2, 1, 0)"), "8 responses, expected 6"),
             (ch("range(n.item(), -1, -1)", "[list(range(n.item(), -1, -1))]", "np.array([left]", "np.array(left"),
              "2 responses with all the values"),

@@ -41,7 +41,7 @@ EXERCISES = {
             (ch("            correlation_id=customer,\n", ""), "non-empty correlation ID"),
             (ch("            flags=flags,\n", ""), "must specify the START flag"),
             (ch("START if number == 0 else 0", "START"), "began it again"),
-            (ch("START if number == 0 else 0", "START | END", '"SUM", total', '"SUM", np.array([prices.sum()], np.int32)'), "Complete sequences should be == 4. Send START with the first"),
+            (ch("START if number == 0 else 0", "START | END", '"SUM", total', '"SUM", np.array([prices.sum()], np.int32)'), "Complete sequences should be == 4. Send START with a sequence's"),
             (ch(LAST, ""), "4 sequences had no END"),
             (ch(LAST, "            flags |= END\n"), "must specify the START flag"),
             (ch(OWN, "customer = 7"), "Several callers use sequence 7 at the same time"),
