@@ -21,6 +21,7 @@ from bls_notebook.pb_utils.dtypes import DataType, numpy_to_triton_type
 from bls_notebook.records.errors import BLSError
 from bls_notebook.records.regular_file import source_text
 from bls_notebook.repository.source.code_analysis import check_source, syntax_tree
+from bls_notebook.repository.source.model_folders import python_files
 
 _MOST_FILES = 1000  # siblings of a model.py to read
 _MOST_VISITED = 1 << 25  # nodes, counted as often as they are read: some seconds
@@ -155,7 +156,7 @@ class PythonSource:
     @cached_property
     def siblings(self) -> tuple[Path, ...]:
         """Other Python files below its folder and in the model's folder."""
-        files = (*self.path.parent.rglob("*.py"), *self.path.parent.parent.glob("*.py"))
+        files = (*python_files(self.path.parent), *self.path.parent.parent.glob("*.py"))
         return tuple(file for file in sorted(islice(files, _MOST_FILES)) if file != self.path)
 
     @cached_property

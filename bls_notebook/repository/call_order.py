@@ -15,6 +15,7 @@ from bls_notebook.records.regular_file import source_text
 from .config import ModelConfigMessage
 from .loading.ensembles import members_of
 from .source.code_analysis import called_models, syntax_tree
+from .source.model_folders import python_files
 
 if TYPE_CHECKING:
     from .repository import ModelRepository
@@ -24,7 +25,7 @@ _MOST_FILES = 200  # of the uppermost folders: some models contain whole package
 
 def sources_in(folder: Path) -> Iterator[str]:
     """Yield the Python sources in a folder, except tests."""
-    for file in islice(sorted(folder.rglob("*.py"), key=lambda f: (len(f.parts), f)), _MOST_FILES):
+    for file in islice(sorted(python_files(folder), key=lambda f: (len(f.parts), f)), _MOST_FILES):
         if not file.name.startswith("test_"):
             yield source_text(file)
 

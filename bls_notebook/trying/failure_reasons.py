@@ -22,7 +22,7 @@ from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.config.templates import scan
 from bls_notebook.repository.source.code_analysis import imported_files, syntax_tree
 from bls_notebook.repository.source.discovery import IGNORED, is_model
-from bls_notebook.repository.source.model_folders import shown_path
+from bls_notebook.repository.source.model_folders import shown_path, walk
 from bls_notebook.repository.source.pip_packages import distribution_of, install_advice
 
 _LONGEST = 240
@@ -211,7 +211,7 @@ def _project_folder(module: str, folder: Path, top: Path) -> Path | None:
             return inside
     if distribution_of(module) or _is_installed(module):  # a folder of this name elsewhere means little
         return None
-    for name, folders, files in islice(os.walk(top), _MOST_FOLDERS):
+    for name, folders, files in islice(walk(top), _MOST_FOLDERS):
         folders[:] = sorted(f for f in folders if f not in IGNORED and not f.startswith("."))
         if f"{module}.py" in files or (module in folders and Path(name, module, "__init__.py").is_file()):
             return Path(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from bls_notebook.__main__ import main
 from bls_notebook.records.regular_file import MAX_SOURCE, read_file
 from bls_notebook.repository.source import model_folders
 from bls_notebook.repository.versions_in_service import Service
-from tests.checking.conftest import CONFIG, execute, model, write
+from tests.checking.conftest import CONFIG, MODEL, execute, model, write
 
 ESCAPES = "z\x1b[2K\rnothing runs \x9b\u202e"
 STEP = '{model_name:"%s" model_version:-1 input_map{key:"IN" value:"%s"} output_map{key:"OUT" value:"%s"}}'
@@ -110,6 +111,25 @@ def test_a_lattice_of_links_is_refused_and_the_other_models_load(
         with pytest.raises(bls.BLSError, match="links lead to more than 500 folders"):
             repository.load("links")
         assert repository.load("good").state == "READY"
+
+
+def test_a_deep_folder_is_refused_and_the_other_models_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {**model("good"), **model("deep", source="import absent\n" + MODEL)})
+    monkeypatch.chdir(tmp_path / "deep" / "1")
+    for _ in range(1200):  # deeper than a path may name, and than Python's stack
+        os.mkdir("d")
+        os.chdir("d")
+    monkeypatch.chdir(tmp_path)
+    with bls.ModelRepository(tmp_path) as repository:
+        found = bls.check(repo=repository)
+        assert [(f.model, "more than 200 folders" in f.what) for f in found.findings] == [("deep", True)]
+        with pytest.raises(bls.BLSError, match="more than 200 folders are in each other"):
+            repository.load("deep")
+        assert repository.load("good").state == "READY"
+    repository, report = bls.try_repository(tmp_path, tell=lambda line: None)
+    repository.close()
+    assert {row.name: row.kind for row in report.models}["good"] == "real"
+    subprocess.run(["rm", "-rf", "deep"], check=True)  # Python before 3.13 cannot remove it
 
 
 def test_long_configurations_name_the_line_of_each_template(tmp_path: Path) -> None:

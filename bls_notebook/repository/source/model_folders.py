@@ -20,6 +20,7 @@ from .names import name_problem
 BACKENDS = "backends"  # folder of Python-based backends, beside the models or the repository
 _POINTER = b"version https://git-lfs"
 _MOST_LINKED = 10_000
+DEEPEST = 200  # folders in folders; Python visits, makes and removes them recursively
 _MOST_FILES = 10_000  # most files of a model that are searched for Git LFS pointers
 # A closing quote may be missing: a search that fails at one quote would repeat at each of the next ones.
 _COMMENT = re.compile(r"""("[^"\\\n]*(?:\\.[^"\\\n]*)*"?|'[^'\\\n]*(?:\\.[^'\\\n]*)*'?)|#[^\n]*""")
@@ -118,17 +119,35 @@ def version_folders(folder: Path) -> dict[int, Path]:
     return dict(sorted((int(entry.name), entry) for entry in _folders_in(folder) if _VERSION.fullmatch(entry.name)))
 
 
+def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield what `os.walk` does, without folders more than `DEEPEST` below the first."""
+    for parent, folders, names in os.walk(folder):
+        if parent.count(os.sep) - str(folder).count(os.sep) >= DEEPEST:
+            folders.clear()
+        yield parent, folders, names
+
+
+def python_files(folder: Path) -> Iterator[Path]:
+    """Yield the Python files below a folder."""
+    return (Path(parent, name) for parent, _, names in walk(folder) for name in names if name.endswith(".py"))
+
+
 def files_below(folder: Path) -> Iterator[str]:
     """Yield the paths of all files below a folder, except in `__pycache__`.
 
-    Links are followed, except links to a folder above the link. Unreadable folders are skipped. Raises BLSError after
-    `_MOST_LINKED` folders that links lead to: links to links can have more paths than there are atoms.
+    Links are followed, except links to a folder above the link. Unreadable folders are skipped. Raises BLSError below
+    `DEEPEST` folders, and after `_MOST_LINKED` folders that links lead to: links to links can have more paths than
+    there are atoms.
     """
     linked = 0
     path_of_folder = os.path.realpath(folder)
     ancestors: dict[str, tuple[str, ...]] = {str(folder): (path_of_folder,)}
     for parent, folders, names in os.walk(folder, followlinks=True):
         ancestors_of_parent = ancestors.pop(parent)
+        if len(ancestors_of_parent) > DEEPEST:
+            raise BLSError(
+                f"model folder {shown_path(folder)}: more than {DEEPEST} folders are in each other; remove them"
+            )
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in list(folders):
             path = os.path.join(parent, name)

@@ -24,14 +24,12 @@ from bls_notebook.engine.errors import InvalidNameError, ModelLoadError, Reposit
 from bls_notebook.engine.exception_text import labels
 from bls_notebook.repository.config import ModelConfigMessage, parse_config, parse_json
 
-from .model_folders import version_folders
+from .model_folders import DEEPEST, version_folders
 from .names import file_override_path
 
 if TYPE_CHECKING:
     from bls_notebook.backends.protocol import RemoteBackend
     from bls_notebook.repository.substitution.made_up_responses import Stub
-
-_DEEPEST = 200  # folders in folders; Python makes and removes them recursively
 
 
 class RemoteModel(Protocol):
@@ -126,7 +124,7 @@ class SourceFolder:
             new_folder = self.new()
             for path, content in files.items():
                 file = new_folder / name / path
-                if len(file.parts) > _DEEPEST:
+                if len(file.parts) > DEEPEST:
                     raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
                 file.parent.mkdir(parents=True, exist_ok=True)
                 with file.open("xb") as opened:
