@@ -27,7 +27,7 @@ from .case_text import CaseCause, CaseModel, arrays, read_case
 from .kept_copies import judge_copies, kept_sizes
 from .puzzle_answers import difference
 from .puzzle_check import SAME, is_about_memory
-from .puzzle_requests import LIMIT, NO_RESPONSE
+from .puzzle_requests import LIMIT, NO_RESPONSE, running_code
 
 _TRIES = 3  # a busy machine may start requests too late for them to overlap
 
@@ -147,7 +147,10 @@ class CourseCase(Record):
                 memory = recordings.enter_context(bls.track_memory()) if any(map(is_about_memory, claims)) else None
                 answers = [[answer_of(response) for response in each] for each in self._send(repo, round_)]
         except (FutureTimeoutError, asyncio.TimeoutError):  # one and the same since Python 3.11
-            return [Judgement(SAME, False, NO_RESPONSE, "A model may await something that never happens.")]
+            running = [f"{m.name}, {line}" for m in self.models if (line := running_code(f"/{m.name}"))]
+            hint = "No code of a model is running. One may await something that never happens, or lack a final flag."
+            hint = f"`execute` has not returned: it is at {' and '.join(running)}." if running else hint
+            return [Judgement(SAME, False, NO_RESPONSE, hint)]
         same = _same(answers, expected)
         if not same:
             return [same]

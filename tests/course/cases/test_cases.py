@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.course import case_text
+from bls_notebook.course import case_entry, case_text
 from bls_notebook.course.case_text import CaseModel, case_folders
 from bls_notebook.display.palette import model_inks
 from tests.course.cases.fixes import FIXED, FIXES, Fix
@@ -81,6 +81,32 @@ def test_a_case_accepts_fixes_and_rejects_the_rest_with_a_hint(
             problems.append(f"{fix}: expected {variant.said(words) or 'no mistake'!r}\n{hints}")
     if problems:
         pytest.fail("\n\n".join(problems), pytrace=False)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "hint"),
+    [
+        (
+            "        taxes =",
+            "        __import__('time').sleep(2)\n        taxes =",
+            "it is at invoice, line 12, in answer",
+        ),
+        (
+            "def execute(self, requests):",
+            "async def execute(self, requests):\n        await __import__('asyncio').sleep(2)",
+            "No code of a model is running",
+        ),
+    ],
+)
+def test_the_hint_without_a_response_names_the_running_line(
+    repository: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch, old: str, new: str, hint: str
+) -> None:
+    variant = Variant(5, 0)
+    case_entry._expected(5, 0, 0)
+    monkeypatch.setattr(case_entry, "LIMIT", 1.0)
+    holds, hints = variant.judged(repository, ("invoice/1/model.py", old, new))
+    assert not holds
+    assert hint in hints
 
 
 @pytest.mark.parametrize(("number", "seed"), CASES)
