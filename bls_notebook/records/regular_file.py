@@ -36,7 +36,7 @@ def read_file(path: str | Path, most: int) -> bytes:
     """Return the content of a regular file, or raise OSError if it has more than `most` bytes."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
-        data = file.read(most + 1) if size <= most else b""
+        data = (file.read(most + 1) if size <= most else b"") or b""  # None: a file of /proc that has no data yet
     if (size := max(size, len(data))) > most:
         raise OSError(errno.EFBIG, f"it has {size:,} bytes, expected at most {most:,}")
     return data

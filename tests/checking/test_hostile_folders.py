@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.__main__ import main
+from bls_notebook.records import regular_file
 from bls_notebook.records.regular_file import MAX_SOURCE, read_file
 from bls_notebook.repository.source import model_folders
 from bls_notebook.repository.versions_in_service import Service
@@ -113,7 +115,24 @@ def test_a_lattice_of_links_is_refused_and_the_other_models_load(
         assert repository.load("good").state == "READY"
 
 
-def test_a_deep_folder_is_refused_and_the_other_models_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_data_yet_is_empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Waiting(io.BytesIO):
+        def read(self, _: int | None = -1) -> bytes:
+            return None  # type: ignore[return-value]
+
+        def fileno(self) -> int:
+            return opened.fileno()
+
+    with (tmp_path / "x").open("wb") as opened:
+        monkeypatch.setattr(regular_file, "open_file", lambda _: Waiting())
+        assert read_file("x", 10) == b""
+
+
+def test_a_deep_folder_is_refused_and_the_other_models_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    # Python before 3.13 cannot remove it.
+    request.addfinalizer(lambda: subprocess.run(["rm", "-rf", str(tmp_path / "deep")], check=True))
     write(tmp_path, {**model("good"), **model("deep", source="import absent\n" + MODEL)})
     monkeypatch.chdir(tmp_path / "deep" / "1")
     for _ in range(1200):  # deeper than a path may name, and than Python's stack
@@ -129,7 +148,6 @@ def test_a_deep_folder_is_refused_and_the_other_models_load(tmp_path: Path, monk
     repository, report = bls.try_repository(tmp_path, tell=lambda line: None)
     repository.close()
     assert {row.name: row.kind for row in report.models}["good"] == "real"
-    subprocess.run(["rm", "-rf", "deep"], check=True)  # Python before 3.13 cannot remove it
 
 
 def test_long_configurations_name_the_line_of_each_template(tmp_path: Path) -> None:
