@@ -21,7 +21,7 @@ from bls_notebook.records.models import ModelRecord, TensorSpecRecord
 from bls_notebook.records.recorded_models import went_through
 from bls_notebook.records.units import listed
 from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.call_order import entries, reached
+from bls_notebook.repository.call_order import entries, in_order, reached
 from bls_notebook.repository.repository import ModelRepository
 
 from .load_or_stub import ModelPlan
@@ -152,6 +152,8 @@ class ExampleRequests:
     def __init__(self, host: Host, plans: Mapping[str, ModelPlan]) -> None:
         self._host, self._repository, self._plans = host, host.repository, plans
         self._calls = {name: plan.calls for name, plan in plans.items()}
+        self._named = {name: plan.named for name, plan in plans.items()}
+        self._unanswered: set[str] = set()
         self._answered_with: dict[str, str] = {}
 
     def lines(self, reports: Sequence[TriedModel]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -168,15 +170,25 @@ class ExampleRequests:
     def answered(self, reports: Sequence[TriedModel], seconds: float) -> list[TriedModel]:
         """Send each real model one request; return the reports with errors and warnings. Ctrl-C ends it early."""
         out = list(reports)
+        self._unanswered.clear()
+        # A model without an answer comes before those that would wait for it.
+        order = {name: number for number, name in enumerate(in_order(self._named))}
         real = [place for place, report in enumerate(out) if report.kind == "real"]
+        real.sort(key=lambda place: order[out[place].name])
         try:
             with progress("sending generated requests", len(real), "model") as shown:
                 for place in real:
-                    out[place] = self._answered(out[place], seconds)
+                    out[place] = self._waited_for(out[place], seconds) or self._answered(out[place], seconds)
                     shown.step()
         except KeyboardInterrupt:
             pass  # the reports say which models were asked
         return out
+
+    def _waited_for(self, report: TriedModel, seconds: float) -> TriedModel | None:
+        """Return the report of a model that would wait for one without an answer; None for the others."""
+        slow = sorted(reached(report.name, self._named) & self._unanswered)
+        why = f"no request was sent: it calls {listed(slow, 3)}, which did not answer within {seconds:g} s"
+        return replace(report, warnings=(why,)) if slow else None
 
     def _answered(self, report: TriedModel, seconds: float) -> TriedModel:
         name = report.name
@@ -213,6 +225,7 @@ class ExampleRequests:
         try:
             answer = sent.result(seconds)
         except FutureTimeoutError:
+            self._unanswered.add(record.name)
             return replace(report, asked=True, problem=f"no answer within {seconds:g} s"), False
         finally:
             sent.cancel()  # no effect if it is answered
@@ -234,11 +247,16 @@ class ExampleRequests:
 
 
 def _in_sequences(repository: ModelRepository, name: str) -> bool:
-    config = repository.config(name)
-    steps = {step.model_name for step in config.ensemble_scheduling.step}
-    return config.HasField("sequence_batching") or any(
-        _in_sequences(repository, step) for step in steps if repository.ready(step)
-    )
+    """Return whether the model, or a direct or indirect step of it, batches sequences."""
+    found, pending = {name}, [name]
+    while pending:
+        config = repository.config(pending.pop())
+        if config.HasField("sequence_batching"):
+            return True
+        new = {step.model_name for step in config.ensemble_scheduling.step} - found
+        found |= new
+        pending += filter(repository.ready, new)
+    return False
 
 
 def _likely_callee(record: ModelRecord, known: Iterable[ModelRecord]) -> str:

@@ -86,10 +86,12 @@ def test_a_model_that_does_not_answer_is_cancelled(
         "        while first: time.sleep(0.01)\n        return "
     )
     put(tmp_path, "endless", PYTHON, {"1/model.py": DOUBLES.replace("return ", waits)})
+    put(tmp_path, "asks", ensemble(("endless", "IN", "OUT")))
     answered = ExampleRequests.answered
     monkeypatch.setattr(ExampleRequests, "answered", lambda self, reports, seconds: answered(self, reports, 0.01))
     repository, rows = trying()
     assert rows["endless"].problem == "no answer within 0.01 s"
+    assert rows["asks"].warnings == ("no request was sent: it calls endless, which did not answer within 0.01 s",)
     assert repository.infer("endless", ONES).error is None  # the first execute was stopped
 
 
