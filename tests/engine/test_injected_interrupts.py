@@ -26,7 +26,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine.recording import request_log as recording
 from tests.engine import gates
-from tests.engine.harness import infer
+from tests.engine.harness import infer, until
 from tests.engine.kinds import CONTROL, REQUESTS, at_rest, fresh_loop, lay_out
 from tests.engine.sources import DOUBLE, pbtxt
 from tests.waiting import LIMIT
@@ -148,7 +148,8 @@ def handler(name: str) -> Iterator[None]:
         if enabled:
             gc.enable()
         if recording.active is not None:
-            gc.collect()  # a profile whose `__exit__` was struck ends with its object
+            gc.collect()  # a profile whose `__exit__` was struck ends with its object, or on another thread
+            until(lambda: recording.active is None, "the profile ends")
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
