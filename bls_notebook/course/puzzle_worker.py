@@ -11,6 +11,7 @@ import atexit
 import json
 import os
 import queue
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -48,7 +49,7 @@ class _Worker:
             path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
             places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder.name)
             process = self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                [sys.executable, "-m", __name__, folder.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL, text=True, encoding="utf-8", cwd=folder.name,
                 env={**os.environ, **places, "PYTHONPATH": path},
             )  # fmt: skip
@@ -108,8 +109,8 @@ def check(name: str, seed: int, source: str) -> PuzzleCheck:
     return PuzzleCheck(name, read_puzzle(name, seed).title, seed, (wrong,), source=source)
 
 
-def main() -> None:
-    """Serve checks: one JSON object a line on stdin and stdout."""
+def main(folder: str) -> None:
+    """Serve checks, one JSON object a line on stdin and stdout, and delete the folder at the end of stdin."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a model prints to the file descriptor is no reply
     lines = os.fdopen(os.dup(0), encoding="utf-8")
@@ -119,6 +120,7 @@ def main() -> None:
     def read() -> None:
         for line in lines:
             requests.put(line)
+        shutil.rmtree(folder, ignore_errors=True)  # the parent may have been killed
         os._exit(0)
 
     threading.Thread(target=read, daemon=True).start()
@@ -134,4 +136,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import struct
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from bls_notebook.records.responses import ResponseRecord
 from bls_notebook.testing.claim_values import Answer
 from tests.course.exercises.exercise import NOTEBOOKS, Changes, ch
 from tests.course.puzzles.attempts import Attempts
+from tests.waiting import LIMIT
 
 pytest.importorskip("hypothesis")
 TABLES = sorted(file.stem for file in Path(__file__).with_name("puzzles").glob("*.py") if file.stem != "attempts")
@@ -138,6 +140,15 @@ def test_no_file_of_a_replacement_remains(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(list(tmp_path.glob("*/left*"))) > 1
     worker.close()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_worker_whose_parent_was_killed_removes_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "worker"
+    folder.mkdir()
+    (folder / "of a model").touch()
+    command = [sys.executable, "-m", "bls_notebook.course.puzzle_worker", str(folder)]
+    subprocess.run(command, stdin=subprocess.DEVNULL, check=True, timeout=LIMIT)
+    assert not folder.exists()
 
 
 @pytest.mark.slow
