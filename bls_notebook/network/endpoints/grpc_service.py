@@ -306,6 +306,7 @@ def grpc_server(front: GrpcService, limits: Limits) -> Any:
             ("grpc.so_reuseport", 0),  # a port in use is an error
             ("grpc.max_receive_message_length", min(limits.body, (1 << 31) - 1)),
             ("grpc.max_send_message_length", -1),
+            # gRPC enforces this only after the client has acknowledged it. No option limits the others' 16 MB.
             ("grpc.max_metadata_size", min(limits.headers, METADATA_BYTES)),
             ("grpc.max_concurrent_streams", limits.requests),
             ("grpc.server.max_pending_requests", 4 * limits.requests),  # gRPC drops others at random: honest ones too
