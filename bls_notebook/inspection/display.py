@@ -26,7 +26,7 @@ from bls_notebook.display.widgets import has_kernel
 from bls_notebook.records.devices import DeviceTable
 from bls_notebook.records.responses import Figures, TextSeen
 from bls_notebook.records.units import count, duration, shape, size
-from bls_notebook.records.visible_text import first_line, visible
+from bls_notebook.records.visible_text import first_line, shortened, visible
 
 from .records import ConfigSetting, InstanceNow, ModelNow, ModelView, ResponseView, TensorView, WatchRecord
 
@@ -122,7 +122,7 @@ _SETTING_COLUMNS = doc.columns("field | value | from")
 def _setting(each: ConfigSetting) -> doc.Row:
     words = _ORIGINS.get(each.origin, each.origin)
     origin = doc.Piece(words, tag("span", words, cls="" if each.origin == "author" else "dim"))
-    value = each.value if len(each.value) <= 200 else f"{each.value[:199]}…"
+    value = shortened(each.value, 200)
     return doc.Row([doc.Piece(each.path, tag("span", each.path, cls="config-key")), parts.code(value), origin])
 
 

@@ -38,6 +38,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse, ResponseIterator
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.memory_blocks import Holder
+from bls_notebook.records.visible_text import shortened
 
 SECONDS = 0.5  # for each of the two searches
 OBJECTS = 300_000
@@ -309,7 +310,7 @@ def _key(key: Any) -> str:
     if not all(isinstance(part, (str, bytes, int, float, bool, type(None))) for part in parts):
         return "…"
     text = repr(key)
-    return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
+    return shortened(text, _SHORT)
 
 
 def frame_roots(asking: str) -> Iterator[SearchRoot]:

@@ -8,6 +8,7 @@ from dataclasses import MISSING, fields
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .script_messages import suited
+from .visible_text import shortened
 
 R = TypeVar("R", bound="Record")
 
@@ -83,7 +84,7 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
 def _short(value: Any) -> str:
     """Return a field's value as short text; records and long tuples as their type and length."""
     if isinstance(value, str):
-        return repr(value if len(value) <= _TEXT else f"{value[: _TEXT - 1]}…")
+        return repr(shortened(value, _TEXT))
     if isinstance(value, Record):
         return f"<{type(value).__name__}>"
     if isinstance(value, tuple) and value:
