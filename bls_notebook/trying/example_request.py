@@ -171,7 +171,7 @@ class ExampleRequests:
         """Send each real model one request; return the reports with errors and warnings. Ctrl-C ends it early."""
         out = list(reports)
         self._unanswered.clear()
-        # A model without an answer comes before those that would wait for it.
+        # Callees come first: if one does not answer, its callers need not be asked.
         order = {name: number for number, name in enumerate(in_order(self._named))}
         real = [place for place, report in enumerate(out) if report.kind == "real"]
         real.sort(key=lambda place: order[out[place].name])
@@ -186,9 +186,11 @@ class ExampleRequests:
 
     def _waited_for(self, report: TriedModel, seconds: float) -> TriedModel | None:
         """Return the report of a model that would wait for one without an answer; None for the others."""
-        slow = sorted(reached(report.name, self._named) & self._unanswered)
+        slow = sorted(reached(report.name, self._named) & self._unanswered) if self._unanswered else []
+        if not slow:
+            return None
         why = f"no request was sent: it calls {listed(slow, 3)}, which did not answer within {seconds:g} s"
-        return replace(report, warnings=(why,)) if slow else None
+        return replace(report, warnings=(why,))
 
     def _answered(self, report: TriedModel, seconds: float) -> TriedModel:
         name = report.name
