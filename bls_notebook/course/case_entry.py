@@ -140,8 +140,11 @@ class CourseCase(Record):
         sizes = {"n": len(next(iter(requests[0].values()))), "k": len(requests)}
         claims = [claim.format(**sizes) for claim in self.claims]
         expected = _expected(self.number, self.seed, round_)
+        before: dict[str, list[int]] | None = None
         try:
-            before = kept_sizes(host_of(repo)) if "nothing_left" in claims and self._send(repo, round_) else None
+            if "nothing_left" in claims:
+                self._send(repo, round_)
+                before = kept_sizes(host_of(repo))
             with ExitStack() as recordings:
                 profile = recordings.enter_context(bls.profile(name=self.title))
                 memory = recordings.enter_context(bls.track_memory()) if any(map(is_about_memory, claims)) else None

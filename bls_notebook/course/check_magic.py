@@ -161,7 +161,7 @@ def _mistakes(records: dict[str, Any]) -> list[Judgement]:
 
 
 def _is_given_up(span: Span) -> bool:
-    """Return whether a request's client had left before the model answered with an error, which nobody reads.
+    """Return whether a request's client had left before the model answered with an error.
 
     A request that the model did not answer has an error of the engine, which names no exception.
     """

@@ -162,7 +162,10 @@ def _measure(puzzle: PuzzleData, source: str, case: Case, seconds: float, name: 
     memory, remembers = bls.track_memory(name=name), any(map(is_about_memory, puzzle.constraints))
     profile, keeps = bls.profile(name=name), "nothing_left" in puzzle.constraints
     with Side(puzzle, source, seconds) as side, ExitStack() as recordings:
-        before = kept_sizes(side.host) if keeps and side.answers(case) else {}
+        before: dict[str, list[int]] = {}
+        if keeps:
+            side.answers(case)
+            before = kept_sizes(side.host)
         recordings.enter_context(profile)
         lost = recordings.enter_context(lost_errors())
         with memory if remembers else nullcontext():

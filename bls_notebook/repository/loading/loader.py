@@ -41,7 +41,7 @@ from bls_notebook.repository.config import (
     model_spec,
     pick_versions,
     to_json,
-)  # fmt: skip
+)
 from bls_notebook.repository.config.validation import validate
 from bls_notebook.repository.modules.code_owner import owner_of
 from bls_notebook.repository.source.fingerprints import code_hash, version_fingerprint
