@@ -1,8 +1,9 @@
-"""The extension interface for code outside the core: `Capability`, `Host`, `observe`, `critical`.
+"""The extension interface for code outside the core: `Capability`, `Host`, `observe`, `operation`.
 
 A `Capability` declares the names, magics, displays and so on that a capability adds. `Host(repository)` gives access to
-the models of a repository. `observe` records the requests of all repositories of the process. A capability changes
-global state inside ``with critical():``, which Ctrl-C does not interrupt halfway. See `docs/guides/extending.md`.
+the models of a repository. `observe` records the requests of all repositories of the process. A function that changes
+something is an `operation`, and a context manager that does is a `Scope`: Ctrl-C does not interrupt them halfway. See
+`docs/guides/extending.md`.
 """
 
 from __future__ import annotations
@@ -13,19 +14,22 @@ from typing import TYPE_CHECKING, Any
 from .capabilities import Capability, Drawing, load
 
 if TYPE_CHECKING:
-    from .engine.recording.request_log import Observation, TapeProtocol
-    from .engine.waiting.interrupt_safe import Critical
+    from .engine.observer import Observer
+    from .engine.recording.spans import Observation
+    from .engine.waiting.operations import Scope, operation, undo
     from .repository.host import Host, Registration, SentRequest, Undo
     from .repository.repository import ModelRepository
 
 # Imported when first used: every capability's package imports this module.
 _RUNTIME = {
-    "Critical": "bls_notebook.engine.waiting.interrupt_safe:Critical",
     "Host": "bls_notebook.repository.host:Host",
-    "Observation": "bls_notebook.engine.recording.request_log:Observation",
+    "Observation": "bls_notebook.engine.recording.spans:Observation",
     "Registration": "bls_notebook.repository.host:Registration",
+    "Scope": "bls_notebook.engine.waiting.operations:Scope",
     "SentRequest": "bls_notebook.repository.host:SentRequest",
     "Undo": "bls_notebook.repository.host:Undo",
+    "operation": "bls_notebook.engine.waiting.operations:operation",
+    "undo": "bls_notebook.engine.waiting.operations:undo",
 }
 
 
@@ -45,7 +49,7 @@ def host_of(repo: ModelRepository | None = None) -> Host:
 
 
 def observe(
-    limit: int, device_timer: Callable[[int], Any] | None = None, lines: bool = False, tape: TapeProtocol | None = None
+    limit: int, device_timer: Callable[[int], Any] | None = None, lines: bool = False, tape: Observer | None = None
 ) -> Observation:
     """Record the requests to all repositories of the process, until `stop` of the returned object is called.
 
@@ -57,31 +61,20 @@ def observe(
         Measures the time of a model on a GPU; see `Log.device_timer`.
     lines : bool
         Whether to record the lines of code that send requests.
-    tape : Tape, optional
-        Called with each request and response while their tensors can be read.
+    tape : Observer, optional
+        Called with each request and response while their tensors can be read, with the numbers of the log.
 
     Returns
     -------
     Observation
         Its `log` contains the recorded requests. Garbage collection of the object also ends the recording.
     """
-    from .engine.recording.request_log import Observation
+    from .engine.recording.spans import Observation
 
     return Observation(limit, device_timer, lines, tape)
 
 
-def critical() -> Critical:
-    """Return a context manager that defers Ctrl-C to the end of its block.
-
-    Inside the block, Ctrl-C still interrupts waits of the engine and code of models. Functions passed to its ``undo``
-    are called if the block raises or is interrupted, so that what it starts is started completely or not at all.
-    """
-    from .engine.waiting.interrupt_safe import Critical
-
-    return Critical()
-
-
 __all__ = [
-    "Capability", "Critical", "Drawing", "Host", "Observation", "Registration", "SentRequest", "Undo", "critical",
-    "host_of", "observe",
+    "Capability", "Drawing", "Host", "Observation", "Registration", "Scope", "SentRequest", "Undo", "host_of",
+    "observe", "operation", "undo",
 ]  # fmt: skip

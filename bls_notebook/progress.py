@@ -1,9 +1,9 @@
 """Progress of long operations: ``with progress("loading a")``.
 
-Guarantees: an operation of less than a second shows nothing and costs microseconds. Scripts, and threads other than the
-main thread, show nothing. The line disappears when the operation ends. The operation reports its steps
-(`Progress.step`), and another thread shows them, even while a model's code runs. Nested operations share one line and
-the outer operation's bar.
+Guarantees: an operation of less than a second shows nothing and costs microseconds. Scripts show nothing, nor do other
+threads than the main thread and those of models' instances. The line disappears when the operation ends. The operation
+reports its steps (`Progress.step`), and another thread shows them, even while a model's code runs. Nested operations
+share one line and the outer operation's bar.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class Bar(Protocol):
 
 bars: list[Callable[[], Bar | None]] = []
 """Functions that create a bar, or return None if no person watches; the package adds that of `display`."""
+threads: set[int] = set()
+"""Idents of the threads that may show a line beside the main thread."""
 _under_way: list[Progress] = []  # from the outermost to the innermost
 _any = threading.Event()
 _thread: threading.Thread | None = None
@@ -43,7 +45,7 @@ _starting = threading.Lock()  # guards it
 class Progress:
     """One operation; see `progress`."""
 
-    __slots__ = ("_bar", "_began", "_context", "done", "total", "unit", "what")
+    __slots__ = ("_bar", "_began", "_context", "_thread", "done", "total", "unit", "what")
 
     def __init__(self, what: str, total: int = 0, unit: str = "") -> None:
         self.what, self.total, self.unit = what, total, unit
@@ -51,13 +53,16 @@ class Progress:
         self._began = monotonic()
         self._bar: Bar | None = None
         self._context: Context | None = None
+        self._thread = 0
 
     def step(self, count: int = 1) -> None:
         """Report that `count` more steps are done."""
         self.done += count
 
     def __enter__(self) -> Progress:
-        if threading.current_thread() is threading.main_thread() and _may_be_seen():
+        self._thread = threading.get_ident()
+        main = threading.current_thread() is threading.main_thread()
+        if (main or self._thread in threads) and _may_be_seen():
             self._context = copy_context()  # identifies the cell for the kernel
             _under_way.append(self)
             _begin()
@@ -66,8 +71,9 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self in _under_way:
-            del _under_way[_under_way.index(self) :]
+        if self in _under_way:  # an interrupt may have left inner operations of this thread behind
+            inner = _under_way[_under_way.index(self) :]
+            _under_way[:] = [one for one in _under_way if one not in inner or one._thread != self._thread]
             if self._bar is not None:
                 self._bar.close()
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from bls_notebook.extending import host_of
+from bls_notebook.extending import host_of, operation
 from bls_notebook.progress import stepped
 from bls_notebook.records.units import count
 from bls_notebook.records.visible_text import first_line
@@ -31,6 +31,7 @@ _QUOTED = re.compile(r"'([^']*)'")
 _MOST_REFUSALS = 3  # reported per model
 
 
+@operation
 def check(*names: str, repo: ModelRepository | None = None) -> Findings:
     """Find problems that models will have on a server, in their files and in records of their requests.
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from bls_notebook import pb_utils
 
 from .checked_model import CheckedModel
-from .python_source import Function, PythonSource, Scope, last_name, spreads
+from .python_source import Function, NameScope, PythonSource, last_name, spreads
 from .records import Finding
 
 # The kind of value that each parameter accepts; "[x]" is a list of x.
@@ -70,7 +70,7 @@ def api_findings(model: CheckedModel) -> Iterator[Finding]:
     yield from _attribute_findings(model, code)
 
 
-def kind_of(scope: Scope, node: ast.expr | None, depth: int = 16) -> str:
+def kind_of(scope: NameScope, node: ast.expr | None, depth: int = 16) -> str:
     """Return what an expression certainly is: "string", "array", "Tensor", ...; empty if unknown."""
     value = scope.value(node) if depth else None
     if isinstance(value, ast.Constant) and type(value.value) in (str, int, float):
@@ -101,7 +101,7 @@ def kind_of(scope: Scope, node: ast.expr | None, depth: int = 16) -> str:
     return {"as_numpy": "array", "tolist": "list"}.get(function, "") if owner else ""
 
 
-def _call_problems(scope: Scope, call: ast.Call) -> Iterator[str]:
+def _call_problems(scope: NameScope, call: ast.Call) -> Iterator[str]:
     """Yield why a call of Triton's API raises a TypeError."""
     module, _, name = ast.unparse(call.func).rpartition(".")
     if name == "append" and isinstance(scope.node, Function) and scope.node.name == "execute" and len(call.args) == 1:
@@ -138,7 +138,7 @@ def _call_problems(scope: Scope, call: ast.Call) -> Iterator[str]:
 
 
 def _key_findings(
-    model: CheckedModel, code: PythonSource, scope: Scope, node: ast.Subscript, key: object
+    model: CheckedModel, code: PythonSource, scope: NameScope, node: ast.Subscript, key: object
 ) -> Iterator[Finding]:
     """Yield subscripts that raise: of texts and lists by a name, and of parameters that config.pbtxt lacks."""
     owner = scope.value(node.value)

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from .checked_model import CheckedModel
-from .python_source import PythonSource, Scope, argument, last_name, used_at_once
+from .python_source import NameScope, PythonSource, argument, last_name, used_at_once
 from .records import Finding
 
 _RESPONSE = frozenset({"has_error", "error", "output_tensors"})  # methods of a response
@@ -73,7 +73,7 @@ def _sends(node: ast.AST | None, method: str) -> bool:
     return isinstance(node, ast.Call) and last_name(node.func) == method and not node.args
 
 
-def _elements(scope: Scope, node: ast.expr | None) -> list[ast.expr]:
+def _elements(scope: NameScope, node: ast.expr | None) -> list[ast.expr]:
     """Return the expressions that make the elements of a list; empty if unknown."""
     node = node.value if isinstance(node, ast.Starred) else node
     value = scope.value(node)
@@ -85,7 +85,7 @@ def _elements(scope: Scope, node: ast.expr | None) -> list[ast.expr]:
     return [*value.elts, *(added for call in grown for added in call.args)]
 
 
-def _is_gather(scope: Scope, node: ast.AST | None) -> bool:
+def _is_gather(scope: NameScope, node: ast.AST | None) -> bool:
     """Return whether an expression gathers requests and nothing else."""
     if not isinstance(node, ast.Call) or ast.unparse(node.func) not in ("asyncio.gather", "gather"):
         return False
@@ -93,7 +93,7 @@ def _is_gather(scope: Scope, node: ast.AST | None) -> bool:
     return bool(sent) and all(_sends(scope.value(value), "async_exec") for value in sent)
 
 
-def _loops(scope: Scope, name: str) -> list[ast.expr]:
+def _loops(scope: NameScope, name: str) -> list[ast.expr]:
     """Return what the loops over a variable iterate over; empty if it also has other values."""
     loops = [
         n.iter for n in scope.nodes
@@ -102,7 +102,7 @@ def _loops(scope: Scope, name: str) -> list[ast.expr]:
     return loops if len(scope.values(name) or ()) == len(loops) else []
 
 
-def _values(scope: Scope, node: ast.expr | None) -> list[ast.expr]:
+def _values(scope: NameScope, node: ast.expr | None) -> list[ast.expr]:
     """Return the only values that an expression or the variable of a loop can have; empty if unknown."""
     value = scope.value(node)
     if value is not None or not isinstance(node, ast.Name):
@@ -111,7 +111,7 @@ def _values(scope: Scope, node: ast.expr | None) -> list[ast.expr]:
     return [] if None in values else [value for value in values if value is not None]
 
 
-def _reads(scope: Scope) -> Iterator[tuple[ast.Call, ast.expr]]:
+def _reads(scope: NameScope) -> Iterator[tuple[ast.Call, ast.expr]]:
     for node in scope.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr in _RESPONSE:
@@ -120,7 +120,7 @@ def _reads(scope: Scope) -> Iterator[tuple[ast.Call, ast.expr]]:
                 yield node, response
 
 
-def _misused(code: PythonSource, scope: Scope) -> Iterator[ast.expr]:
+def _misused(code: PythonSource, scope: NameScope) -> Iterator[ast.expr]:
     """Yield awaitables that are used as if they were values."""
     for _, response in _reads(scope):
         values = _values(scope, response)
@@ -138,11 +138,11 @@ def _misused(code: PythonSource, scope: Scope) -> Iterator[ast.expr]:
                 yield awaitable if awaitable is not None else iterated
 
 
-def _is_response(scope: Scope, node: ast.AST | None) -> bool:
+def _is_response(scope: NameScope, node: ast.AST | None) -> bool:
     return _sends(scope.value(node.value), "async_exec") if isinstance(node, ast.Await) else _sends(node, "exec")
 
 
-def _is_responses(scope: Scope, node: ast.expr) -> bool:
+def _is_responses(scope: NameScope, node: ast.expr) -> bool:
     """Return whether an expression is certainly a sequence of callees' responses, and nothing checks it."""
     if isinstance(node, ast.Name) and not _only_read(scope, node.id):
         return False
@@ -152,7 +152,7 @@ def _is_responses(scope: Scope, node: ast.expr) -> bool:
     return _sends(value, "exec") or (bool(elements) and all(_is_response(scope, scope.value(e)) for e in elements))
 
 
-def _only_read(scope: Scope, name: str) -> bool:
+def _only_read(scope: NameScope, name: str) -> bool:
     """Return whether no function that could check a response gets it."""
     return all(
         isinstance(parent, (ast.Attribute, ast.For, ast.comprehension, ast.Await, ast.Starred))
@@ -161,7 +161,7 @@ def _only_read(scope: Scope, name: str) -> bool:
     )
 
 
-def _needs_outputs(scope: Scope, read: ast.Call) -> bool:
+def _needs_outputs(scope: NameScope, read: ast.Call) -> bool:
     """Return whether the code that reads a response fails or loses an error if the response has no outputs."""
     parent = scope.parents.get(id(read))
     if last_name(read.func) == _OUTPUT:
@@ -172,7 +172,7 @@ def _needs_outputs(scope: Scope, read: ast.Call) -> bool:
     return passed and last_name(read.func) == "output_tensors"
 
 
-def _unchecked(scope: Scope) -> Iterator[ast.expr]:
+def _unchecked(scope: NameScope) -> Iterator[ast.expr]:
     """Yield reads of a callee's response whose error nothing can have tested."""
     tries = [node for node in scope.nodes if isinstance(node, ast.Try) and node.handlers]
     caught = {id(node) for guarded in tries for part in guarded.body for node in ast.walk(part)}

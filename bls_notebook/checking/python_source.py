@@ -1,6 +1,6 @@
 """Read one model.py as a syntax tree: its inputs, outputs, requests and imports. Nothing is run.
 
-`Scope` evaluates constant expressions: it records the values assigned to each name of a function. The value
+`NameScope` evaluates constant expressions: it records the values assigned to each name of a function. The value
 of an argument, of a loop variable, and of a name that is assigned twice is unknown.
 """
 
@@ -80,29 +80,29 @@ class PythonSource:
         return None
 
     @cached_property
-    def scopes(self) -> list[Scope]:
+    def scopes(self) -> list[NameScope]:
         """Its module and functions, outer before inner."""
-        out: list[Scope] = []
-        todo: list[tuple[ast.AST, Scope | None]] = [(self.tree, None)]
+        out: list[NameScope] = []
+        todo: list[tuple[ast.AST, NameScope | None]] = [(self.tree, None)]
         while todo:
             node, outer = todo.pop()
             inner = outer
             if isinstance(node, (ast.Module, Function)):
-                inner = Scope(node, outer)
+                inner = NameScope(node, outer)
                 out.append(inner)
             todo += ((child, inner) for child in ast.iter_child_nodes(node))
         return out
 
     @cached_property
-    def nodes(self) -> list[tuple[ast.AST, Scope]]:
+    def nodes(self) -> list[tuple[ast.AST, NameScope]]:
         """All nodes, outer before inner, each with the function or module that it is in."""
         scopes = {id(scope.node): scope for scope in self.scopes}
-        out: list[tuple[ast.AST, Scope]] = [(self.tree, scopes[id(self.tree)])]
+        out: list[tuple[ast.AST, NameScope]] = [(self.tree, scopes[id(self.tree)])]
         for node, scope in out:  # grows
             out += ((child, scopes.get(id(node), scope)) for child in ast.iter_child_nodes(node))
         return out
 
-    def calls_of(self, name: str) -> Iterator[tuple[ast.Call, Scope]]:
+    def calls_of(self, name: str) -> Iterator[tuple[ast.Call, NameScope]]:
         """Yield calls of functions called `name`, each with its scope."""
         for scope in self.scopes:
             for node in scope.nodes:
@@ -110,10 +110,10 @@ class PythonSource:
                     yield node, scope
 
     @cached_property
-    def functions(self) -> dict[str, Scope]:
+    def functions(self) -> dict[str, NameScope]:
         """Undecorated functions of the module and methods (``self.name``) of the model, with names of one meaning."""
         methods = self.model_class.body if self.model_class else []
-        defined: dict[str, list[Scope]] = {}
+        defined: dict[str, list[NameScope]] = {}
         for scope in self.scopes:
             if isinstance(scope.node, Function):
                 owner = "self." if scope.node in methods else "" if scope.node in self.tree.body else "?"
@@ -211,7 +211,7 @@ class PythonSource:
                 out += [replace(request, model=model, line=line, plain=False) for model, line in others] or [request]
         return tuple(out)
 
-    def _named_elsewhere(self, call: ast.Call, scope: Scope) -> list[tuple[str, int]]:
+    def _named_elsewhere(self, call: ast.Call, scope: NameScope) -> list[tuple[str, int]]:
         """Return callees whose name is a parameter of the function, or an attribute of `self`."""
         node = argument(call, "model_name", 4)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
@@ -231,9 +231,9 @@ class PythonSource:
         return out
 
     @cached_property
-    def attributes(self) -> dict[str, list[tuple[ast.expr | None, Scope]]]:
+    def attributes(self) -> dict[str, list[tuple[ast.expr | None, NameScope]]]:
         """The values assigned to each attribute, and to each name in a class; None for an unknown value."""
-        out: dict[str, list[tuple[ast.expr | None, Scope]]] = {}
+        out: dict[str, list[tuple[ast.expr | None, NameScope]]] = {}
         in_class = {id(part) for node, _ in self.nodes if isinstance(node, ast.ClassDef) for part in node.body}
         for node, scope in self.nodes:
             value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
@@ -255,7 +255,7 @@ class PythonSource:
         return [number for number, line in enumerate(lines, 1) if re.search(pattern, line)]
 
 
-def used_at_once(call: ast.Call, scope: Scope) -> bool:
+def used_at_once(call: ast.Call, scope: NameScope) -> bool:
     """Return whether an attribute of a call's result is used without testing the result."""
     parent = scope.parents.get(id(call))
     targets = parent.targets if isinstance(parent, ast.Assign) else []
@@ -263,7 +263,7 @@ def used_at_once(call: ast.Call, scope: Scope) -> bool:
     return isinstance(parent, ast.Attribute) if len(names) != 1 else names <= scope.dotted - scope.tested
 
 
-def _uses(call: ast.Call, scope: Scope) -> set[str]:
+def _uses(call: ast.Call, scope: NameScope) -> set[str]:
     """Return the indices by which a call's result is subscripted; ``*`` for any other use."""
     used: set[str] = set()
     nodes: list[ast.AST] = [call]
@@ -282,7 +282,7 @@ def _uses(call: ast.Call, scope: Scope) -> set[str]:
     return used
 
 
-def _call(call: ast.Call, scope: Scope) -> CalleeRequest:
+def _call(call: ast.Call, scope: NameScope) -> CalleeRequest:
     flags = argument(call, "flags", 6)
     version = scope.value(argument(call, "model_version", 5))
     number = version.value if isinstance(version, ast.Constant) and isinstance(version.value, int) else None
@@ -353,12 +353,12 @@ class TensorNames:
 UNKNOWN = TensorNames(certain=False)
 
 
-class Scope:
+class NameScope:
     """Values assigned to the names of a module or function."""
 
-    def __init__(self, node: ast.Module | Function, outer: Scope | None = None) -> None:
+    def __init__(self, node: ast.Module | Function, outer: NameScope | None = None) -> None:
         self.node, self._outer = node, outer
-        self._module: Scope = self if outer is None else outer._module
+        self._module: NameScope = self if outer is None else outer._module
         self._visited = 0  # nodes of the module
 
     @property
@@ -565,7 +565,7 @@ _KEEP_DTYPE = frozenset(
 _DTYPE_AT = {"zeros": 1, "ones": 1, "empty": 1, "array": 1, "asarray": 1, "full": 2}  # position of the argument `dtype`
 
 
-def array_of(scope: Scope, node: ast.expr | None, depth: int = 8) -> Array:
+def array_of(scope: NameScope, node: ast.expr | None, depth: int = 8) -> Array:
     """Return what is certain about the array that an expression creates."""
     node = scope.value(node)
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not depth or spreads(node):

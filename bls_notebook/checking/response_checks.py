@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from .api_checks import kind_of
 from .checked_model import CheckedModel
-from .python_source import Function, PythonSource, Scope, argument, last_name, spreads
+from .python_source import Function, NameScope, PythonSource, argument, last_name, spreads
 from .records import Finding
 
 Adds = Callable[[ast.stmt], int]  # how many responses or final flags a statement adds
@@ -40,7 +40,7 @@ def response_findings(model: CheckedModel) -> Iterator[Finding]:
         yield from _return_findings(model, code, scope)
 
 
-def _final_findings(model: CheckedModel, code: PythonSource, scope: Scope) -> Iterator[Finding]:
+def _final_findings(model: CheckedModel, code: PythonSource, scope: NameScope) -> Iterator[Finding]:
     if "set_release_flags" in code.words:  # a rescheduled request needs no final flag
         return
     sends = [n for n in ast.walk(code.tree) if isinstance(n, ast.Call) and ast.unparse(n.func).endswith(".send")]
@@ -54,14 +54,14 @@ def _final_findings(model: CheckedModel, code: PythonSource, scope: Scope) -> It
         yield from (model.in_code("final-missing:path", code, line) for line, missing in gaps if missing)
 
 
-def _keeps_sender(scope: Scope, loop: ast.For) -> bool:
+def _keeps_sender(scope: NameScope, loop: ast.For) -> bool:
     """Return whether a loop gets a sender for each request, and only calls its methods."""
     gets = [n for n in loop.body if isinstance(n, ast.Assign) and ".get_response_sender()" in ast.unparse(n.value)]
     senders = [target.id for node in gets for target in node.targets if isinstance(target, ast.Name)]
     return bool(senders) and all(isinstance(use, ast.Attribute) for name in senders for use in scope.uses(name))
 
 
-def _request_loops(scope: Scope) -> Iterator[ast.For]:
+def _request_loops(scope: NameScope) -> Iterator[ast.For]:
     """Yield the loops of `execute` that have one round per request."""
     names = [parameter.arg for parameter in scope.node.args.args] if isinstance(scope.node, Function) else []
     for node in scope.nodes:
@@ -71,7 +71,7 @@ def _request_loops(scope: Scope) -> Iterator[ast.For]:
                 yield node
 
 
-def _return_findings(model: CheckedModel, code: PythonSource, scope: Scope) -> Iterator[Finding]:
+def _return_findings(model: CheckedModel, code: PythonSource, scope: NameScope) -> Iterator[Finding]:
     execute = scope.node
     assert isinstance(execute, Function)
     returns = [node for node in scope.nodes if isinstance(node, ast.Return)]
@@ -107,7 +107,7 @@ def _is_no_list(value: ast.expr | None) -> bool:
     return is_response or isinstance(value, (ast.Dict, ast.JoinedStr, ast.Constant))
 
 
-def _is_appended(scope: Scope, name: str) -> bool:
+def _is_appended(scope: NameScope, name: str) -> bool:
     """Return whether a list starts empty, and its only uses are `append` and `return`."""
     value = scope.value(ast.Name(name, ast.Load()))
     starts_empty = value is not None and ast.unparse(value) in ("[]", "list()")
@@ -115,7 +115,7 @@ def _is_appended(scope: Scope, name: str) -> bool:
     return starts_empty and all(isinstance(n, ast.Return) or getattr(n, "attr", "") == "append" for n in uses)
 
 
-def _fixed_number(scope: Scope, returns: list[ast.Return]) -> int:
+def _fixed_number(scope: NameScope, returns: list[ast.Return]) -> int:
     """Return the line of the last `return` if all return lists of fixed lengths, else 0."""
     loops = [n for n in scope.nodes if isinstance(n, (ast.For, ast.While, ast.AsyncFor, ast.comprehension))]
     looped = {id(n) for loop in loops for n in ast.walk(loop)}
@@ -130,7 +130,7 @@ def _fixed_number(scope: Scope, returns: list[ast.Return]) -> int:
     return max((node.lineno for node in returns if id(node) not in looped), default=0)
 
 
-def _append_findings(model: CheckedModel, code: PythonSource, scope: Scope, loop: ast.For) -> Iterator[Finding]:
+def _append_findings(model: CheckedModel, code: PythonSource, scope: NameScope, loop: ast.For) -> Iterator[Finding]:
     """Yield paths through a loop that append no response, or two."""
     returned = {ast.unparse(n.value) for n in scope.nodes if isinstance(n, ast.Return) and n.value is not None}
     name = returned.pop() if len(returned) == 1 else ""

@@ -26,7 +26,7 @@ from bls_notebook.repository.source.model_folders import working_folder
 from bls_notebook.repository.source.pip_packages import install_advice, installed_as
 
 from .checked_model import CheckedModel
-from .python_source import PythonSource, Scope, argument, last_name, spreads
+from .python_source import NameScope, PythonSource, argument, last_name, spreads
 from .records import Finding
 
 _WARNING_LINE = re.compile(r"^model '.*?', line (\d+): ")
@@ -91,7 +91,7 @@ def _file_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]
         yield model.in_code("file-relative", code, node.lineno, name=name, version=version)
 
 
-def _path(code: PythonSource, scope: Scope, node: ast.expr | None, depth: int = 8) -> str:
+def _path(code: PythonSource, scope: NameScope, node: ast.expr | None, depth: int = 8) -> str:
     """Return the path that an expression evaluates to; empty if unknown."""
     if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
         return code.attribute_text(node.attr)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.random import default_rng  # numpy imports it on first use, which would be in the picture
 
 import bls_notebook as bls
-from bls_notebook.extending import host_of
+from bls_notebook.extending import host_of, operation
 from bls_notebook.magics.result_lists import Responses
 from bls_notebook.records.base import Record
 from bls_notebook.records.errors import BLSError
@@ -85,12 +84,14 @@ class CourseCase(Record):
         """Load the pipeline with its fault, by default into the current repository."""
         _define(repo or bls.current_repository(), self.models)
 
+    @operation
     def fix(self, repo: bls.ModelRepository | None = None) -> list[ModelRecord]:
         """Load the pipeline with a fix; return the records of the changed models, which show the changes."""
         self.load(repo)
         changed = [after for before, after in zip(self.models, self.fixed, strict=True) if before != after]
         return _define(repo or bls.current_repository(), changed)
 
+    @operation
     def send(self, repo: bls.ModelRepository | None = None) -> Responses:
         """Send the requests of the story, one after the other or, if the story says so, together."""
         return Responses(response for responses in self._send(repo, 0) for response in responses)
@@ -109,6 +110,7 @@ class CourseCase(Record):
         holds = cause == self.cause
         return Judgement(f"cause == {cause}", holds, chosen.words if holds else chosen.meaning, chosen.words)
 
+    @operation
     def check(self, repo: bls.ModelRepository | None = None) -> CaseCheck:
         """Judge the pipeline in a repository after a fix: its answers, and the claims, for the story and for others.
 
@@ -167,12 +169,7 @@ class CourseCase(Record):
         host, requests = host_of(repo), self._requests(round_)
         is_stream = host.ready(self.model).decoupled
         if self.together:
-            sending = _send_together(host.repository, self.model, requests, is_stream)
-            pool = ThreadPoolExecutor(1)  # the notebook's own thread already runs an event loop
-            try:
-                return pool.submit(asyncio.run, sending).result()
-            finally:
-                pool.shutdown(wait=False)
+            return asyncio.run(_send_together(host.repository, self.model, requests, is_stream))
         sent = (host.send(host.request(self.model, inputs), stream=is_stream).result(LIMIT) for inputs in requests)
         return [result if is_stream else [result] for result in sent]
 

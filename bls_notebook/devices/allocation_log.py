@@ -1,6 +1,6 @@
 """The allocation log: records every block of memory that passes through a request, and when the block is freed.
 
-Guarantees: while no memory recording is on, `recording` is None, and the engine only tests that. While one is on, each
+Guarantees: while no memory recording is on, `recording` is None, and its users only test that. While one is on, each
 event extends a list by a few values, from any thread and without a lock: even when a block is freed, which may happen
 inside a garbage collection. The log keeps no tensor alive, and its weak references do not cause more copies.
 `lifetimes/` computes lifetimes from the log later.
@@ -156,14 +156,6 @@ class AllocationRecorder:
             self._note(LogRow(ALONE, at, number, other, who, options, span))
         if len(self.log) > self._most:
             self._full()
-
-    def answered(self, number: int, instance: str, outputs: _Tensors) -> None:
-        """Record a response whose tensors reach the requester without a copy; `number` is the request's."""
-        self.crossed(outputs, outputs, OUT, perf_counter_ns(), number, instance)
-
-    def handed(self, number: int, before: _Tensors, after: _Tensors) -> None:
-        """Record that a request is passed to its model once more."""
-        self.crossed(before, after, AGAIN, perf_counter_ns(), number)
 
     def _block_of(self, array: Any) -> tuple[Key, int]:
         if not isinstance(array, _ndarray):

@@ -15,7 +15,6 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ import numpy as np
 from bls_notebook.records.devices import DeviceRecord
 
 from .device import CPU, Device, DeviceError, GPUs, NoDeviceError, parse_size
+from .host_memory import resident_bytes
 
 DEFAULT_MEMORY = 4 << 30
 MOST_GPUS = 64
@@ -205,28 +205,10 @@ def device_records() -> list[DeviceRecord]:
     return [_host(), *(found.usage(i) for i in range(found.count))] if found is not None else [_host()]
 
 
-def return_free_memory() -> None:
-    """Return freed host memory to the operating system; without glibc, do nothing."""
-    with suppress(AttributeError, OSError, TypeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def share_one_heap() -> None:
-    """Let all threads that start from now on allocate from one heap; without glibc, do nothing.
-
-    By default, glibc creates up to eight per core, and `return_free_memory` cannot return the end of one, up to 64 MB.
-    The two thresholds are the largest that glibc chooses itself. With smaller ones, each large request maps its pages
-    anew: requests of 2 MB take 1.5 times as long.
-    """
-    with suppress(AttributeError, OSError, TypeError):
-        for option, value in ((-8, 1), (-3, 32 << 20), (-1, 64 << 20)):  # M_ARENA_MAX, M_MMAP_ and M_TRIM_THRESHOLD
-            ctypes.CDLL(None).mallopt(option, value)
-
-
 def _host() -> DeviceRecord:
     """Return the record of the CPU and the machine's memory (bytes). This process counts as ours; -1 is unknown."""
     total = _known(lambda: os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    ours = _known(lambda: int(_read("self/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+    ours = resident_bytes()
     free = _known(lambda: int(_read("meminfo").split("MemAvailable:")[1].split()[0]) * 1024)
     others = max(0, total - free - ours) if min(total, free, ours) >= 0 else -1
     cores = os.cpu_count() or 0

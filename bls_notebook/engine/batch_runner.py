@@ -1,9 +1,13 @@
 """`BatchRunner`: run one `execute`, sync or async, for a batch of tickets, and deliver its responses.
 
+The engine's half (`_start`, `end`: spans, statistics, answers) is apart from the model's half, which gives the requests
+to `execute` and returns its result or its exception. Both halves of a sync batch run at the instance's home; an async
+batch runs in the instance's loop.
+
 Guarantees: when a batch has ended, every ticket has its response, or the model still holds a response sender for it;
 losing the last sender ends the ticket with an error. If Triton rejects any part of the result of `execute`, no
-request of the batch gets its response from it. An `execute` that raises fails every request without a response. A
-batch runs in the context of its first ticket. The scheduler owns the queues: it passes instances in and gets them back.
+request of the batch gets its response from it. An `execute` that raises fails every request without a response.
+`Interrupted` strikes only the model's half. The scheduler owns the queues: it passes instances in and gets them back.
 """
 
 from __future__ import annotations
@@ -11,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from asyncio.events import _get_running_loop, _set_running_loop
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
@@ -23,7 +27,7 @@ from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from . import call_keys
+from . import debugged_steps, observer
 from .calling import SendingExecution
 from .core.execution import Execution
 from .core.instance import Instance
@@ -33,13 +37,12 @@ from .error_messages import execute_failed
 from .error_responses import alike, cancelled_response, error_response, failed_response, seen_inputs, with_warnings
 from .exception_text import ReturnError, is_a
 from .logs import log_if_lost, log_lost
-from .recording import request_log as recording
-from .recording.spans import record_batch, record_batch_over
+from .lost_senders import leave_to_senders
 from .tensors.outputs import answer, check_returned, rescheduled_in_vain
 from .tensors.received_inputs import rows_of
 from .ticket import SECOND_RESPONSE, Ticket
-from .waiting.interrupts import Interrupted, clear_interrupt, may_be_interrupted, pressed
-from .waiting.lost_senders import leave_to_senders
+from .waiting.idle_memory import idle_memory
+from .waiting.interrupts import Interrupted, clear_interrupt, may_be_interrupted
 
 Answers = list[tuple[Ticket, InferenceResponse]]  # responses to deliver once no lock is held
 SeeAgain = Callable[[Ticket], None]
@@ -56,9 +59,6 @@ def deliver(
     assert model is not None
     assert instance is not None
     returned = box.pop()
-    if returned.__class__ is not list and inspect.iscoroutine(returned):
-        returned = asyncio.run_coroutine_threadsafe(returned, instance.loop.loop).result()
-    execution.inferred = execution.inferred or perf_counter_ns()
     again: list[Ticket] = []
     if (  # one plain response to one request needs no check
         model.decoupled
@@ -76,7 +76,7 @@ def deliver(
     index = 0
     for ticket in tickets:
         if returned[index] is not None:
-            response = answer(returned, index, ticket.requested, True, model.outputs, instance.name, ticket.track)
+            response = answer(returned, index, ticket.requested, True, model.outputs, instance.name, ticket.observed)
             if response._warnings or execution.warnings:
                 response = with_warnings(response, model, execution, ticket.parent)
             given.append((ticket, response))
@@ -123,28 +123,71 @@ def _check(execution: SendingExecution, returned: Any, see_again: SeeAgain | Non
     return again if see_again is not None else []
 
 
-def failure(execution: Execution, error: BaseException, inline: bool = False) -> InferenceResponse:
-    """Return the error response of an `execute` that raised. Raise Ctrl-C again instead.
-
-    An `Interrupted` of a worker thread is meant for the outermost execution on its stack, so an `inline` execution
-    inside it raises that again too.
-    """
+def failure(execution: Execution, error: BaseException) -> InferenceResponse:
+    """Return the error response of an `execute` that raised."""
     model = execution.model
     assert model is not None
-    if pressed(error):
-        execution.interrupt()
-        raise error
-    if inline and is_a(error, Interrupted):
-        raise error
     if is_a(error, Interrupted, asyncio.CancelledError):
         return cancelled_response(model.name)
     execution.server.note_failure(error)
-    request = execution.request or next(iter(execution.requests), None)
+    request = next(iter(execution.requests), None)
     inputs = () if request is None else seen_inputs(request)
     response = failed_response(model.name, model.version, execution.instance_name, error, execution.causes, inputs)
     model.last_error = response._error._origin if response._error is not None else None
     log_if_lost(execution, response)
     return with_warnings(response, model, execution, execution.parent) if execution.warnings else response
+
+
+def execute(
+    instance: Instance, execution: SendingExecution, box: list[Any], lock: threading.Lock
+) -> InferenceResponse | None:
+    """Run the model's half of a batch: put the result of `execute` into `box`, or return the response to its exception.
+
+    The text of an exception is the model's code, too. When this returns, no interrupt is on its way to this thread.
+    """
+    caller_var.set(execution)
+    failed: InferenceResponse | None = None
+    try:
+        failed = _execute(instance, execution, box)
+    except BaseException as error:  # an interrupt, as the model's code ended
+        failed = failure(execution, error)
+    while not execution.finished:  # withdraw an interrupt that has not arrived
+        try:
+            with lock:
+                if execution.cancelled:
+                    clear_interrupt(execution.thread)
+                execution.finished = True
+        except Interrupted as error:
+            failed = failure(execution, error)
+    return failed
+
+
+def _execute(instance: Instance, execution: SendingExecution, box: list[Any]) -> InferenceResponse | None:
+    try:
+        if debugged_steps.attached and execution.parent is not None:
+            call = partial(instance.execute, list(execution.requests))
+            returned = debugged_steps.stepping_in(execution.parent.thread, call)
+        else:
+            returned = instance.execute(list(execution.requests))
+        if inspect.iscoroutine(returned):
+            returned = asyncio.run_coroutine_threadsafe(returned, instance.loop.loop).result()
+        box.append(returned)
+    except BaseException as error:
+        return failure(execution, error)
+    return None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Requests that bypass their scheduler, as work of a home; `over` is called when they have run."""
+
+    runner: BatchRunner
+    tickets: Sequence[Ticket]
+    over: Callable[[], None]
+
+    def run(self, instance: Instance) -> None:
+        self.runner.run(instance, self.tickets)
+        self.over()
 
 
 # Called once a batch is over, with its tickets and those that the model rescheduled.
@@ -160,13 +203,12 @@ def take_request(ticket: Ticket) -> InferenceRequest | None:
     return request
 
 
-async def _put_in(box: list[Any], coroutine: Any, began: Callable[[], None] | None) -> BaseException | None:
+async def _put_in(box: list[Any], coroutine: Any, began: Callable[[int], None]) -> BaseException | None:
     """Await `execute` and put its result into a box; return an exception that asyncio would not catch, if any.
 
     As the task's result, the value would have one more reference. `began` is called when the loop starts the task.
     """
-    if began is not None:
-        began()
+    began(perf_counter_ns())
     try:
         box.append(await coroutine)
     except (SystemExit, KeyboardInterrupt) as error:
@@ -198,72 +240,62 @@ class BatchRunner:
     def run(
         self, instance: Instance, tickets: Sequence[Ticket], over: Callable[[], None] | None = None
     ) -> list[Ticket]:
-        """Run a batch of a sync model on this worker thread; return the tickets to run again. Raises nothing.
+        """Run a batch of a sync model at its home; return the tickets to run again. Raises nothing.
 
-        `over` is called with the lock held when `execute` has ended, before responses are delivered; it is not called
-        if no request could run.
+        `over` is called once with the lock held when `execute` has ended, before responses are delivered.
         """
+        execution: SendingExecution | None = None
+        ended = [] if over is None else [over]
         try:
-            for ticket in tickets:
-                if ticket.context is not None:
-                    return ticket.context.run(self._run, instance, tickets, over)
-            return self._run(instance, tickets, over)
-        except BaseException as error:
-            self._broken(tickets, error)
-            return []
-
-    def run_inline(self, instance: Instance, tickets: Sequence[Ticket]) -> list[Ticket]:
-        """As `run`, on the caller's thread. For Ctrl-C, answer the requests and raise KeyboardInterrupt."""
-        before = caller_var.get()
-        running_loop = _get_running_loop()
-        try:
-            if running_loop is not None:  # model code must not see the caller's (or Jupyter's) loop
-                _set_running_loop(None)
-            return self._run(instance, tickets, None, True)
-        finally:
-            caller_var.set(before)
-            if running_loop is not None:
-                _set_running_loop(running_loop)
-
-    def _run(
-        self, instance: Instance, tickets: Sequence[Ticket], over: Callable[[], None] | None, inline: bool = False
-    ) -> list[Ticket]:
-        execution = self._start(instance, tickets)
-        if execution is None:
-            return []
-        execution.thread = thread = _get_ident()
-        parent = execution.parent
-        # An inline execution is interrupted with its parent, unless the parent is a coroutine or on another thread.
-        if not inline or parent is None or parent.thread != thread or parent.task is not None:
+            execution = self._start(instance, tickets)
+            if execution is None:
+                return []
+            context = next((ticket.context for ticket in tickets if ticket.context is not None), None)
+            if context is not None:
+                instance.home.route(context)
+            execution.thread = _get_ident()
             execution._guard = self._lock
-        caller_var.set(execution)
-        failed: InferenceResponse | None = None
+            self._began(execution, execution.started)
+            box: list[Any] = []
+            failed = execute(instance, execution, box, self._lock)
+            return self.end(execution, box, failed, ended)
+        except BaseException as error:  # in the engine
+            self._broken(tickets, execution, error)
+            return []
+        finally:
+            caller_var.set(None)
+            if ended:
+                with self._lock:
+                    ended.pop()()
+
+    def end(
+        self,
+        execution: SendingExecution,
+        box: list[Any],
+        failed: InferenceResponse | None,
+        ended: list[Callable[[], None]],
+    ) -> list[Ticket]:
+        """Answer the requests of an `execute` that has ended: its result is in `box`, or it `failed`.
+
+        The functions in `ended` are called first, with the lock held, and removed.
+        """
         again: list[Ticket] = []
         given: Answers = []
+        execution.inferred = execution.inferred or perf_counter_ns()
         try:
-            box = [instance.execute(list(execution.requests))]
-            again = deliver(execution, box, given, self._see_again)
-        except BaseException as error:
-            again = []
-            failed = cancelled_response(self._model.name)  # used if the next line raises Ctrl-C again
-            failed = failure(execution, error, inline)
+            try:
+                if failed is None:
+                    again = deliver(execution, box, given, self._see_again)
+            except BaseException as problem:
+                again = []
+                failed = failure(execution, problem)
         finally:
-            self._finish(execution, given, failed, over)
+            self._finish(execution, given, failed, ended)
         return again
 
-    def _broken(self, tickets: Sequence[Ticket], error: BaseException) -> None:
-        """Answer requests after an exception in the engine, usually an interrupt just after the model returned."""
-        execution = next((t.execution for t in tickets if t.execution is not None), None)
-        may_be_hit = execution is not None
-        while execution is not None and may_be_hit:
-            try:
-                with self._lock:
-                    execution.finished = True
-                clear_interrupt(execution.thread)
-                may_be_hit = False
-            except Interrupted:
-                pass  # the user pressed Ctrl-C again
-        if execution is None or isinstance(error, Interrupted):
+    def _broken(self, tickets: Sequence[Ticket], execution: SendingExecution | None, error: BaseException) -> None:
+        """Answer requests after an exception in the engine, such as a lack of memory."""
+        if execution is None:
             self._cancel(tickets)
             return
         response = failure(execution, error)
@@ -275,10 +307,11 @@ class BatchRunner:
 
         Otherwise `ended` is called when it ends.
         """
-        context = next((t.context for t in tickets if t.context is not None), None)
-        execution = self._start(instance, tickets, placed=False)
-        if context is None or execution is None:
+        sender = next((t.context for t in tickets if t.context is not None), None)
+        execution = self._start(instance, tickets)
+        if sender is None or execution is None:
             return False
+        context = instance.home.context_for(sender)
         execution.thread = _get_ident()
         execution.tasks = WeakSet()
         instance.loop.executions.add(execution)
@@ -292,13 +325,12 @@ class BatchRunner:
                     f"async execute returned a {type(coroutine).__name__} instead of a coroutine"
                 )
             box: list[Any] = []
-            began = partial(record_batch, execution) if execution.span else None
-            task = context.run(loop.create_task, _put_in(box, coroutine, began))
+            task = context.run(loop.create_task, _put_in(box, coroutine, partial(self._began, execution)))
         except BaseException as error:
             if inspect.iscoroutine(coroutine):
                 coroutine.close()
             instance.loop.executions.discard(execution)
-            self._finish(execution, [], failure(execution, error))
+            self._finish(execution, [], failure(execution, error), [])
             return False
         execution.task = task
         execution.tasks.add(task)
@@ -310,27 +342,22 @@ class BatchRunner:
     def _task_done(
         self, instance: Instance, execution: SendingExecution, ended: Ended, box: list[Any], task: asyncio.Task[Any]
     ) -> None:
-        failed: InferenceResponse | None = None
-        again: list[Ticket] = []
-        given: Answers = []
         execution.inferred = perf_counter_ns()
+        failed: InferenceResponse | None = None
         try:
-            ended_loop = task.result()
-            if ended_loop is not None:
-                raise ended_loop
-            again = deliver(execution, box, given, self._see_again)
-        except BaseException as error:
-            again = []
-            failed = failure(execution, error)
+            uncaught = task.result()  # an exception that asyncio does not catch
+            if uncaught is not None:
+                raise uncaught
+        except BaseException as raised:
+            failed = failure(execution, raised)
         tickets = execution.tickets
         execution.task = None
         instance.loop.executions.discard(execution)
-        self._finish(execution, given, failed)
-        ended(instance, tickets, again)
+        ended(instance, tickets, self.end(execution, box, failed, []))
 
-    def _start(self, instance: Instance, tickets: Sequence[Ticket], placed: bool = True) -> SendingExecution | None:
-        """Make the execution of a batch; None if no request is left to run. In profiles it begins now if `placed`."""
-        parent, wanted = None, False
+    def _start(self, instance: Instance, tickets: Sequence[Ticket]) -> SendingExecution | None:
+        """Make the execution of a batch; None if no request is left to run."""
+        parent, wanted, observed = None, False, None
         run: list[Ticket] = []
         requests: list[InferenceRequest] = []
         for ticket in tickets:
@@ -340,6 +367,7 @@ class BatchRunner:
                 continue
             run.append(ticket)
             requests.append(request)
+            observed = observed or ticket.observed
             sender = ticket.parent
             if sender is not None and (parent is None or sender.depth > parent.depth):
                 parent = sender
@@ -350,10 +378,8 @@ class BatchRunner:
         execution = SendingExecution(self._model.server, self._model, parent)
         execution.instance = instance
         execution.tickets = run
-        execution.track = run[0].track
+        execution.observed = observed
         execution.requests = requests
-        if call_keys.active:
-            execution.call_key = getattr(requests[0], "_call_key", None)
         execution.rows = [rows_of(r) for r in requests] if self._batching else [1] * len(run)
         instance.holder = execution
         for ticket in run:
@@ -362,14 +388,12 @@ class BatchRunner:
             for request in requests:
                 request.get_response_sender()  # its destructor reports when the model drops the request
         execution.started = perf_counter_ns()
-        log = recording.active
-        if log is not None and (spans := [t.span for t in run if t.span]):
-            execution.span = spans[0]
-            if instance.gpu >= 0:
-                execution.timer = log.measure(spans, instance.gpu)
-            if placed:
-                record_batch(execution, execution.started)
         return execution
+
+    def _began(self, execution: SendingExecution, now: int) -> None:
+        watching, instance = observer.active, execution.instance
+        if watching is not None and instance is not None:
+            watching.began([t.observed for t in execution.tickets], execution.rows, instance.place, now, instance.gpu)
 
     def _cancel(self, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:
@@ -380,17 +404,15 @@ class BatchRunner:
         execution: SendingExecution,
         given: Answers,
         failed: InferenceResponse | None,
-        over: Callable[[], None] | None = None,
+        over: list[Callable[[], None]],
     ) -> None:
-        """Count an execution and answer its requests. The lock keeps an interrupt from hitting later code."""
+        """Count an execution and answer its requests."""
         tickets = execution.tickets
         with self._lock:
             execution.finished = True
-            if execution.cancelled and execution._guard is not None:
-                clear_interrupt(execution.thread)  # withdraw one that has not arrived
             ended = perf_counter_ns()
-            if over is not None:
-                over()
+            while over:
+                over.pop()()
         inferred = execution.inferred or ended
         if len(tickets) == 1 and failed is None:
             ticket, statistics = tickets[0], self._model.statistics
@@ -400,8 +422,10 @@ class BatchRunner:
                 statistics.fold()
         else:
             self._count_batch(execution, failed is not None, inferred, ended)
-        if execution.span:
-            record_batch_over(execution, inferred, ended)
+        watching, instance = observer.active, execution.instance
+        if watching is not None and instance is not None:
+            shared = self._model.decoupled and instance.is_async  # it could begin the next request at once
+            watching.ended([t.observed for t in tickets], inferred, execution.started if shared else ended)
         execution.requests = ()
         execution.tickets = ()  # breaks a reference cycle, so that the memory is freed at once
         for ticket, response in given:
@@ -409,6 +433,8 @@ class BatchRunner:
         if failed is not None:
             for ticket in tickets:
                 ticket.finish(alike(failed))
+        if not idle_memory.armed:
+            idle_memory.arm()
 
     def _count_batch(self, execution: SendingExecution, failed: bool, inferred: int, ended: int) -> None:
         statistics, tickets, started = self._model.statistics, execution.tickets, execution.started
@@ -426,5 +452,5 @@ class BatchRunner:
         statistics.execution(whole, waited, inferred - started, ended - inferred)
 
 
-may_be_interrupted(BatchRunner._run.__code__)
+may_be_interrupted(_execute.__code__)
 may_be_interrupted(_put_in.__code__)

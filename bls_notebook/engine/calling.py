@@ -1,8 +1,8 @@
 """Sending requests: on behalf of model code (`SendingExecution`) and from outside any model (`Root`).
 
 Guarantees: any thread or task that carries the context may send requests. An error of a request is returned, never
-raised. Ctrl-C during a call of `Root` never hits the engine's own code: it stops a model or a wait at once, is raised
-before the call returns at the latest, and interrupts the requests that the call has sent.
+raised. Ctrl-C during a call of `Root` ends its wait at once, is raised before the call returns at the latest, and
+interrupts the requests that the call has sent.
 """
 
 from __future__ import annotations
@@ -15,48 +15,49 @@ from contextvars import copy_context
 from typing import Any
 from weakref import ref
 
-from bls_notebook.pb_utils.errors import TritonModelException, UnreadableError
+from bls_notebook.pb_utils.errors import UnreadableError
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, correlation_problem, parameters_problem
 from bls_notebook.pb_utils.request import InferenceRequest
-from bls_notebook.pb_utils.response import CLOSED, InferenceResponse, ResponseIterator
+from bls_notebook.pb_utils.response import InferenceResponse, ResponseIterator
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.messages import LogLine
 from bls_notebook.records.visible_text import encodable
 
-from . import logs
+from . import logs, observer
 from .core.execution import Execution
 from .core.model import LoadedModel
 from .core.server import Server
+from .deadlocks.reports import report_if_long
 from .error_messages import running
 from .error_responses import error_response, originating, over_bls, seen_inputs
 from .exception_text import label_of
-from .recording import request_log as recording
-from .recording.spans import record_refused
+from .observer import Observed
+from .response_stream import AnsweredStream, AsyncResponseStream, TicketStream
 from .tensors.outputs import memory_problem
 from .tensors.received_inputs import NotReceivedError, received
 from .ticket import Ticket
-from .waiting.event_loops import response_of, watch_loop
-from .waiting.interrupts import CtrlC
-from .waiting.response_stream import AnsweredStream, AsyncResponseStream, TicketStream
+from .waiting.busy_code import line_below, name_line
+from .waiting.event_loops import ModelEventLoop, response_of
+from .waiting.interrupts import CtrlC, Interrupted
 
 MAX_DEPTH = 1000
 _noting = threading.Lock()  # bare threads of one execution note at the same time
 _running_loop = asyncio.get_running_loop
-_get_ident = threading.get_ident
 
 
 class SendingExecution(Execution):
-    """An execution that can send requests. If it runs on its caller's thread, it also accepts its own responses."""
+    """An execution that can send requests."""
 
     __slots__ = ()
 
-    ticket: Ticket | None
     tickets: Sequence[Ticket]
 
     def bare_caller(self) -> SendingExecution:
-        return BareCaller(self.server, self.model, self.span, self)
+        return BareCaller(self.server, self.model, self.observed, self)
 
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
+        if self.cancelled and self.model is not None:
+            raise Interrupted  # a model that sends one request after the other is nearly always in the engine
         model = self.server.find(request._model_name, request._model_version)
         if model is None:
             model = self.server.missed(request._model_name, request._model_version)
@@ -91,8 +92,6 @@ class SendingExecution(Execution):
 
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         loop = _running_loop()
-        if (self.task is None or self.thread != _get_ident()) and (self.model is not None or self.bare):
-            watch_loop(loop, self)
         model = self.server.find(request._model_name, request._model_version)
         if model is None:
             model = self.server.missed(request._model_name, request._model_version)
@@ -116,6 +115,8 @@ class SendingExecution(Execution):
             children = self.children
         children.add(ticket)
         model.scheduler.submit(ticket)
+        if loop.__class__ is not ModelEventLoop and (self.model is not None or self.bare):
+            report_if_long(ticket)
         return future
 
     def _problem(self, model: LoadedModel, request: InferenceRequest, decoupled: bool) -> str | None:
@@ -156,8 +157,10 @@ class SendingExecution(Execution):
                 response._error = UnreadableError(problem.encode(errors="surrogateescape"))
                 response._error._origin = origin
         self.note_error(response)
-        if recording.active is not None:
-            record_refused(self, request, "stream" if decoupled else kind, response)
+        if (watching := observer.active) is not None:
+            observed = Observed("stream" if decoupled else kind)
+            watching.refused(self, request, observed, response)
+            watching.answered(observed, response)
         return self.responses_of(AnsweredStream(response)) if decoupled else response
 
     def _refused_later(
@@ -171,41 +174,16 @@ class SendingExecution(Execution):
     def log(self, level: str, message: str, file: str, line: int) -> None:
         logs.write(LogLine(level, self.model_name, message, label_of(file), line, self.bare))
 
-    # The methods of `Answerable`, for an execution that runs inline.
-    def open_ticket(self, request: InferenceRequest) -> Ticket:
-        """Return the ticket that delivers responses sent by a response sender."""
-        if self.ticket is None:
-            if self.model is None:
-                raise TritonModelException(CLOSED)
-            ticket = Ticket(self.model, request, self.parent, None)
-            ticket.request = None
-            ticket.execution = self
-            self.ticket = ticket
-        return self.ticket
-
-    def send(self, response: InferenceResponse | None, final: bool) -> None:
-        if self.ticket is None:
-            request = self.request
-            if self.finished or request is None:
-                raise TritonModelException(CLOSED)
-            self.open_ticket(request)
-        if self.ticket is not None:
-            self.ticket.send(response, final)
-
-    def drop_sender(self) -> None:
-        if self.ticket is not None:
-            self.ticket.drop_sender()
-
 
 class BareCaller(SendingExecution):
-    """Sends the requests of a bare thread of `model`; `span` is the number of the thread's request in a profile.
+    """Sends the requests of a bare thread of `model`; `observed` is the request that the thread works for.
 
     A bare thread carries no context. Errors and warnings reach the execution `behind`, if it is known.
     """
 
-    def __init__(self, server: Server, model: LoadedModel | None, span: int = 0, behind: Any = None) -> None:
+    def __init__(self, server: Server, model: LoadedModel | None, observed: Observed | None, behind: Any) -> None:
         super().__init__(server, None, None)
-        self.bare, self.span, self._of = True, span, "" if model is None else model.name
+        self.bare, self.observed, self._of = True, observed, "" if model is None else model.name
         self._behind: Any = ref(behind) if isinstance(behind, Execution) else lambda: None
         if model is not None:
             model.bare.add(self)
@@ -228,19 +206,38 @@ class Root(SendingExecution):
     __slots__ = ()
 
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
-        with CtrlC():
-            try:
+        try:
+            with CtrlC():
                 return _exec(self, request, decoupled, given)
-            except KeyboardInterrupt:
-                self.interrupt()
-                raise
+        except KeyboardInterrupt as error:  # of a wait, or noted while the request was sent
+            self.stop(error)
+            raise
 
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
+        try:
+            with CtrlC():
+                return super().async_exec(request, decoupled, given)
+        except KeyboardInterrupt as error:
+            self.stop(error)
+            raise
+
+    def stop(self, error: KeyboardInterrupt) -> None:
+        """Interrupt the requests of a call that Ctrl-C has ended."""
         with CtrlC():
-            return super().async_exec(request, decoupled, given)
+            name_line(error, line_below(self))
+            self.interrupt()
 
     def responses_of(self, stream: AsyncResponseStream) -> AsyncResponseStream:
         return _Stream(stream, self)
+
+
+class CellBody(Root):
+    """The sender of requests of notebook code that runs as the body of an `execute`."""
+
+    __slots__ = ()
+
+    def responses_of(self, stream: AsyncResponseStream) -> Any:
+        return ResponseIterator(_Stream(stream, self))
 
 
 class _Stream:
@@ -250,12 +247,12 @@ class _Stream:
         self._stream, self._root = stream, root
 
     def next_response(self) -> tuple[InferenceResponse, bool]:
-        with CtrlC():
-            try:
+        try:
+            with CtrlC():
                 return self._stream.next_response()
-            except KeyboardInterrupt:
-                self._root.interrupt()
-                raise
+        except KeyboardInterrupt as error:
+            self._root.stop(error)
+            raise
 
     async def next_response_async(self) -> tuple[InferenceResponse, bool]:
         return await self._stream.next_response_async()
@@ -268,11 +265,11 @@ class _Stream:
         self._stream.discard()
 
 
-def root_of(server: Server) -> Root:
+def root_of(server: Server, kind: type[Root] = Root) -> Root:
     """Return a sender for this thread's requests from outside any model."""
     # A constructor that makes objects of two classes by turns loses CPython's attribute caches, so make the usual
     # class and change it.
     root: Any = SendingExecution(server, None, None)
-    root.__class__ = Root
+    root.__class__ = kind
     root.thread = threading.get_ident()
     return root  # type: ignore[no-any-return]

@@ -21,7 +21,7 @@ from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.records.errors import FrameRecord
 from bls_notebook.records.visible_text import encodable, first_line
 
-from .waiting.interrupts import comes_back, may_be_interrupted
+from .waiting.interrupts import may_be_interrupted
 
 CONTEXT_LINES = 3
 MAX_FRAMES = 30
@@ -57,6 +57,14 @@ class ModelHome:
 
     @property
     def modules(self) -> dict[str, ModuleType]:
+        raise NotImplementedError
+
+    def note_started(self, work: Any) -> None:
+        """Note a `Thread` or an executor's `Future` that its code has started."""
+        raise NotImplementedError
+
+    def has_threads(self) -> bool:
+        """Return whether a such a thread or an executor's job may still run."""
         raise NotImplementedError
 
 
@@ -98,8 +106,7 @@ def describe(error: BaseException, model: str = "", version: int = 0) -> Descrip
         return _describe(error, model, version)
     except RecursionError:
         kind, text = str.__str__(_name_of(type(error))), _NO_ROOM
-    except BaseException as problem:
-        comes_back(problem)
+    except BaseException:
         kind, text = "exception", _UNAVAILABLE
     return tuple.__new__(Description, (kind, text, text, f"{kind}: {text}", ()))  # needs no room on the stack
 
@@ -139,7 +146,6 @@ def _text(error: BaseException) -> tuple[str, BaseException | None]:
     try:
         return _plain(str(error), MAX_TEXT), None
     except BaseException as problem:
-        comes_back(problem)
         return _UNAVAILABLE, problem
 
 
@@ -161,8 +167,7 @@ def _of_syntax_error(error: Any, text: str) -> tuple[str, str, int]:
         message, file, line = error.msg, error.filename, error.lineno
         line = line if type(line) is int and 0 < line < 1 << 31 else 1
         return _plain(message, MAX_TEXT), str.__str__(file) if isinstance(file, str) else "", line
-    except BaseException as problem:
-        comes_back(problem)
+    except BaseException:
         return text, "", 1
 
 

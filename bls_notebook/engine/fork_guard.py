@@ -16,13 +16,13 @@ from typing import Any, NoReturn
 
 from bls_notebook.devices import allocation_log
 
+from . import observer
 from .core import instance
 from .core.model import in_memory
 from .core.server import Server, servers
 from .errors import ForkedError
-from .recording import request_log as recording
-from .schedulers.clock import system_clock
-from .waiting import event_loops, worker_threads
+from .waiting import event_loops, parker, worker_threads
+from .waiting.clock import system_clock
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 
@@ -78,8 +78,8 @@ def in_child() -> None:
         server.__class__ = ForkedServer
     worker_threads.forget_workers()
     system_clock.__init__()  # type: ignore[misc]
-    event_loops.blocked.clear()
+    parker.blocked.clear()
     instance._open.clear()
     event_loops._loops.clear()
     allocation_log.recording = allocation_log.place = None
-    recording.active = None
+    observer.clear()

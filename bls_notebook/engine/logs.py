@@ -62,8 +62,7 @@ def write(line: LogLine) -> None:
 
 def log_if_lost(execution: Execution, failed: InferenceResponse) -> None:
     """Log the error of an `execute` if one of its requests has been answered already."""
-    late = () if execution.ticket is None else (execution.ticket,)
-    for ticket in execution.tickets or late:
+    for ticket in execution.tickets:
         if ticket.done and not ticket.cancelled and failed._error is not None:
             frames = failed._error._origin.frames if failed._error._origin is not None else ()
             own = next((f for f in reversed(frames) if f.model), None)

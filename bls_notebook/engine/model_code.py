@@ -1,7 +1,7 @@
 """Run code as a model's code: `initialize` and `finalize`, and notebook code as the body of an `execute`.
 
-Guarantees: the caller's context is unchanged afterwards. Model code sees no event loop but its own (in Jupyter, the
-notebook's loop runs on the main thread). Ctrl-C stops a body from the notebook and all requests that it sent.
+Guarantees: the caller's context is unchanged afterwards. Ctrl-C stops a body from the notebook and all requests that it
+sent.
 
 Threads that a model starts become daemons: Python joins other threads before it runs any exit hook, so it would never
 end if a thread runs until the model's `finalize`. `left` returns the threads that still run after `finalize`.
@@ -22,11 +22,12 @@ from bls_notebook.pb_utils._runtime import Caller, caller_var
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 
-from .calling import SendingExecution
+from .calling import CellBody, SendingExecution, root_of
 from .core.server import Server
+from .waiting.busy_code import line_below, name_line
 from .waiting.event_loops import ModelLoop
 from .waiting.interrupts import CtrlC, may_be_interrupted
-from .waiting.worker_threads import Parker
+from .waiting.parker import Parker
 
 if TYPE_CHECKING:
     from bls_notebook.records.errors import ErrorRecord
@@ -54,27 +55,14 @@ class Initializing(SendingExecution):
 
 
 def as_model(caller: Caller, call: Callable[[], _Result]) -> _Result:
-    """Return `call()`, run as a model's code on this thread.
-
-    After any exception at any point, the thread's caller and running loop are restored: a notebook's kernel cannot
-    run another cell without them.
-    """
+    """Return `call()`, run as a model's code on this thread."""
     __tracebackhide__ = True
-    loop, before = _get_running_loop(), caller_var.get()
+    before = caller_var.get()
     try:
-        try:
-            if loop is not None:
-                _set_running_loop(None)
-            caller_var.set(caller)
-            return call()
-        finally:
-            caller_var.set(before)  # not `reset`: see caller_var
-            if loop is not None:
-                _set_running_loop(loop)
-    finally:  # once more: Ctrl-C may have interrupted the inner `finally`
-        caller_var.set(before)
-        if loop is not None:
-            _set_running_loop(loop)
+        caller_var.set(caller)
+        return call()
+    finally:
+        caller_var.set(before)  # not `reset`: see caller_var
 
 
 may_be_interrupted(as_model.__code__)
@@ -104,29 +92,27 @@ def forget_pool_workers() -> None:
 
 
 def run_body(server: Server, function: Callable[[], Any], errors: list[ErrorRecord] | None = None) -> Any:
-    """Return `function()`, awaited if it is a coroutine; `errors` gets the latest error responses to its requests."""
+    """Return `function()`, awaited if it is a coroutine; `errors` gets the latest error responses to its requests.
+
+    The function is code of the notebook, so it runs on this thread.
+    """
     __tracebackhide__ = True
-    execution = SendingExecution(server, None, None)
-    execution.thread = threading.get_ident()
-
-    def run() -> Any:
-        __tracebackhide__ = True
-        try:
-            result = function()
-            if inspect.iscoroutine(result):
-                result = _run_coroutine(execution, result)
-            return result
-        except KeyboardInterrupt:
-            execution.interrupt()
-            raise
-        finally:
-            execution.finished = True
-            if errors is not None:
-                errors.extend(received.record for received in execution.causes or ())
-
-    may_be_interrupted(run.__code__)
-    with CtrlC():
-        return as_model(execution, run)
+    execution = root_of(server, CellBody)
+    # The notebook's loop is hidden, so that the code may run its own, as in an `execute`.
+    loop = _get_running_loop()
+    try:
+        _set_running_loop(None)
+        result = as_model(execution, function)
+        return _run_coroutine(execution, result) if inspect.iscoroutine(result) else result
+    except KeyboardInterrupt as error:
+        name_line(error, line_below(execution))
+        execution.interrupt()
+        raise
+    finally:
+        _set_running_loop(loop)
+        execution.finished = True
+        if errors is not None:
+            errors.extend(received.record for received in execution.causes or ())
 
 
 def _run_coroutine(execution: SendingExecution, coroutine: Any) -> Any:
@@ -135,6 +121,7 @@ def _run_coroutine(execution: SendingExecution, coroutine: Any) -> Any:
     parker = Parker()
     execution.tasks = WeakSet()
     execution.thread = loop.thread
+    execution.__class__ = SendingExecution  # its requests do not come from the main thread
 
     def begin() -> None:
         context.run(caller_var.set, execution)
@@ -144,11 +131,9 @@ def _run_coroutine(execution: SendingExecution, coroutine: Any) -> Any:
 
     try:
         loop.post(begin)
-        parker.park()
+        with CtrlC():
+            parker.park()
         assert execution.task is not None
         return execution.task.result()
-    except KeyboardInterrupt:
-        execution.interrupt()
-        raise
     finally:
         loop.stop()

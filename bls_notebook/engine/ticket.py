@@ -17,25 +17,24 @@ from collections.abc import Callable, Collection, Sequence
 from contextvars import Context
 from time import perf_counter, perf_counter_ns
 
-from bls_notebook.devices import allocation_log
 from bls_notebook.devices.transfers import nbytes
 from bls_notebook.pb_utils.errors import ErrorCode, TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import CLOSED, InferenceResponse
 from bls_notebook.records import units
 
+from . import observer
 from .core.execution import Execution
 from .core.instance import Instance
 from .core.model import LoadedModel
+from .core.signature_check import reshape_all
 from .error_messages import execute_failed, not_ready, running
 from .error_responses import cancelled_response, error_response, originating, over_bls, with_warnings
-from .recording import request_log as recording
-from .recording.request_log import HeldBack
-from .recording.spans import record_response, record_sent
+from .observer import Observed
 from .tensors.outputs import answer, returned_none
-from .tensors.signature_check import reshape_all
 from .waiting.interrupts import awaited, need_room
-from .waiting.worker_threads import Parker, later
+from .waiting.parker import Parker
+from .waiting.worker_threads import later
 
 _new_lock = threading.Lock
 log = logging.getLogger("bls_notebook")
@@ -51,16 +50,15 @@ class Ticket:
     __slots__ = (
         "__weakref__", "_closed", "_lock", "_only", "_parkers", "_responses", "_sent", "_unfinished",
         "arrived", "bound", "cancelled", "circle", "context", "discarded", "done", "execution", "expires", "held",
-        "interrupted", "keep", "model", "on_response", "outside", "parent", "queued", "queued_at", "refused", "request",
-        "requested", "sent_bytes", "serving", "span", "track",
+        "interrupted", "keep", "model", "observed", "on_response", "outside", "parent", "posted", "queued", "queued_at",
+        "refused", "request", "requested", "serving",
     )  # fmt: skip
 
     arrived: int
     circle: Sequence[str]  # models of the cycle that it was refused for
     discarded: bool  # no one reads its responses
     interrupted: bool
-    sent_bytes: int  # size of its responses; set while a profile records it
-    span: int  # number of the request in a profile, 0 if none records it
+    observed: Observed | None  # None if nothing observed that the request was received
     refused: bool  # chosen to break a deadlock, and about to be answered
     # The unread responses: a single final one in a list, so that it is taken once, or several in order.
     _only: list[InferenceResponse] | None
@@ -78,11 +76,12 @@ class Ticket:
         self.queued_at = now = perf_counter_ns()
         try:
             self.arrived = request._arrived
-            self.span = request._span
+            self.observed = request._observed
         except AttributeError:  # the scheduler made it, so it did not pass `received`
             self.arrived = now
-            self.span = 0
+            self.observed = None
         self.serving: set[Ticket] | None = None  # `Instance.serving`, which contains it until it is answered
+        self.posted = False  # to a home, by `home_call`
         self.outside = False  # not counted by its model's scheduler, because another part answers it
         self.queued = False  # True while in its scheduler's queue; guarded by the scheduler's lock
         self.bound: tuple[Instance, ...] | None = None  # while queued: the instances that can serve it; None for all
@@ -101,12 +100,10 @@ class Ticket:
         self._sent = 0
         self._unfinished: InferenceResponse | None = None  # the answer, while its final flag is awaited
         self._only = self._responses = None
-        # Number of its request in a memory recording, if one is on.
-        self.track = 0 if allocation_log.recording is None else getattr(request, "_track", 0)
-        if self.span:
-            self.sent_bytes = 0
-            if context is not None or parent is None:
-                record_sent(self, request)
+        if self.observed is not None and self.observed.span and (context is not None or parent is None):
+            watching = observer.active
+            if watching is not None:
+                watching.sent(model, parent, request, now)
 
     @property
     def sent(self) -> bool:
@@ -128,7 +125,7 @@ class Ticket:
                 raise TritonModelException(CLOSED)
             if response is not None:  # before any state changes, because this may fail
                 who = "" if self.execution is None else self.execution.instance_name
-                out = answer([response], 0, self.requested, False, self.model.outputs, who, self.track)
+                out = answer([response], 0, self.requested, False, self.model.outputs, who, self.observed)
                 if self._responses:
                     self.note_unread(out)
                 out = with_warnings(out, self.model, self.execution, self.parent, returned=False)
@@ -206,6 +203,27 @@ class Ticket:
         self._wake(woken, final)
         return True
 
+    def finish_alone(self, response: InferenceResponse) -> None:
+        """As `finish`, in fewer steps, for the only response to a synchronous request."""
+        if not self.outside or response._error is not None:
+            self.finish(response)
+            return
+        with self._lock:
+            self._closed = True
+            if self.done:
+                return
+            response._arrived = perf_counter()
+            if self.observed is not None and self.observed.span and (watching := observer.active) is not None:
+                watching.answered(self.observed, response, True, self)
+            self._only = [response]
+            self.done = True
+            woken, self._parkers = self._parkers, None
+        parent = self.parent
+        if parent is not None and parent._children is not None:
+            parent._children.discard(self)
+        for parker in woken or ():
+            parker.unpark()
+
     def _put(self, response: InferenceResponse, final: bool) -> list[Parker] | None:
         """Queue a response; lock held."""
         if self.done:
@@ -215,8 +233,8 @@ class Ticket:
             if self.parent is not None and self.parent.model is not None:
                 response = over_bls(response)
         response._arrived = perf_counter()
-        if self.span:
-            record_response(self, response, final)
+        if self.observed is not None and self.observed.span and (watching := observer.active) is not None:
+            watching.answered(self.observed, response, final, self)
         if final and self._responses is None:
             self._only = [response]
         elif not self.discarded or final:
@@ -264,9 +282,8 @@ class Ticket:
         """Deliver the buffered responses and stop buffering."""
         with self._lock:
             self.held = False
-            log = recording.active
-            if self.span and self.done and log is not None:
-                log.held.extend(HeldBack(self.span, perf_counter_ns()))
+            if self.observed is not None and self.done and (watching := observer.active) is not None:
+                watching.marked(self.observed, "released")
             woken, self._parkers = self._parkers, None
         for parker in woken or ():
             parker.unpark()
@@ -301,9 +318,8 @@ class Ticket:
     def cancel(self) -> None:
         """Cancel: remove a queued request; for a running one, `is_cancelled()` returns True from now on."""
         self.cancelled = True
-        log = recording.active
-        if self.span and not self.done and log is not None:
-            log.mark(self.span, perf_counter_ns(), "cancelled")
+        if self.observed is not None and not self.done and (watching := observer.active) is not None:
+            watching.marked(self.observed, "cancelled")
         if self.model.scheduler.withdraw(self):
             self.finish(cancelled_response(self.model.name))
 

@@ -20,7 +20,7 @@ from typing import Any
 from bls_notebook.devices.registry import device_records
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.extending import Host, critical, host_of
+from bls_notebook.extending import Host, host_of, operation, undo
 from bls_notebook.records.base import Printable
 from bls_notebook.records.models import ModelRecord
 from bls_notebook.repository.repository import ModelRepository
@@ -87,6 +87,7 @@ class Watch(Printable):
         with self._lock:
             return self._sample(0)
 
+    @operation
     def follow(self, follower: Callable[[WatchRecord], None]) -> Callable[[], None]:
         """Call a function with each sample, on the watch's thread; return a function that stops this."""
         number = next(self._numbers)
@@ -98,13 +99,12 @@ class Watch(Printable):
                     self._stop.set()
                     self._stop = None
 
-        with critical() as starting:
-            starting.undo(end)
-            with self._lock:
-                self._followers[number] = follower
-                if self._stop is None:
-                    self._stop = threading.Event()
-                    threading.Thread(target=self._run, args=(self._stop,), name="bls-watch", daemon=True).start()
+        undo(end)
+        with self._lock:
+            self._followers[number] = follower
+            if self._stop is None:
+                self._stop = threading.Event()
+                threading.Thread(target=self._run, args=(self._stop,), name="bls-watch", daemon=True).start()
         return end
 
     def _run(self, stop: threading.Event) -> None:

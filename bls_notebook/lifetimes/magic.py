@@ -8,7 +8,6 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import display as displays
-from bls_notebook.extending import critical
 from bls_notebook.magics.arguments import Parser, Variables, add_options, help_text, identifier, new_file
 from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.cell_errors import reported
@@ -39,15 +38,10 @@ def bls_memory(notebook: Notebook, line: str, cell: str, variables: Variables) -
     def roots() -> list[SearchRoot]:
         return [SearchRoot("variable", f"Out[{notebook.cell_number}]", value, "%reset -f out") for value in shown]
 
-    def forget() -> None:
-        if roots in providers:
-            providers.remove(roots)
-
-    with critical() as tracking:  # Ctrl-C interrupts the cell, and the search for owners
-        tracking.undo(forget)
+    providers.insert(0, roots)
+    try:
         with reported(notebook):
             track.__enter__()
-        providers.insert(0, roots)
         try:
             value = body()
             if cell.rstrip().endswith(";"):
@@ -56,8 +50,9 @@ def bls_memory(notebook: Notebook, line: str, cell: str, variables: Variables) -
         finally:
             with progress("searching the owners of blocks that the cell left behind"):
                 track.__exit__(None, None, None)
-            forget()
             _finish(notebook, track, arguments)
+    finally:
+        providers.remove(roots)
     return value
 
 

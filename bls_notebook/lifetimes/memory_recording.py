@@ -1,8 +1,7 @@
 """`track_memory` records the memory of every tensor that passes through a request while a block of code runs.
 
 Guarantees: one recording at a time in the process. Reading a recording does not change what it records.
-When it ends, nothing of it remains in the engine or in the tensors. It ends with its `with` block, also if Ctrl-C
-interrupts the block at any byte code, or with the life of its object.
+When it ends, nothing of it remains in the engine or in the tensors. It ends with its `with` block or its object.
 """
 
 from __future__ import annotations
@@ -10,19 +9,25 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from time import perf_counter_ns
 from weakref import ref
 
 from bls_notebook.devices import allocation_log, cupy_memory_hook
 from bls_notebook.devices.registry import devices, gpus
+from bls_notebook.engine import observer
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.observer import Observed, Observer
 from bls_notebook.engine.recording.code_lines import place_finder
+from bls_notebook.engine.recording.request_log import span_id
 from bls_notebook.engine.waiting.event_loops import in_every_loop
-from bls_notebook.engine.waiting.interrupt_safe import UndividedContext
-from bls_notebook.engine.waiting.interrupts import may_be_interrupted, would_be_lost_in
+from bls_notebook.extending import Scope
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.memory_blocks import NOWHERE, CodeLine, Holder, Maker
 
 from .allocation_table import AllocationTable, Block, TrackedRequest, lines_of
@@ -75,7 +80,47 @@ def track_memory(
     return MemoryTrack(limit, name, lines, holders)
 
 
-class MemoryTrack(UndividedContext, LifetimesAnalysis):
+class MemoryObserver(Observer):
+    """Records the tensors of requests."""
+
+    order = 1  # after the log of profiles, which numbers the requests
+
+    def __init__(self, recorder: allocation_log.AllocationRecorder) -> None:
+        self._recorder = recorder
+
+    def received(
+        self,
+        model: LoadedModel,
+        request: InferenceRequest,
+        inputs: Sequence[Tensor],
+        copy: InferenceRequest,
+        sender: Execution,
+    ) -> None:
+        if cupy_memory_hook.used:
+            cupy_memory_hook.follow()
+        observed, parent = copy._observed, sender.observed
+        observed.track = number = self._recorder.number()
+        span = observed.span and span_id(observed.span)
+        other = 0 if parent is None else parent.track
+        self._recorder.crossed(
+            inputs, copy._inputs, allocation_log.IN, copy._arrived, number, other, model.who, copy._options, span
+        )
+
+    def returned(
+        self, observed: Observed | None, before: Sequence[Tensor], after: Sequence[Tensor], maker: str
+    ) -> None:
+        number = 0 if observed is None else observed.track
+        self._recorder.crossed(before, after, allocation_log.OUT, perf_counter_ns(), number, maker)
+
+    def repeated(self, observed: Observed | None, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
+        number = 0 if observed is None else observed.track
+        self._recorder.crossed(before, after, allocation_log.AGAIN, perf_counter_ns(), number)
+
+    def copied(self, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
+        self._recorder.paired(before, after)
+
+
+class MemoryTrack(Scope, LifetimesAnalysis):
     """A memory recording, which can be read while its block runs and afterwards.
 
     `record` is a `Lifetimes`: a snapshot while the block runs, the final one afterwards.
@@ -121,6 +166,7 @@ class MemoryTrack(UndividedContext, LifetimesAnalysis):
         _on = ref(self, _abandoned)
         allocation_log.recording = recording
         allocation_log.place = recording.place
+        observer.add(MemoryObserver(recording))
         if backend is not None and not backend.simulated:
             cupy_memory_hook.begin(backend.array_module(), recording)
             in_every_loop(cupy_memory_hook.follow)
@@ -131,12 +177,11 @@ class MemoryTrack(UndividedContext, LifetimesAnalysis):
         if recording is None:
             return
         self._end = perf_counter_ns()
+        gc.collect()  # so that garbage is not reported as a leak
+        _quiet(recording)
         try:
-            gc.collect()  # so that garbage is not reported as a leak
-            _quiet(recording)
             self._record = self._now()
-        finally:  # also on Ctrl-C
-            _quiet(recording)
+        finally:
             self._recording = _on = None
             recording.stop()
             self._table = AllocationTable(1)
@@ -226,6 +271,9 @@ def _quiet(recording: allocation_log.AllocationRecorder) -> None:
     with _starting:
         if allocation_log.recording is recording:
             allocation_log.recording = allocation_log.place = None
+            for one in observer.observers():
+                if isinstance(one, MemoryObserver):
+                    observer.remove(one)
             if cupy_memory_hook.used:
                 cupy_memory_hook.end()
                 in_every_loop(cupy_memory_hook.follow)
@@ -272,7 +320,4 @@ def _devices(used: dict[str, int], older: dict[str, int]) -> Iterator[DeviceSeen
         yield DeviceSeen(device.name, device.simulated, total, max(0, left))
 
 
-allocation_log.current_request = lambda: getattr(caller_var.get(), "track", 0)
-may_be_interrupted(MemoryTrack._holders.__code__)  # the search through the heap is slow
-would_be_lost_in(_abandoned.__code__)
-would_be_lost_in(allocation_log.death_code)
+allocation_log.current_request = lambda: getattr(getattr(caller_var.get(), "observed", None), "track", 0)

@@ -31,8 +31,8 @@ from bls_notebook.devices.instance_gpu import foreign_blocks
 from bls_notebook.devices.registry import backend_of
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import servers
+from bls_notebook.engine.response_stream import TicketStream
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.response_stream import TicketStream
 from bls_notebook.engine.waiting.stack_frames import stacks, variables_of
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse, ResponseIterator

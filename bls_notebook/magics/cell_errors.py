@@ -16,7 +16,8 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import display as displays
-from bls_notebook.engine.exception_text import home_of, internal_paths, label_of, traceback_of
+from bls_notebook.engine.exception_text import internal_paths, traceback_of
+from bls_notebook.engine.waiting.busy_code import interrupted_line, place
 from bls_notebook.engine.waiting.interrupts import awaited, resume_debugged_threads
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.messages import MessageRecord
@@ -73,19 +74,23 @@ def interrupt_display(notebook: Notebook, error: BaseException, tb: TracebackTyp
     """Return the one-line display of an interrupt in this package or a model; None for other interrupts."""
     if not isinstance(error, KeyboardInterrupt) and not awaited.is_set():
         return None
-    in_package, where = False, ""
+    in_package = False
     while tb is not None:
         code, variables = tb.tb_frame.f_code, tb.tb_frame.f_globals
         if variables is notebook.shell.user_global_ns:
             in_package = False
         elif code.co_filename.startswith(internal_paths):
             in_package = True
-        elif home_of(variables) is not None:
-            where = f" in {label_of(code.co_filename)}, line {tb.tb_lineno}"
         tb = tb.tb_next
     if not in_package:
         return None
-    return notebook.draw(MessageRecord(f"interrupted{where}; running requests were cancelled", "warning"))
+    return notebook.draw(MessageRecord(f"interrupted{in_model(error)}; running requests were cancelled", "warning"))
+
+
+def in_model(error: BaseException) -> str:
+    """Return where Ctrl-C struck a model; empty if that is not known."""
+    line = interrupted_line(error)
+    return "" if line is None else f" in {place(line, code=False)}"
 
 
 class CellInterrupted(bls.BLSError):
@@ -113,8 +118,9 @@ def reported(notebook: Notebook, model: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except KeyboardInterrupt:
-        error = CellInterrupted(f"interrupted while loading {model!r}" if model else "interrupted")
+    except KeyboardInterrupt as interrupt:
+        loading = f" while loading {model!r}" if model else ""
+        error = CellInterrupted(f"interrupted{loading}{in_model(interrupt)}")
         _mark(error, notebook.draw(_record_of(error, model)))
         raise error from None
     except bls.BLSError as error:

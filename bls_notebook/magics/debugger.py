@@ -15,6 +15,7 @@ from typing import Any
 import numpy
 
 import bls_notebook
+from bls_notebook.engine import debugged_steps
 from bls_notebook.engine.exception_text import label_of
 
 from .notebook import Notebook
@@ -32,6 +33,7 @@ def help_debugger(notebook: Notebook) -> Callable[[], None]:
 
     def before_cell(info: Any = None) -> None:
         if getattr(debugger, "is_started", False):
+            debugged_steps.attached = True
             _skip_internal_frames()
             _trace_again()
 

@@ -17,7 +17,7 @@ from bls_notebook.display import Display
 from bls_notebook.progress import Progress, progress
 
 from .arguments import Parser, RequestLine, Variables, help_text, identifier, parameters_of, read_line, sequence
-from .cell_errors import CellInterrupted, debug_later, fail_on, reported
+from .cell_errors import CellInterrupted, debug_later, fail_on, in_model, reported
 from .magic import Magic
 from .notebook import Notebook
 from .overview import overview
@@ -150,7 +150,7 @@ def _send(notebook: Notebook, call: Call, arguments: argparse.Namespace) -> Resu
             streams[:] = [stream for stream in streams if stream]
         notebook.assign(arguments.into, arrived if streams is None else streams)  # keep responses after Ctrl-C
         if isinstance(error, KeyboardInterrupt):
-            raise CellInterrupted(f"interrupted: {state}; running requests were cancelled") from None
+            raise CellInterrupted(f"interrupted{in_model(error)}: {state}; running requests were cancelled") from None
         raise
     return arrived if streams is None else streams
 
@@ -163,8 +163,9 @@ def _send_one(call: Call, arguments: argparse.Namespace) -> Response:
                 response: Response = repository.run(lambda: repository.infer_async(**call))
                 return response
             return repository.infer(**call)
-    except KeyboardInterrupt:
-        raise CellInterrupted("interrupted while waiting for the response; the request was cancelled") from None
+    except KeyboardInterrupt as error:
+        where = in_model(error) or " while waiting for the response"
+        raise CellInterrupted(f"interrupted{where}; the request was cancelled") from None
 
 
 def _stream(

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from bls_notebook.backends.protocol import BackendError
 from bls_notebook.engine.errors import BLSError, ModelLoadError
-from bls_notebook.engine.waiting.interrupt_safe import UndividedContext
+from bls_notebook.engine.waiting.operations import perform
 from bls_notebook.engine.waiting.worker_threads import start_in_thread
-from bls_notebook.extending import Host, Registration, critical
+from bls_notebook.extending import Host, Registration, Scope, operation, undo
 from bls_notebook.progress import progress
 from bls_notebook.records.base import Printable
 from bls_notebook.repository.repository import ModelRepository, current_repository
@@ -40,7 +40,7 @@ _NO_INDEX = (
 log = logging.getLogger("bls_notebook")
 
 
-class Connection(UndividedContext, Printable):
+class Connection(Scope, Printable):
     """The models of a server in a repository; a context manager that disconnects.
 
     Attributes
@@ -92,9 +92,7 @@ class Connection(UndividedContext, Printable):
     def disconnect(self) -> None:
         """Unload the server's models; requests in flight finish first."""
         if self._registration is not None:
-            with critical() as ending:
-                ending.undo(self._registration.remove)  # what Ctrl-C interrupts is completed
-                self._registration.remove()
+            perform(self._registration.remove, interruptible=False)
 
     def _leave(self) -> None:
         self.disconnect()
@@ -112,6 +110,7 @@ class Connection(UndividedContext, Printable):
             start_in_thread(self._registration.refresh)
 
 
+@operation
 def connect(
     url: str,
     *models: str,
@@ -171,7 +170,7 @@ def connect(
     except AddressError as error:
         raise BLSError(f"connect: {error}") from error
     connection = Connection(repository, address)
-    with critical() as connecting, progress(f"connecting to {address}"):
+    with progress(f"connecting to {address}"):
         try:
             link = connection._link.take()
         except BackendError as error:
@@ -184,7 +183,7 @@ def connect(
             _refuse_taken(connection, host)
             local = {name: ServerModel(connection._link, remote) for name, remote in connection.models.items()}
             connection._registration = host.register(local)
-            connecting.undo(connection.disconnect)
+            undo(connection.disconnect)
         finally:
             link.deadline = math.inf
             link.release()

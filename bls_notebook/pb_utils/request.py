@@ -100,18 +100,14 @@ class InferenceRequest:
     """
 
     __slots__ = (
-        "__weakref__", "_answerable", "_arrived", "_call_key", "_inputs", "_kind", "_maker", "_model_name",
-        "_model_version", "_options", "_release_flags", "_requested", "_response_sender", "_size", "_span", "_track",
+        "__weakref__", "_answerable", "_arrived", "_inputs", "_maker", "_model_name", "_model_version", "_observed",
+        "_options", "_release_flags", "_requested", "_response_sender",
     )  # fmt: skip
 
     # Set on requests that a model receives:
     _arrived: int  # time (ns) when the engine accepted it
     _release_flags: int
-    _span: int  # number in a profile, 0 if none records it
-    _kind: str  # how it was sent, if a profile records it
-    _size: int  # bytes of its inputs, if a profile records it
-    _track: int  # number in a memory recording, while one is on
-    _call_key: Any  # `engine.call_keys.CallKey`, while a substitution is active
+    _observed: Any  # `engine.observer.Observed`, or None
 
     def __init__(
         self,

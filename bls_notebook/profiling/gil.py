@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 
-from bls_notebook.engine.recording import request_log as recording
+from bls_notebook.engine.recording.request_log import Log
+from bls_notebook.engine.recording.spans import running_log
 
 from .processor_time import thread_times
 from .records.spans import LockHeld
@@ -40,7 +41,7 @@ class GilProbe:
         self._intervals: list[LockHeld] = []
         self._over = threading.Event()
 
-    def start(self, log: recording.Log) -> None:
+    def start(self, log: Log) -> None:
         """Start sampling; without a GIL, or if the system does not report threads' times, do nothing."""
         if _TASKS.exists() and getattr(sys, "_is_gil_enabled", lambda: True)():
             threading.Thread(target=self._sample, args=(log,), name="bls-lock-probe", daemon=True).start()
@@ -56,11 +57,11 @@ class GilProbe:
             if held.begin < end and held.end > begin
         )
 
-    def _sample(self, log: recording.Log) -> None:
+    def _sample(self, log: Log) -> None:
         late_from = round(1e9 * _PROBE_LATE * sys.getswitchinterval())
         turns: _Turns | None = None
         with _own_wait() as own_wait:
-            while recording.active is log and len(self._intervals) < _MOST_HELD:
+            while running_log() is log and len(self._intervals) < _MOST_HELD:
                 begun, used, waited = perf_counter_ns(), process_time_ns(), own_wait()
                 if self._over.wait(_PROBE_PAUSE / 1e9):
                     return

@@ -2,8 +2,7 @@
 
 Guarantees: profiles may nest and overlap, in any threads, and each records everything while it is on. A
 request sent before the profile began is not in it; a request unfinished at its end is in it, as open. The end
-of the `with` block waits for nothing except the statistics of remote servers, for at most one second. The recording
-ends with its block, also if Ctrl-C interrupts the block at any byte code.
+of the `with` block waits for nothing except the statistics of remote servers, for at most one second.
 """
 
 from __future__ import annotations
@@ -18,11 +17,10 @@ from time import perf_counter_ns
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel, in_memory
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.recording import request_log as recording
-from bls_notebook.engine.recording.request_log import Placed
-from bls_notebook.engine.recording.spans import record_begun
-from bls_notebook.engine.waiting.interrupt_safe import UndividedContext
-from bls_notebook.extending import observe
+from bls_notebook.engine.observer import Observed, Observer
+from bls_notebook.engine.recording.request_log import Log
+from bls_notebook.engine.recording.spans import Observation, running_log
+from bls_notebook.extending import Scope, observe
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched
 from bls_notebook.repository.statistics import statistics_record_of
@@ -61,19 +59,20 @@ def mark(name: str) -> None:
     """
     if not isinstance(name, str):
         raise BLSError(f'mark: got {type(name).__name__}, expected text such as bls.mark("loaded")')
-    log = recording.active
+    log = running_log()
     if log is not None:
-        log.name(getattr(caller_var.get(), "span", 0), perf_counter_ns(), str(name[:_LONGEST]))
+        observed = getattr(caller_var.get(), "observed", None)
+        log.name(0 if observed is None else observed.span, perf_counter_ns(), str(name[:_LONGEST]))
 
 
 DEFAULT_LIMIT = 100_000
 
 
-class Profile(UndividedContext, SessionAnalysis):
+class Profile(Scope, SessionAnalysis):
     """A recording of requests, running or ended; see `profile`. A `tape` records the tensors that they carry."""
 
     def __init__(
-        self, limit: int = DEFAULT_LIMIT, name: str = "", lines: bool = True, tape: recording.TapeProtocol | None = None
+        self, limit: int = DEFAULT_LIMIT, name: str = "", lines: bool = True, tape: Observer | None = None
     ) -> None:
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise BLSError(f"profile: limit: got {limit!r}, expected a number of spans from 1 on")
@@ -84,8 +83,8 @@ class Profile(UndividedContext, SessionAnalysis):
         self._lines = lines
         self._tape = tape
         self._lock = threading.Lock()
-        self._log: recording.Log | None = None
-        self._observation: recording.Observation | None = None  # dropping it stops the recording
+        self._log: Log | None = None
+        self._observation: Observation | None = None  # dropping it stops the recording
         self._record: Session | None = None
         self._began = ""
         self._start = self._end = 0
@@ -127,7 +126,6 @@ class Profile(UndividedContext, SessionAnalysis):
         if self._processors is not None:
             self._used, self._waited = self._processors.used(), self._processors.waited()
         try:
-            _record_running(log)
             self._dropped = log.dropped - self._dropped
             self._unbatched = _unbatched(self._before)
             self._servers.append(server_counts())
@@ -139,7 +137,8 @@ class Profile(UndividedContext, SessionAnalysis):
         """Keep only the requests that this code sends from now on and those they cause; call it after entering."""
         log, caller = self._log, caller_var.get()
         assert log is not None and isinstance(caller, Execution)
-        self._sender = caller.span = log.take()
+        caller.observed = Observed()
+        self._sender = caller.observed.span = log.take()
 
     @property
     def running(self) -> bool:
@@ -158,7 +157,6 @@ class Profile(UndividedContext, SessionAnalysis):
             end, dropped = self._end, self._dropped
             if not end:
                 end, dropped = perf_counter_ns(), log.dropped - dropped
-                _record_running(log)
             session = session_of(log, self._start, end, self._limit, self._began, self.name, dropped, self._sender)
             held = self._probe.held(self._start, end)
             session = replace(session, lock=held, cpu=self._used, cpu_waited=self._waited, cores=cores())
@@ -206,22 +204,6 @@ def profile(limit: int = DEFAULT_LIMIT, name: str = "", lines: bool = True) -> P
     >>> session.save("four.json")
     """
     return Profile(limit, name, lines)
-
-
-def _record_running(log: recording.Log) -> None:
-    """Record the requests that are running now: fast paths otherwise record a request only at its end.
-
-    It does not wait. A request that ends at this moment records itself.
-    """
-    for model in list(in_memory):
-        for instance in (*model.instances, *model.leaving):
-            execution = instance.holder
-            if isinstance(execution, Execution) and execution.span and execution.started:
-                request = execution.request
-                if request is not None:  # it runs on its caller's thread, so nothing is recorded yet
-                    record_begun(log, execution.span, execution.parent, model, request, request._arrived, 0)
-                if request is not None or execution.tickets:
-                    log.placed.extend(Placed(execution.span, instance.place, execution.thread, 1, execution.started))
 
 
 def _batch_statistics() -> dict[LoadedModel, StatisticsRecord]:

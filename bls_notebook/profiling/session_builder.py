@@ -24,6 +24,7 @@ from bls_notebook.engine.core.model import LoadedModel, in_memory
 from bls_notebook.engine.recording import request_log
 from bls_notebook.engine.recording.request_log import Log, entries
 from bls_notebook.engine.waiting.worker_threads import start_in_thread
+from bls_notebook.records.recorded_models import RecordedInstance
 from bls_notebook.records.statistics import StatisticsRecord, Times, statistics_record
 from bls_notebook.records.units import duration
 
@@ -74,7 +75,6 @@ def _cell(file: str) -> str:
 
 _Entry = TypeVar(
     "_Entry",
-    request_log.InlineCall,
     request_log.Begun,
     request_log.Placed,
     request_log.Ran,
@@ -84,7 +84,7 @@ _Entry = TypeVar(
     request_log.Crossed,
     request_log.Timed,
 )
-_NOWHERE = request_log.RecordedInstance(ModelSeen(""), "", "cpu", None)
+_NOWHERE = RecordedInstance(ModelSeen(""), "", "cpu", None)
 
 
 class _Facts:
@@ -161,14 +161,6 @@ def session_of(
 
 def _facts(log: Log) -> dict[int, _Facts]:
     out = {begun.number: _Facts(*begun[1:]) for begun in entries(request_log.Begun, log.begun)}
-    for call in entries(request_log.InlineCall, log.inline):
-        one = out[call.number] = _Facts(
-            call.parent, call.place.model, "sync", call.options, call.bytes_in, call.sent, call.started,
-        )  # fmt: skip
-        one.place, one.thread, one.rows = call.place, call.thread, call.rows
-        one.started, one.inferred = call.started, call.inferred
-        one.released = one.ended = call.ended
-        one.responses, one.bytes_out = 1, call.bytes_out
 
     def known(kind: type[_Entry], values: list[Any]) -> Iterator[tuple[_Facts, _Entry]]:
         return ((out[entry.number], entry) for entry in entries(kind, values) if entry.number in out)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.extending import Host, critical
+from bls_notebook.extending import Host, operation
 from bls_notebook.profiling.analysis.measured_ratio import ratio, relative_error
 from bls_notebook.progress import Progress
 from bls_notebook.records.measurements import quartiles
@@ -212,6 +212,7 @@ def _parallel(speeds: list[tuple[float, float]], threads: int, disturbed: bool) 
 _comparing = threading.Lock()
 
 
+@operation
 def compare(
     model: str,
     inputs: Inputs | Sequence[Inputs],
@@ -281,17 +282,15 @@ def check_numbers(who: str, n: object, repeat: object) -> None:
 @contextmanager
 def alone(who: str) -> Iterator[None]:
     """Allow one comparison at a time in this process."""
-    # Within this, Ctrl-C ends models and waits, and nothing between them.
-    with critical():
-        if not _comparing.acquire(blocking=False):
-            raise BLSError(
-                f"{who}: another comparison is running in this process, and each would measure the other's "
-                "requests; wait until it has ended"
-            )
-        try:
-            yield
-        finally:
-            _comparing.release()
+    if not _comparing.acquire(blocking=False):
+        raise BLSError(
+            f"{who}: another comparison is running in this process, and each would measure the other's "
+            "requests; wait until it has ended"
+        )
+    try:
+        yield
+    finally:
+        _comparing.release()
 
 
 class Judged(NamedTuple):

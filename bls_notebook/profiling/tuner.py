@@ -18,15 +18,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bls_notebook.devices.registry import device_records, return_free_memory
+from bls_notebook.devices.host_memory import return_free_memory
+from bls_notebook.devices.registry import device_records
+from bls_notebook.engine.core.model import wait_until_closed
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.schedulers.dynamic import BatchRules, DynamicBatcher, form
-from bls_notebook.extending import Host
+from bls_notebook.extending import Host, operation
 from bls_notebook.records.devices import DeviceRecord
 from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.repository.substitution.call import ASK, Answer, Call, Waiter
 from bls_notebook.repository.substitution.variant import with_count, with_fields
-from bls_notebook.repository.versions_in_service import wait_until_closed
 
 from . import sync_vs_async
 from .analysis.async_verdict import SimulatedWorkload, verdict
@@ -217,6 +218,7 @@ _BUSY = ("gil", "cores")  # causes with which no number of instances helps in th
 _CONFIRMED = 1.25  # ratio of measured and predicted time up to which a prediction is confirmed
 
 
+@operation
 def tune(
     model: str,
     inputs: Inputs | Sequence[Inputs],

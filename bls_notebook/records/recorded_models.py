@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from types import CodeType
+from typing import NamedTuple
 
 from .base import Record
 
@@ -40,6 +42,15 @@ class ModelSeen(Record):
     outputs: tuple[TensorSeen, ...] = ()
     stub: bool = False
     remote: str = ""
+
+
+class RecordedInstance(NamedTuple):
+    """An instance: where a request ran."""
+
+    model: ModelSeen
+    name: str
+    device: str
+    execute: CodeType | None
 
 
 class Stubbed(str):

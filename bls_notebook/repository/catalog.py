@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bls_notebook import pb_utils
-from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.model import LoadedModel, wait_until_closed
+from bls_notebook.engine.core.response_cache import ResponseCache
 from bls_notebook.engine.errors import BLSError, ConfigError, InvalidNameError, ModelLoadError, ModelNotFoundError
 from bls_notebook.engine.metrics import Metrics
-from bls_notebook.engine.schedulers.response_cache import ResponseCache
+from bls_notebook.engine.waiting.operations import undo
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.progress import progress
 from bls_notebook.records.advice import Known, missing_model
@@ -32,7 +33,7 @@ from .config import ModelConfigMessage, parse_config
 from .loading import ensembles
 from .loading.ensembles import refuse_ensemble
 from .loading.loader import POLL_FAILED
-from .locks import undivided
+from .locks import change
 from .metric_families import server_families
 from .polling import FolderPolling, Poller
 from .source.code_analysis import model_class_warnings, stray_import_warnings, undefined_name_warnings
@@ -41,7 +42,7 @@ from .source.fingerprints import signature
 from .source.model_folders import config_text, find_model, shown_path
 from .source.model_source import ModelSource, SourcePlace
 from .source.names import check_model_name, check_version
-from .versions_in_service import Service, wait_until_closed
+from .versions_in_service import Service
 
 if TYPE_CHECKING:
     from bls_notebook.records.models import ModelRecord
@@ -114,14 +115,15 @@ class Catalog:
         self.before_load: list[Callable[[ModelSource], ModelSource]] = []  # hooks that change the source of a folder
         self._polling = FolderPolling(paths, self._definitions, self._load_on_request, self.service.unload)
 
+    @change
     def start(self, poll_seconds: float | None) -> None:
         """Load the models that the control mode requires, and start polling."""
-        if self.control_mode != "explicit":
-            self._polling.follow()
+        undo(partial(self.service.close, 0))
+        self._polling.follow()
         if self.control_mode == "poll" and poll_seconds is not None:
             self.service.poller = Poller(weakref.WeakMethod(self._polling.follow), poll_seconds)
 
-    @undivided
+    @change
     def define(
         self,
         name: str,
@@ -165,7 +167,7 @@ class Catalog:
         self._refresh_users(name)
         return record
 
-    @undivided
+    @change
     def set_config(self, name: str, config: Config) -> ModelRecord | None:
         """Set a model's config.pbtxt; reload the model if it serves."""
         check_model_name(name)
@@ -188,7 +190,7 @@ class Catalog:
             self._refresh_users(name)
         return record
 
-    @undivided
+    @change
     def load(self, name: str, config: Config | None, files: Mapping[str, bytes] | None) -> ModelRecord:
         """Load a model, or reload it if its files have changed."""
         check_model_name(name)
@@ -203,7 +205,7 @@ class Catalog:
         with _tritons_reasons(name):
             self.unload(name, unload_dependents)
 
-    @undivided
+    @change
     def reload(self, name: str) -> ModelRecord:
         """Load a model again from its files or its cell, even if they have not changed."""
         check_model_name(name)
@@ -214,7 +216,7 @@ class Catalog:
         self._refresh_users(name)
         return record
 
-    @undivided
+    @change
     def serve_source(self, source: ModelSource, define: bool = False) -> ModelRecord:
         """Serve a model with a stub or a remote server until `reload`; with `define`, also after it."""
         name = source.name
@@ -233,7 +235,7 @@ class Catalog:
             self.service.folder.discard(source.folder)
         self.service.index.forget(name)
 
-    @undivided
+    @change
     def unload(self, name: str, unload_dependents: bool) -> None:
         """Take a model out of service; requests in flight finish first."""
         if not isinstance(name, str):
@@ -244,7 +246,7 @@ class Catalog:
             with progress(f"unloading {name}: requests in flight finish first"):
                 wait_until_closed(left)
 
-    @undivided
+    @change
     def clear(self, keep_folders: bool = False) -> None:
         """Unload every model and forget the models of cells; `keep_folders`: keep unmodified models of folders."""
         self.service.not_by_a_model("clear")
@@ -269,7 +271,7 @@ class Catalog:
                 self.service.dependencies.clear()
                 self.service.index.clear()
 
-    @undivided
+    @change
     def poll(self) -> list[str]:
         """Check the folders now; return the names of the models that were loaded or unloaded."""
         if self.control_mode != "poll":

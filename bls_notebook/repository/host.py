@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import Context
 from pathlib import Path
-from time import monotonic, perf_counter
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bls_notebook.engine.calling import Root, root_of
@@ -22,7 +22,8 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.error_responses import cancelled_response
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.interrupts import Interrupted
-from bls_notebook.engine.waiting.worker_threads import SECONDS_TO_CTRL_C, start_in_thread
+from bls_notebook.engine.waiting.parker import Parker
+from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.progress import stepped
@@ -189,10 +190,14 @@ class SentRequest(Future[Any]):
         super().__init__()
         self.root = root
 
+    def wait(self, seconds: float = -1) -> bool:
+        """Wait for the response, at most so long (-1: no limit); return whether it has come. Ctrl-C ends the wait."""
+        parker = Parker()
+        self.add_done_callback(lambda _: parker.unpark())
+        return parker.park(seconds)
+
     def result(self, timeout: float | None = None) -> Any:
-        end = float("inf") if timeout is None else monotonic() + timeout
-        while not self.done() and (left := end - monotonic()) > 0:
-            wait([self], min(left, SECONDS_TO_CTRL_C))
+        self.wait(-1 if timeout is None else max(0.0, timeout))
         return super().result(0)
 
     def cancel(self) -> bool:

@@ -1,19 +1,19 @@
-"""Locks of a repository: one thread at a time changes a model, and Ctrl-C waits until the change is complete."""
+"""Changes of a repository: one thread at a time changes a model, and Ctrl-C interrupts only waits."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from bls_notebook.engine.fork_guard import in_own_process
-from bls_notebook.engine.waiting.interrupts import CtrlC
-from bls_notebook.engine.waiting.worker_threads import Parker
+from bls_notebook.engine.waiting.operations import perform
+from bls_notebook.engine.waiting.parker import Parker, requester
 
 
 class NameLock:
-    """A reentrant lock; Ctrl-C interrupts a thread that waits for it."""
+    """A reentrant lock, also for the code of a model that its owner waits for; Ctrl-C interrupts a wait for it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -22,7 +22,7 @@ class NameLock:
         self._waiting: list[Parker] = []
 
     def __enter__(self) -> None:
-        me = threading.get_ident()
+        me = requester()
         while True:
             with self._lock:
                 if self._owner in (0, me):
@@ -48,15 +48,15 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def undivided(method: Callable[Concatenate[_C, _P], _R]) -> Callable[Concatenate[_C, _P], _R]:
-    """Decorate a change of a repository: Ctrl-C interrupts only the model code that it runs, and its waits."""
+def change(method: Callable[Concatenate[_C, _P], _R]) -> Callable[Concatenate[_C, _P], _R]:
+    """Decorate a change of a repository: it is an operation, see `engine.waiting.operations`."""
 
     @wraps(method)
     def call(self: _C, /, *args: _P.args, **options: _P.kwargs) -> _R:
+        __tracebackhide__ = True
         server: Any = self.server  # type: ignore[attr-defined]
         if not in_own_process(server):
             server.serving("")  # raises: a forked child cannot use it
-        with CtrlC():
-            return method(self, *args, **options)
+        return perform(partial(method, self, *args, **options))
 
     return call

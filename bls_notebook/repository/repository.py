@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.response_cache import DEFAULT_CACHE_BYTES
 from bls_notebook.engine.model_code import run_body
-from bls_notebook.engine.schedulers.response_cache import DEFAULT_CACHE_BYTES
 from bls_notebook.records.models import ModelRecord, ModelRecords
 
 from .catalog import Catalog, ControlMode
@@ -94,7 +94,8 @@ class ModelRepository:
         self.control_mode = control_mode
         self.metrics = self._catalog.metrics
         opened(self._catalog.service)
-        self._catalog.start(poll_seconds)
+        if control_mode != "explicit":
+            self._catalog.start(poll_seconds)
 
     @property
     def paths(self) -> tuple[Path, ...]:

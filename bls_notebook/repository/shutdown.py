@@ -5,7 +5,7 @@ registers its function on import, so functions registered later can still use re
 closed at once.
 
 Guarantees: a program exits with its own exit code, at most `EXIT_SECONDS` + `LAST_SECONDS` later than without
-repositories, whatever its models do. Each model is finalized in its own thread within this time. If a non-daemon thread
+repositories, whatever its models do. Each model is finalized at its home within this time. If a non-daemon thread
 waits for a response after the main thread has ended, the request gets an error after `PATIENCE_SECONDS`; otherwise
 Python would never exit. A forked child leaves the parent's models alone.
 """
@@ -17,15 +17,14 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable
 from time import monotonic, perf_counter_ns
 
 from bls_notebook.engine import fork_guard, model_code
-from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.model import LoadedModel, wait_until_closed
 from bls_notebook.engine.ticket import give_up_old
-from bls_notebook.engine.waiting.worker_threads import SimpleQueue, start_in_thread
+from bls_notebook.engine.waiting.worker_threads import start_in_thread
 
-from .versions_in_service import Service, finish_closing, wait_until_closed
+from .versions_in_service import Service, finish_closing
 
 EXIT_SECONDS = 2.0
 LAST_SECONDS = 1.0
@@ -38,8 +37,6 @@ ENDED = (
 log = logging.getLogger("bls_notebook")
 
 _open: weakref.WeakSet[Service] = weakref.WeakSet()
-_jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
-_workers: list[threading.Thread] = []
 _exiting = threading.Event()
 
 
@@ -49,25 +46,11 @@ def opened(service: Service) -> None:
 
 
 def _main_thread_has_ended() -> None:
-    """Start the threads that shutdown needs. Python is about to wait for threads and allows no new ones afterwards."""
-    models = _models()
-    if not models:
-        return
-    model_code.forget_pool_workers()
-    begun = perf_counter_ns()
-    start_in_thread(lambda: _answer_stuck_requests(begun))
-    while len(_workers) < len(models):
-        worker = threading.Thread(target=_work, name="bls-end", daemon=True)
-        worker.start()
-        _workers.append(worker)
-
-
-def _work() -> None:
-    while True:
-        try:
-            _jobs.get()()
-        except BaseException:  # the other models still have to be finalized
-            log.exception("a model could not be finalized")
+    """Start the thread that shutdown needs. Python is about to wait for threads and allows no new ones afterwards."""
+    if _models():
+        model_code.forget_pool_workers()
+        begun = perf_counter_ns()
+        start_in_thread(lambda: _answer_stuck_requests(begun))
 
 
 def _answer_stuck_requests(since: int) -> None:
@@ -84,8 +67,7 @@ def close_all() -> None:
     """Finalize the models of all open repositories in parallel."""
     _exiting.set()
     services = list(_open)
-    start = _jobs.put if _workers else start_in_thread
-    models = [model for service in services for model in service.begin_closing(start)]
+    models = [model for service in services for model in service.begin_closing()]
     finish_closing(models, EXIT_SECONDS)
     deadline = monotonic() + LAST_SECONDS
     for model in wait_until_closed(models, deadline):
@@ -96,7 +78,7 @@ def close_all() -> None:
         service.remove_files()
 
 
-with contextlib.suppress(AttributeError):  # private; without it, `close_all` starts its own threads
+with contextlib.suppress(AttributeError):  # private; without it, stuck requests are answered at the end only
     threading._register_atexit(_main_thread_has_ended)  # type: ignore[attr-defined]
 
 
@@ -105,7 +87,6 @@ def _in_child() -> None:
     for service in list(_open):
         service.leave_behind()
     _open.clear()
-    _workers.clear()
 
 
 if hasattr(os, "register_at_fork"):

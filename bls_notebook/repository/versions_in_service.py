@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
 from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.model import LoadedModel, wait_until_closed
+from bls_notebook.engine.core.response_cache import ResponseCache
 from bls_notebook.engine.core.server import Loader, Server
 from bls_notebook.engine.errors import BLSError, ModelLoadError, RepositoryClosedError
-from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.engine.ticket import give_up
-from bls_notebook.engine.waiting.interrupts import CtrlC, may_be_interrupted
-from bls_notebook.engine.waiting.worker_threads import SECONDS_TO_CTRL_C, start_in_thread
+from bls_notebook.engine.waiting.operations import perform
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.progress import progress
 
@@ -36,18 +36,6 @@ if TYPE_CHECKING:
 
 CLOSED = "the repository is closed"
 _CLOSED = "the repository was closed before the request was answered"
-
-
-def wait_until_closed(models: Iterable[LoadedModel], deadline: float | None = None) -> list[LoadedModel]:
-    """Wait until models are finalized or the `deadline` (monotonic, s) has passed; return the unfinalized ones."""
-    models, end = list(models), float("inf") if deadline is None else deadline
-    for model in models:
-        while not model.closed.is_set() and (left := end - monotonic()) > 0:
-            model.closed.wait(min(left, SECONDS_TO_CTRL_C))
-    return [model for model in models if not model.closed.is_set()]
-
-
-may_be_interrupted(wait_until_closed.__code__)
 
 
 def finish_closing(models: list[LoadedModel], seconds: float) -> None:
@@ -158,14 +146,17 @@ class Service:
         if not isinstance(seconds, (int, float)) or not seconds >= 0:
             raise BLSError(f"close: seconds: got {seconds!r}, expected a number, at least 0")
         self.not_by_a_model("close")
-        with CtrlC(), progress("closing the repository: requests in flight finish first"):
+        perform(partial(self._close, seconds))
+
+    def _close(self, seconds: float) -> None:
+        with progress("closing the repository: requests in flight finish first"):
             try:
                 finish_closing(self.begin_closing(), seconds)
             finally:
                 self.remove_files()
 
-    def begin_closing(self, start: Callable[[Callable[[], None]], None] = start_in_thread) -> list[LoadedModel]:
-        """Take every model out of service and return them; `start` provides the threads that finalize them."""
+    def begin_closing(self) -> list[LoadedModel]:
+        """Take every model out of service and return them."""
         with self._lock:
             if self.closed:
                 return []
@@ -178,7 +169,7 @@ class Service:
             self.poller.stop()
         self.server.last_failure = None
         for model in left:
-            model.close(elsewhere=start)
+            model.close()
         return left
 
     def models_in_service(self) -> list[LoadedModel]:

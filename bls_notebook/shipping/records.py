@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from bls_notebook.engine.schedulers.response_cache import DEFAULT_CACHE_BYTES
+from bls_notebook.engine.core.response_cache import DEFAULT_CACHE_BYTES
 from bls_notebook.records.base import Record
 from bls_notebook.records.responses import TensorRecord, TensorsCompared
 

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -14,8 +15,6 @@ from bls_notebook.backends.python import open_model as open_python
 from bls_notebook.backends.registry import find_backend
 from bls_notebook.devices.registry import MOST_GPUS, gpu_count, gpus
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.exception_text import is_a
-from bls_notebook.engine.waiting.interrupts import Interrupted
 from bls_notebook.extending import Host
 from bls_notebook.progress import progress
 from bls_notebook.records.grouping import grouped
@@ -34,7 +33,7 @@ from bls_notebook.repository.substitution.stub_config import as_stub, backend_of
 from . import failure_reasons as reasons
 from .failure_reasons import FailureReason
 from .hub_offline import byte_tokenizers, offline_if_unreachable, uses_hub
-from .load_deadline import Deadline
+from .load_deadline import finished_within
 from .model_preparation import ModelPreparation, template_notes
 from .records import TriedModel
 
@@ -284,15 +283,14 @@ class ModelLoader:
         name = plan.name
         pipeline = plan.uses_hub and bool(plan.named)  # without callees, a stub serves as well
         try:
-            with byte_tokenizers(pipeline) as bytes_for, Deadline(self._seconds) as deadline:
-                self._repository.load(name)
+            with byte_tokenizers(pipeline) as bytes_for:
+                if not self._load_in_time(name):
+                    return reasons.too_slow(name, self._seconds)
             if bytes_for:
                 substitute = f"a tokenizer of single bytes replaces {', '.join(bytes_for)}, which is unavailable"
                 notes = self._preparation.notes
                 notes[name] = "; ".join(filter(None, (notes.get(name), substitute)))
         except BLSError as error:
-            if deadline.passed and error.__cause__ is not None and is_a(error.__cause__, Interrupted):
-                return reasons.too_slow(name, self._seconds)
             fields = {} if plan.config is None else plan.config.parameters
             parameters = {key: fields[key].string_value for key in fields}
             try:
@@ -308,7 +306,11 @@ class ModelLoader:
                 return reason
             pointer = reasons.missing_file(name, pointers[0], True)
             return replace(pointer, why=f"{pointer.why}: {reason.why}")
-        return reasons.too_slow(name, self._seconds) if deadline.passed and not self._repository.ready(name) else None
+        return None
+
+    def _load_in_time(self, name: str) -> bool:
+        load = partial(self._repository.load, name)
+        return finished_within(self._seconds, load) or self._repository.ready(name)
 
     def _blameless(self, plan: ModelPlan, reason: FailureReason) -> FailureReason:
         """Return the reason; not `broken` if a missing GPU, or a stub without declared tensors, explains the error."""
@@ -361,13 +363,13 @@ class ModelLoader:
         )
         undo = self._host.before_load(stubbed)
         try:
-            with Deadline(self._seconds):
-                record = self._repository.load(name)
+            if not self._load_in_time(name):
+                return replace(absent, why=f"{reason.why}; a stub cannot replace it: it did not load in time")
         except BLSError as error:
             return replace(absent, why=f"{reason.why}; a stub cannot replace it: {first_line(str(error))}")
         finally:
             undo()
-        if not record.outputs:
+        if not self._repository.record(name).outputs:
             self._repository.unload(name)
             return replace(absent, why=f"{reason.why}; a stub cannot replace it: its configuration names no outputs")
         return replace(absent, kind="stub")

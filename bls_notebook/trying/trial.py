@@ -11,7 +11,8 @@ from time import perf_counter
 from typing import Any, NamedTuple, TextIO
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.extending import Host, critical
+from bls_notebook.engine.waiting.operations import perform, undo
+from bls_notebook.extending import Host
 from bls_notebook.records.units import count
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.discovery import repository_folder
@@ -106,9 +107,10 @@ def try_repository(
     fill = fill or {}
     path = repository_folder(folder)
     project = next((p for p in (path, *path.parents) if (p / ".git").exists()), Path(folder).expanduser().resolve())
-    with critical() as starting:
+
+    def load_all() -> Trial:
         repository = ModelRepository(fill=fill)
-        starting.undo(repository.close)
+        undo(repository.close)
         host = Host(repository)
         models, names, notes = model_folders(path, fill, host.add_folder)
         host.add_folder(models)
@@ -125,7 +127,9 @@ def try_repository(
         report = Tried(
             shown_path(path), loader.reports, entries, requests, (*notes, *loader.notes), left, perf_counter() - began
         )
-    return Trial(repository, report)
+        return Trial(repository, report)
+
+    return perform(load_all, partial_result=True)
 
 
 class _KeptOpen:

@@ -14,8 +14,9 @@ from types import MappingProxyType
 from typing import Any
 from weakref import WeakSet, ref
 
-from bls_notebook.engine.waiting.event_loops import wake_loop_of
-from bls_notebook.engine.waiting.interrupts import RETRY_SECONDS, clear_interrupt, interrupt_thread
+from bls_notebook.engine.observer import Observed
+from bls_notebook.engine.waiting.busy_code import report_if_busy
+from bls_notebook.engine.waiting.interrupts import RETRY_SECONDS, interrupt_thread
 from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -45,31 +46,26 @@ class Execution:
     """One run of `execute` for `parent`'s request; with no model, the root of requests from outside any model."""
 
     __slots__ = (
-        "__weakref__", "_children", "_guard", "_inline", "bare", "call_key", "cancelled", "causes", "depth", "finished",
-        "inferred", "instance", "model", "parent", "request", "requests", "rows", "server", "span", "started", "task",
-        "tasks", "thread", "ticket", "tickets", "timer", "track", "warnings",
+        "__weakref__", "_children", "_guard", "bare", "cancelled", "causes", "depth", "finished",
+        "inferred", "instance", "model", "observed", "parent", "requests", "rows", "server", "started", "task", "tasks",
+        "thread", "tickets", "warnings",
     )  # fmt: skip
 
     combined = False  # True for an ensemble, which runs no code itself: see `waits_for`
     _of = ""  # name of the model whose code runs if `model` is None; set by subclasses
 
-    call_key: Any  # `CallKey` of its request; set only while a substitution is active
     bare: bool  # it sends the requests of bare threads, which carry no context
     finished: bool
-    request: InferenceRequest | None
-    ticket: Any  # its `Ticket`, if it runs on its caller's thread and needs one
     instance: Instance | None
     task: asyncio.Task[Any] | None
     tasks: WeakSet[asyncio.Task[Any]] | None
-    rows: list[int]  # rows of each of `requests`; set for a batch only
+    rows: list[int]  # rows of each of `requests`
     inferred: int  # when `execute` returned
-    timer: Any  # timer on its GPU, while a profile measures there
-    track: int  # number of its request in a memory recording
+    observed: Observed | None  # its (first) request
     causes: list[ReceivedError] | None  # errors of requests that it sent
     _children: set[Any] | None  # of `Ticket`
     # Held to set `finished`, and while `interrupt` uses `thread`: the scheduler's lock, or a lock of this execution.
     _guard: threading.Lock | None
-    _inline: set[Execution] | None
 
     def __init__(self, server: Server, model: LoadedModel | None, parent: Execution | None) -> None:
         # On the path of every request: objects with slots, all of them set, are fastest.
@@ -78,14 +74,12 @@ class Execution:
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.bare = self.cancelled = self.finished = False
-        self.instance = self.request = self.ticket = self.task = self.tasks = None
-        # The requests of a batch and their tickets, instead of `request` and `ticket`.
+        self.instance = self.task = self.tasks = self.observed = None
         self.requests: Sequence[InferenceRequest] = ()
         self.tickets: Sequence[Any] = ()
-        self.started = self.inferred = self.thread = self.track = 0
-        self.span = 0  # number of its (first) request in a profile
+        self.started = self.inferred = self.thread = 0
         self.warnings: Mapping[str, None] = _NO_WARNINGS  # an ordered set
-        self.causes = self._children = self._guard = self._inline = None
+        self.causes = self._children = self._guard = None
 
     @property
     def instance_name(self) -> str:
@@ -149,7 +143,7 @@ class Execution:
 
     @property
     def children(self) -> set[Any]:
-        """Unanswered requests that this execution sent, except for one that runs on its own thread."""
+        """Unanswered requests that this execution sent."""
         if self._children is None:
             self._children = set()
         return self._children
@@ -161,47 +155,20 @@ class Execution:
         if self._children is not None:
             self._children.discard(ticket)
 
-    def watch(self, execution: Execution) -> threading.Lock:
-        """Register an execution that runs inline, but on another thread than this one."""
-        guard = execution._guard = threading.Lock()
-        if self._inline is None:
-            self._inline = set()
-        self._inline.add(execution)
-        return guard
-
-    def unwatch(self, execution: Execution, guard: threading.Lock) -> None:
-        with guard:
-            execution.finished = True
-        if execution.cancelled:
-            clear_interrupt(execution.thread)
-        if self._inline is not None:
-            self._inline.discard(execution)
-
     def interrupt(self) -> None:
         """Stop this execution and all requests that it sent."""
+        if not self.cancelled and self.instance is not None:
+            report_if_busy(self)
         self.cancelled = True
         for ticket in list(self._children or ()):
             ticket.interrupt()
-        for execution in list(self._inline or ()):
-            execution.interrupt()
         if self.model is not None:
             for bare in list(self.model.bare):
                 bare.interrupt()
         if self.task is not None:
             self._interrupt_task(self.task)
-        elif self._guard is not None and self.thread != threading.get_ident():
-            self._interrupt_thread(self._guard)
-
-    def _interrupt_thread(self, guard: threading.Lock) -> None:
-        with guard:
-            if not self.thread or self.finished:
-                return
-            if interrupt_thread(self.thread):
-                wake_loop_of(self.thread)
-                return
-        retry = threading.Timer(RETRY_SECONDS, self._interrupt_thread, (guard,))
-        retry.daemon = True
-        retry.start()
+        elif self._guard is not None and self.instance is not None:
+            self.instance.home.interrupt(self)
 
     def _interrupt_task(self, task: asyncio.Task[Any]) -> None:
         loop = task.get_loop()

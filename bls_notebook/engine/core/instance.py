@@ -1,7 +1,8 @@
 """`Instance`: the unit of concurrency of a model version, and its `is_ready`.
 
 At most one `execute` runs in an instance at a time (except the async `execute` of a decoupled model). `holder` is the
-execution that occupies the instance, None while it is idle; guarded by the scheduler's lock.
+execution that occupies the instance, None while it is idle; guarded by the scheduler's lock. A sync `execute` runs on
+the instance's `home`, an async one in its `loop`, which has a thread of its own.
 
 Guarantees of readiness: the result comes within `READY_SECONDS`, even if `is_ready` never returns. Concurrent callers
 share one call of `is_ready`. A model without `is_ready` costs nothing.
@@ -19,15 +20,16 @@ from weakref import WeakKeyDictionary
 
 from bls_notebook.backends.protocol import BackendInstance
 from bls_notebook.engine.exception_text import describe
-from bls_notebook.engine.recording.request_log import RecordedInstance
+from bls_notebook.engine.waiting.busy_code import report_if_busy
 from bls_notebook.engine.waiting.event_loops import ModelLoop
-from bls_notebook.engine.waiting.worker_threads import Wakeup, start_in_thread
+from bls_notebook.engine.waiting.home_threads import HomeThread
+from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.pb_utils.request import InferenceRequest
-from bls_notebook.records.recorded_models import ModelSeen
+from bls_notebook.records.recorded_models import ModelSeen, RecordedInstance
 
 from .model_spec import InstanceSpec
 
-_making_loops = threading.Lock()
+_making = threading.Lock()
 
 
 def _closed(requests: list[InferenceRequest]) -> Any:
@@ -38,12 +40,18 @@ class Instance:
     """One instance of a model version; `gpu` is its CUDA GPU, -1 for none, `device` its label in displays."""
 
     __slots__ = (
-        "__weakref__", "_loop", "backend", "device", "execute", "gpu", "holder", "is_async", "modules", "name", "place",
-        "serving", "spec", "wakeup",
+        "__weakref__", "_finalizing", "_home", "_loop", "backend", "device", "execute", "gpu", "holder", "is_async",
+        "modules", "name", "place", "serve", "serving", "spec",
     )  # fmt: skip
 
     def __init__(
-        self, name: str, backend: BackendInstance, device: str = "cpu", gpu: int = -1, spec: InstanceSpec | None = None
+        self,
+        name: str,
+        backend: BackendInstance,
+        device: str = "cpu",
+        gpu: int = -1,
+        spec: InstanceSpec | None = None,
+        home: HomeThread | None = None,
     ) -> None:
         self.name = name
         self.spec = InstanceSpec(name, "CPU", 0) if spec is None else spec
@@ -55,15 +63,33 @@ class Instance:
         self.is_async = backend.is_async
         self.holder: Any = None  # an `Execution`, or before it exists, the `Ticket` that the instance was taken for
         self.modules: Any = None  # `ModelHome` of its modules, if it has any
-        self.wakeup = Wakeup()  # asks its loop or a worker to serve the queue
         self.serving: set[Any] = set()  # begun tickets without a final response, if there may be several
+        self.serve: Any = None  # does the work of its home; set by its model's scheduler
+        self._finalizing: Any = None  # the step
+        self._home = home
         self._loop: ModelLoop | None = None
+
+    @property
+    def home(self) -> HomeThread:
+        """The thread of its sync code; a substitute's starts on first use."""
+        if self._home is None:
+            with _making:
+                if self._home is None:
+                    self._home = HomeThread(self.name, self.backend)
+                    self._home.serve = self.serve
+        return self._home
+
+    def served_by(self, serve: Callable[[Any], None]) -> None:
+        """Let a function do the work that is posted to the home."""
+        self.serve = serve
+        if self._home is not None:
+            self._home.serve = serve
 
     @property
     def loop(self) -> ModelLoop:
         """The instance's event loop with its own thread, started on first use."""
         if self._loop is None:
-            with _making_loops:  # several threads may begin requests of a decoupled model at once
+            with _making:  # several threads may begin requests of a decoupled model at once
                 if self._loop is None:
                     if self.execute is _closed:
                         _closed([])
@@ -83,37 +109,29 @@ class Instance:
         running -= {None}
         return running.pop() if len(running) == 1 else None
 
-    def wake(
-        self, job: Callable[[Instance], None], start: Callable[[Callable[[], None]], None] = start_in_thread
-    ) -> None:
-        """Run `job(self)` once, in the loop of an async model or by `start` in a worker thread."""
-        if self.wakeup.taken:
-            wakeup = Wakeup(partial(self._do, job))
-            if self.is_async and self._loop is not None:
-                self._loop.post(wakeup)
-            else:
-                start(wakeup)
-            self.wakeup = wakeup
+    def close(self, then: Callable[[BaseException | None], None]) -> None:
+        """Finalize the model's instance at its home, which releases its memory at once, and stop its threads.
 
-    def _do(self, job: Callable[[Instance], None]) -> None:
-        if not self.is_async or self.loop_thread == threading.get_ident():
-            job(self)
-            return
-        try:
-            loop = self.loop  # the first request: this worker thread starts the loop
-        except RuntimeError:  # the instance was closed meanwhile
-            return
-        loop.post(partial(job, self))
+        `then` is called with the exception of `finalize`, or None, on the home's thread.
+        """
 
-    def close(self) -> None:
-        """Finalize the model's instance, which releases its memory at once, and stop its loop."""
-        try:
-            self.backend.finalize()
-        finally:
-            with _making_loops:
+        def finalized(step: Any) -> None:
+            with _making:
                 self.execute = _closed
             if self._loop is not None:
                 self._loop.stop()
+            error, step.error = step.error, None
+            then(error)
+
+        home = self.home
+        self._finalizing = home.begin("finalize", then=finalized)
+        home.stop()
+
+    def interrupt_finalize(self) -> None:
+        """Interrupt the model's `finalize`, if it runs."""
+        if self._finalizing is not None:
+            self.home.interrupt(self._finalizing)
+            report_if_busy(self._finalizing, "finalize")
 
 
 READY_SECONDS = 5.0

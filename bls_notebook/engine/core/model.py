@@ -1,8 +1,8 @@
 """`LoadedModel`: one version of a model, loaded and serving.
 
 Guarantees: a model serves until `close`. Closing lets the requests in flight end, waits for the ensembles that hold
-the model, and finalizes every instance exactly once, never on the thread of a request, because its caller would have
-to wait. An exception of a `finalize` is logged and does not affect other instances. `regroup` changes the instances
+the model, and finalizes every instance exactly once, at its home; nobody waits for that here. An exception of a
+`finalize` is logged and does not affect other instances. `regroup` changes the instances
 without a pause: the remaining ones are not disturbed, and a removed one is finalized when it is idle.
 """
 
@@ -11,24 +11,21 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import copy_context
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from time import monotonic
 from types import CodeType
 from typing import Any
 from weakref import WeakSet
 
+from bls_notebook.engine.core.scheduler import Scheduler
+from bls_notebook.engine.core.signature_check import OutputCheck, RequestCheck, input_reshapes
 from bls_notebook.engine.exception_text import describe
-from bls_notebook.engine.recording.request_log import RecordedInstance
-from bls_notebook.engine.schedulers.protocol import Scheduler
-from bls_notebook.engine.tensors.signature_check import OutputCheck, RequestCheck, input_reshapes
-from bls_notebook.engine.waiting.interrupts import comes_back, pressed
+from bls_notebook.engine.waiting.parker import Parker
 from bls_notebook.engine.waiting.worker_threads import ready as threads_ready
-from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.recorded_models import ModelSeen, TensorSeen
+from bls_notebook.records.recorded_models import ModelSeen, RecordedInstance, TensorSeen
 
 from .instance import Instance, is_ready
 from .model_counters import ModelCounters
@@ -108,12 +105,13 @@ class LoadedModel:
         in_memory.add(self)
         threads_ready()
         self.closed = threading.Event()
-        self._start: Callable[[Callable[[], None]], None] = start_in_thread
+        self._when_closed: list[Callable[[], None]] = []
         self.calls: set[str] = set()  # names of models that it has sent requests to
         self.bare: WeakSet[Any] = WeakSet()  # executions that send the requests of its bare threads
         self._lock = threading.Lock()
         self._holds = 0
-        self._closing = self._finalized = False
+        self._closing = False
+        self._unfinalized = -1  # number of instances to finalize; -1 before the model closes, and after
 
     def be(self, seen: ModelSeen) -> None:
         """Set the record of the model and its instances in profiles."""
@@ -137,18 +135,22 @@ class LoadedModel:
             self._holds -= 1
             last = self._closing and not self._holds
         if last:
-            self.scheduler.close(self._finalize_elsewhere)
+            self.scheduler.close(self._finalize)
 
     def regroup(self, spec: ModelSpec, instances: Sequence[Instance]) -> threading.Event:
-        """Serve with these instances; return an event that is set once all removed instances are finalized."""
+        """Serve with these instances, and finalize the idle ones of those that are removed.
+
+        Return an event that is set once all removed instances are finalized.
+        """
         before = (*self.instances, *self.passive)
         added = [i for i in instances if i not in before]
         leaving = [i for i in before if i not in instances]
         over = threading.Event()
         caller: int | None = threading.get_ident()
+        idle: list[Parker] = []
 
-        def finalize(instance: Instance) -> None:
-            self._finalize_one(instance)
+        def finalized(instance: Instance, error: BaseException | None) -> None:
+            self._log_failed(instance, error)
             with self._lock:
                 self.leaving = tuple(i for i in self.leaving if i is not instance)
             if not any(i in self.leaving for i in leaving):
@@ -156,10 +158,15 @@ class LoadedModel:
             self._say_closed()
 
         def left(instance: Instance) -> None:
-            if threading.get_ident() == caller:  # it was idle
-                finalize(instance)
-            else:
-                start_in_thread(partial(finalize, instance))
+            parker = Parker()
+            if threading.get_ident() == caller:
+                idle.append(parker)
+
+            def then(error: BaseException | None) -> None:
+                finalized(instance, error)
+                parker.unpark()
+
+            instance.close(then)
 
         with self._lock:
             self.leaving = (*self.leaving, *leaving)
@@ -177,73 +184,88 @@ class LoadedModel:
         if not leaving:
             over.set()
         caller = None
+        for parker in idle:
+            parker.park()
         return over
 
-    def close(self, elsewhere: Callable[[Callable[[], None]], None] | None = None) -> None:
+    def close(self) -> bool:
         """Accept no more requests, and finalize once the last one is answered, without waiting for that.
 
-        If no request is in flight, this thread finalizes the model, unless `elsewhere` starts jobs in another thread.
+        Return whether no request is in flight, so that it is being finalized.
         """
-        if elsewhere is not None:
-            self._start = elsewhere
         with self._lock:
             held = self._closing or self._holds > 0
             self._closing = True
-        if held:
-            return
-        closer = threading.get_ident() if elsewhere is None else None
-
-        def drained() -> None:
-            if threading.get_ident() == closer:  # no request was in flight
-                self._finalize()
-            else:
-                self._finalize_elsewhere()
-
-        self.scheduler.close(drained)
-        closer = None
-
-    def _finalize_elsewhere(self) -> None:
-        self._in_thread(self._finalize)
-
-    def _in_thread(self, job: Callable[[], None]) -> None:
-        self._start(partial(copy_context().run, job))  # so that its output appears in the current cell
+        if not held:
+            self.scheduler.close(self._finalize)
+        return self._unfinalized >= 0
 
     def _finalize(self) -> None:
-        self._finalize_these(deque((*self.instances, *self.passive)))
+        """Finalize all instances at their homes; without any, say at once that the model is closed."""
+        instances = (*self.instances, *self.passive)
+        self._unfinalized = len(instances)
+        for instance in instances:
+            instance.close(partial(self._one_finalized, instance))
+        if not instances:
+            self._say_closed()
 
-    def _finalize_these(self, remaining: deque[Instance]) -> None:
-        while remaining:
-            # After a Ctrl-C, another thread finalizes the rest: the user need not press the key for each instance.
-            if self._finalize_one(remaining.popleft()) and remaining:
-                self._in_thread(partial(self._finalize_these, remaining))
-                return
+    def _one_finalized(self, instance: Instance, error: BaseException | None) -> None:
+        self._log_failed(instance, error)
         with self._lock:
-            self._finalized = True
+            self._unfinalized -= 1
         self._say_closed()
 
     @staticmethod
-    def _finalize_one(instance: Instance) -> bool:
-        """Finalize an instance; return whether Ctrl-C ended its `finalize`. Ctrl-C is then sent again later."""
-        try:
-            instance.close()
-        except BaseException as error:  # also sys.exit: the other instances must be finalized
-            if pressed(error):
-                comes_back(error)
-                return True
+    def _log_failed(instance: Instance, error: BaseException | None) -> None:
+        if error is not None:
             log.error("finalize of %s raised %s", instance.name, describe(error))
-        return False
+
+    def when_closed(self, call: Callable[[], None]) -> None:
+        """Call `call()` once all instances are finalized; at once if they are."""
+        with self._lock:
+            if not self.closed.is_set():
+                self._when_closed.append(call)
+                return
+        call()
+
+    def interrupt_finalize(self) -> None:
+        """Interrupt the `finalize` of its instances."""
+        for instance in (*self.instances, *self.passive, *self.leaving):
+            instance.interrupt_finalize()
 
     def _say_closed(self) -> None:
         """Call `on_closed` once all instances are finalized, including those removed earlier."""
         with self._lock:
-            if not self._finalized or self.leaving:
+            if self._unfinalized != 0 or self.leaving:
                 return
-            self._finalized = False
+            self._unfinalized = -1
         try:
             if self.on_closed is not None:
                 self.on_closed(self)
         finally:
-            self.closed.set()
+            with self._lock:
+                self.closed.set()
+                calls, self._when_closed = self._when_closed, []
+            for call in calls:
+                call()
+
+
+def wait_until_closed(models: Iterable[LoadedModel], deadline: float | None = None) -> list[LoadedModel]:
+    """Wait until models are finalized or the `deadline` (monotonic, s) has passed; return the unfinalized ones.
+
+    Ctrl-C ends the wait and interrupts the `finalize` of these models.
+    """
+    models = list(models)
+    try:
+        for model in models:
+            parker = Parker()
+            model.when_closed(parker.unpark)
+            parker.park(-1 if deadline is None else max(0.0, deadline - monotonic()))
+    except KeyboardInterrupt:
+        for model in models:
+            model.interrupt_finalize()
+        raise
+    return [model for model in models if not model.closed.is_set()]
 
 
 def _tensors(specs: Mapping[str, Any]) -> tuple[TensorSeen, ...]:

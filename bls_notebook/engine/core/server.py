@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakSet
 
+from bls_notebook.engine.core.response_cache import ResponseCache
 from bls_notebook.engine.error_messages import not_ready
 from bls_notebook.engine.exception_text import describe
 from bls_notebook.engine.metrics import Metrics
-from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.pb_utils import _runtime
 from bls_notebook.pb_utils.errors import failed_for
 
-from .model import LoadedModel
+from .model import LoadedModel, wait_until_closed
 
 log = logging.getLogger("bls_notebook")
 
@@ -120,11 +120,11 @@ class Server:
         return self.close_all(m for m in before.values() if m not in versions.values())
 
     def close_all(self, models: Iterable[LoadedModel]) -> list[LoadedModel]:
+        """Close models, and wait for the `finalize` of those without a request in flight."""
         closing = list(models)
         if closing:
             self.last_failure = None  # its traceback keeps the variables of every frame alive, and so models' memory
-        for model in closing:
-            model.close()
+        wait_until_closed([model for model in closing if model.close()])
         return closing
 
     def exchange(self, name: str, versions: dict[int, LoadedModel]) -> dict[int, LoadedModel]:

@@ -1,6 +1,6 @@
-"""The log of requests for profiles. While no profile is on, `active` is None, and the engine only tests that.
+"""The log of requests for profiles.
 
-A recorded request carries a number, and the engine writes its events into the lists of a `Log`. Each list contains
+A recorded request has a number, and `SpanRecorder` writes its events into the lists of a `Log`. Each list contains
 the fields of one kind of entry (the named tuples below), one entry after the other; profiling makes spans from them
 at the end. The log keeps no request, response or array, so recording changes no memory's lifetime. The lists are
 flat and written by `list.extend`, because entries as objects would make garbage collections more frequent.
@@ -14,50 +14,22 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from bls_notebook.devices.transfers import nbytes
-from bls_notebook.engine.waiting.interrupts import would_be_lost_in
-from bls_notebook.records.recorded_models import ModelSeen
+from bls_notebook.records.recorded_models import ModelSeen, RecordedInstance
 
 BLOCK = 1024  # numbers that are made at a time
 
 _Entry = TypeVar("_Entry")
 
-_lock = threading.RLock()  # reentrant, because a garbage collection may end a profile while this thread holds it
+_lock = threading.Lock()
 _numbered = 0  # the last number of all logs
 _base = 0  # the last number before the newest log
 
 
-class RecordedInstance(NamedTuple):
-    """An instance: where a request ran."""
-
-    model: ModelSeen
-    name: str
-    device: str
-    execute: CodeType | None
-
-
 # The entries of a `Log`. `number` is the request's; times are readings of `time.perf_counter_ns`, 0 for none.
-
-
-class InlineCall(NamedTuple):
-    """The whole record of a request that ran on its caller's thread and succeeded."""
-
-    number: int
-    parent: int
-    place: RecordedInstance
-    options: Any  # the request's options, which are read later
-    bytes_in: int
-    sent: int
-    thread: int
-    rows: int
-    started: int
-    inferred: int
-    ended: int
-    bytes_out: int
 
 
 class Begun(NamedTuple):
@@ -67,7 +39,7 @@ class Begun(NamedTuple):
     parent: int
     model: ModelSeen
     kind: str
-    options: Any  # as in `InlineCall`
+    options: Any  # the request's options, which are read later
     bytes_in: int
     sent: int
     queued: int
@@ -154,45 +126,12 @@ def entries(kind: type[_Entry], values: list[Any]) -> Iterator[_Entry]:
     return map(kind._make, zip(*[iter(values[:])] * width, strict=False))  # type: ignore[attr-defined]
 
 
-class TapeProtocol(Protocol):
-    """Keeps the tensors of requests and responses; called while they can still be read."""
-
-    def sent(
-        self, number: int, request: Any, inputs: Any, size: int, kind: str, model: Any, sender: Any, now: int
-    ) -> None:
-        """Keep a request with its inputs as the model receives them; `model` is its record (or None) and reshapes."""
-
-    def answered(self, number: int, response: Any, final: bool, size: int, now: int) -> None:
-        """Keep a response; `size` is the number of bytes of its outputs."""
-
-
-class _Tapes:
-    """Several tapes as one."""
-
-    def __init__(self, tapes: list[TapeProtocol]) -> None:
-        self._tapes = tapes
-
-    def sent(self, *args: Any) -> None:
-        for tape in self._tapes:
-            tape.sent(*args)
-
-    def answered(self, *args: Any) -> None:
-        for tape in self._tapes:
-            tape.answered(*args)
-
-
-def _together(tapes: Iterable[TapeProtocol | None]) -> TapeProtocol | None:
-    present = [tape for tape in tapes if tape is not None]
-    return None if not present else present[0] if len(present) == 1 else _Tapes(present)
-
-
 class Log:
     """The entries of one recording; profiles that overlap in time share it."""
 
     __slots__ = (
         "base", "begun", "cached", "capacity", "crossed", "device_timer", "dropped", "ended",
-        "given", "held", "inline", "marks", "named", "numbers", "owners", "placed", "ran", "sites", "tape",
-        "timed",
+        "given", "held", "marks", "named", "numbers", "owners", "placed", "ran", "sites", "timed",
     )  # fmt: skip
 
     def __init__(self, base: int) -> None:
@@ -200,13 +139,11 @@ class Log:
         self.given = 0  # numbers made so far
         self.capacity = 0
         self.dropped = 0
-        self.owners: dict[int, TapeProtocol | None] = {}  # the tapes of the profiles, by the profiles' `id`
-        self.tape: TapeProtocol | None = None  # all tapes as one
+        self.owners: dict[int, None] = {}  # the `id`s of its profiles
         self.numbers: deque[int] = deque()
         # Starts a timer on the GPU with a number, and returns an object with `end()` and `ns()`, or None.
         self.device_timer: Callable[[int], Any] | None = None
-        self.inline: list[Any] = []  # fields of `InlineCall`s, and so on
-        self.begun: list[Any] = []
+        self.begun: list[Any] = []  # fields of `Begun`, and so on
         self.placed: list[Any] = []
         self.ran: list[Any] = []
         self.ended: list[Any] = []
@@ -238,7 +175,6 @@ class Log:
                 self.given += count
         return self.take()
 
-    # On the hot path, the engine writes entries without these methods.
     def place(self, number: int, place: RecordedInstance, rows: int, started: int, batch: int = 0) -> None:
         """Record that an instance began a request on this thread."""
         self.placed.extend(Placed(number, place, threading.get_ident(), rows, started, batch))
@@ -250,14 +186,6 @@ class Log:
         state = "cancelled" if cancelled else "ok" if error is None else "error"
         self.ended.extend(Ended(number, ended, state, "" if error is None else error._message, responses, bytes_out))
 
-    def answer(self, number: int, ended: int, response: Any) -> None:
-        """Record a request's single response, or None if it was cancelled."""
-        good = response is not None and response._error is None
-        size = nbytes(response._outputs) if good else 0
-        if response is not None and self.tape is not None:
-            self.tape.answered(number, response, True, size, ended)
-        self.end(number, ended, response, int(good), size)
-
     def mark(self, number: int, now: int, kind: str) -> None:
         """Record a moment of a request, if there is room."""
         if len(self.marks) < 3 * self.capacity:
@@ -268,56 +196,12 @@ class Log:
         if len(self.named) < 3 * self.capacity:
             self.named.extend(Named(number, now, name))
 
-    def measure(self, numbers: Iterable[int], gpu: int) -> Any:
-        """Start a timer on a GPU and return it, or None."""
-        timer = None if self.device_timer is None else self.device_timer(gpu)
-        if timer is not None:
-            for number in numbers:
-                self.timed.extend(Timed(number, timer))
-        return timer
 
-
-active: Log | None = None
-
-
-class Observation:
-    """Keeps the `log` of requests on until `stop`, or until it is garbage-collected; with room for `limit` more."""
-
-    def __init__(
-        self,
-        limit: int,
-        device_timer: Callable[[int], Any] | None = None,
-        lines: bool = False,
-        tape: TapeProtocol | None = None,
-    ) -> None:
-        global active, _base
-        with _lock:
-            if active is None:
-                _base = _numbered
-            self.log = log = active or Log(_base)
-            log.capacity = max(log.capacity, log.given - len(log.numbers) + limit)
-            log.device_timer = device_timer or log.device_timer
-            if lines and log.sites is None:
-                log.sites = []
-            log.owners[id(self)] = tape
-            log.tape = _together(log.owners.values())
-            active = log
-
-    def stop(self) -> None:
-        global active
-        with _lock:
-            log = active
-            if log is not None:
-                log.owners.pop(id(self), None)
-                log.tape = _together(log.owners.values())
-                if not log.owners:
-                    active = None
-
-    def __del__(self) -> None:
-        self.stop()
-
-
-would_be_lost_in(Observation.__del__.__code__)
+def new_log() -> Log:
+    """Return a log whose numbers follow those of all older logs."""
+    global _base
+    _base = _numbered
+    return Log(_base)
 
 
 def span_id(number: int) -> int:

@@ -1,7 +1,6 @@
-"""Recording of spans for profiles, off the hot path: queued, batched, failed and streamed requests.
+"""`SpanRecorder`: the observer that writes the log of profiles, and `Observation`, which switches it on.
 
-Every function does nothing while no profile is on; see `engine.recording.request_log`. Tickets are `Any` here, because
-`Ticket` imports this module. A request from a bare thread carries no context. `span_of_frame` finds its parent from
+A request from a bare thread carries no context. `observed_of_frame` finds the request that the thread works for from
 the variables of the thread's functions (a request or a response sender of the model), or else from the instance whose
 code runs, if it serves a single request.
 """
@@ -11,26 +10,28 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from sys import _getframe
 from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
 import numpy as np
 
+from bls_notebook.devices.registry import gpu_arrays
 from bls_notebook.devices.transfers import nbytes
+from bls_notebook.engine import observer
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.pb_utils.options import Options
+from bls_notebook.engine.observer import Observed, Observer
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse, InferenceResponseSender
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.records.recorded_models import ModelSeen
+from bls_notebook.records.recorded_models import ModelSeen, RecordedInstance
 
-from . import request_log as recording
-from .request_log import Begun, Crossed, Log, Ran, RecordedInstance, SentFrom
+from .request_log import Begun, Crossed, HeldBack, Log, Ran, Timed, new_log
 
 _DEEP = 60  # frames to search for code outside libraries
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
@@ -38,21 +39,167 @@ _LIBRARIES = (str(Path(__file__).resolve().parents[2]) + os.sep, str(Path(os.__f
 _own: dict[str, bool] = {}  # by file: False for a library
 
 
-def note_crossings(log: Log, span: int, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
-    """Record how many of a request's tensors changed their device on the way to the model."""
-    moved = sum(
-        isinstance(a._array, np.ndarray) is not isinstance(b._array, np.ndarray)
-        for a, b in zip(before, after, strict=True)
-    )
-    if moved:
-        log.crossed.extend(Crossed(span, moved))
+class SpanRecorder(Observer):
+    """Writes the events of requests into a log."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    def received(
+        self,
+        model: LoadedModel,
+        request: InferenceRequest,
+        inputs: Sequence[Tensor],
+        copy: InferenceRequest,
+        sender: Execution,
+    ) -> None:
+        log, observed, tensors = self.log, copy._observed, copy._inputs
+        try:
+            span = log.numbers.popleft()
+        except IndexError:
+            span = log.take()
+        observed.span = span
+        if not span:
+            return
+        observed.sent_bytes, observed.timer = 0, None
+        if model.text_in:
+            observed.size = nbytes(tensors)
+        else:
+            size = 0
+            for tensor in tensors:
+                size += tensor._array.nbytes
+            observed.size = size
+        if log.sites is not None and observed.kind != "ensemble":
+            try:
+                # Beyond this function, `received`, and `exec` of the execution and of the request.
+                frame = _outside(_getframe(4))
+            except ValueError:  # the stack is shorter: a thread's target is `exec` itself
+                frame = None
+            if frame is not None:
+                log.sites.extend((span, frame.f_code, frame.f_lasti))  # a `SentFrom`
+                del frame
+        if gpu_arrays and model.cpu_only:
+            self.crossed(observed, sum(map(_differ, inputs, tensors)))
+
+    def refused(
+        self, sender: Execution, request: InferenceRequest, observed: Observed, response: InferenceResponse
+    ) -> None:
+        observed.span, observed.size, observed.sent_bytes = self.log.take(), nbytes(request._inputs), 0
+        if observed.span:
+            model, now = sender.server.find(request._model_name, request._model_version), perf_counter_ns()
+            seen = ModelSeen(request._model_name, 0) if model is None else model.seen
+            self._begun(observed, seen, sender, request, now, now)
+
+    def sent(self, model: LoadedModel, parent: Execution | None, request: InferenceRequest, queued: int) -> None:
+        if request._observed.span:
+            self._begun(request._observed, model.seen, parent, request, request._arrived, queued)
+
+    def _begun(
+        self, observed: Observed, seen: ModelSeen, parent: Execution | None, request: InferenceRequest, sent: int,
+        queued: int,
+    ) -> None:  # fmt: skip
+        sender = 0 if parent is None or parent.observed is None else parent.observed.span
+        entry = Begun(observed.span, sender, seen, observed.kind, request._options, observed.size, sent, queued)
+        self.log.begun.extend(entry)
+
+    def began(
+        self, batch: Sequence[Observed | None], rows: Sequence[int], place: RecordedInstance, now: int, gpu: int = -1
+    ) -> None:
+        log, timer = self.log, None
+        recorded = [(o, count) for o, count in zip(batch, rows, strict=True) if o is not None and o.span]
+        first = recorded[0][0].span if len(recorded) > 1 else 0
+        if gpu >= 0 and recorded and log.device_timer is not None:
+            timer = recorded[0][0].timer = log.device_timer(gpu)
+        for observed, count in recorded:
+            if timer is not None:
+                log.timed.extend(Timed(observed.span, timer))
+            log.place(observed.span, place, count, now, first)
+
+    def ended(self, batch: Sequence[Observed | None], inferred: int, released: int) -> None:
+        for observed in batch:
+            if observed is not None and observed.span:
+                if observed.timer is not None:
+                    observed.timer.end()
+                self.log.ran.extend(Ran(observed.span, inferred, released))
+
+    def answered(self, observed: Observed, response: InferenceResponse, final: bool = True, ticket: Any = None) -> None:
+        if not observed.span:
+            return
+        log, now, error = self.log, perf_counter_ns(), response._error
+        count = int(error is None)
+        if error is None:
+            observed.sent_bytes += nbytes(response._outputs)
+        if ticket is not None and ticket.model.decoupled:
+            log.mark(observed.span, now, "final" if final else "response")
+            count = max(0, ticket._sent - (not response._outputs))
+        if final:
+            given_up = ticket is not None and ticket.cancelled and error is None
+            log.end(observed.span, now, None if given_up else response, count, observed.sent_bytes)
+
+    def marked(self, observed: Observed, kind: str) -> None:
+        if not observed.span:
+            return
+        if kind == "cached":
+            self.log.cached.append(observed.span)
+        elif kind == "released":
+            self.log.held.extend(HeldBack(observed.span, perf_counter_ns()))
+        else:
+            self.log.mark(observed.span, perf_counter_ns(), kind)
+
+    def crossed(self, observed: Observed | None, count: int) -> None:
+        if count and observed is not None and observed.span:
+            self.log.crossed.extend(Crossed(observed.span, count))
 
 
-def note_site(sites: list[Any], span: int, frame: FrameType | None) -> None:
-    """Record the code that sends a request: the innermost frame outside libraries."""
-    sender = _outside(frame)
-    if sender is not None:
-        sites.extend(SentFrom(span, sender.f_code, sender.f_lasti))
+def _differ(before: Tensor, after: Tensor) -> bool:
+    return isinstance(before._array, np.ndarray) is not isinstance(after._array, np.ndarray)
+
+
+def running_log() -> Log | None:
+    """Return the log of the profiles that are on."""
+    return next((one.log for one in observer.observers() if isinstance(one, SpanRecorder)), None)
+
+
+class Observation:
+    """Keeps the `log` of requests on until `stop`, or until it is garbage-collected; with room for `limit` more.
+
+    `tape`: another observer, on as long, which may use the numbers of the log.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        device_timer: Callable[[int], Any] | None = None,
+        lines: bool = False,
+        tape: Observer | None = None,
+    ) -> None:
+        self._tape = tape
+        with observer.changing:
+            log = running_log()
+            if log is None:
+                log = new_log()
+                observer.add(SpanRecorder(log))
+            self.log = log
+            log.capacity = max(log.capacity, log.given - len(log.numbers) + limit)
+            log.device_timer = device_timer or log.device_timer
+            if lines and log.sites is None:
+                log.sites = []
+            log.owners[id(self)] = None
+            if tape is not None:
+                observer.add(tape)
+
+    def stop(self) -> None:
+        with observer.changing:
+            if self._tape is not None:
+                observer.remove(self._tape)
+            self.log.owners.pop(id(self), None)
+            if not self.log.owners:
+                for one in observer.observers():
+                    if isinstance(one, SpanRecorder) and one.log is self.log:
+                        observer.remove(one)
+
+    def __del__(self) -> None:
+        self.stop()
 
 
 def _outside(frame: FrameType | None) -> FrameType | None:
@@ -70,152 +217,16 @@ def _outside(frame: FrameType | None) -> FrameType | None:
     return None
 
 
-def record_refused(sender: Execution, request: InferenceRequest, kind: str, response: InferenceResponse) -> None:
-    """Record a request that was refused before it was sent."""
-    log = recording.active
-    number = 0 if log is None else log.take()
-    if log is not None and number:
-        model, now = sender.server.find(request._model_name, request._model_version), perf_counter_ns()
-        seen = ModelSeen(request._model_name, 0) if model is None else model.seen
-        log.begun.extend(Begun(number, sender.span, seen, kind, request._options, 0, now, now))
-        if log.tape is not None:
-            tensors, size = request._inputs, nbytes(request._inputs)
-            log.tape.sent(number, request, tensors, size, kind, (model and model.seen, {}), sender, now)
-        log.answer(number, now, response)
-
-
-def record_begun(
-    log: Log, span: int, parent: Execution | None, model: LoadedModel, request: InferenceRequest, sent: int, queued: int
-) -> None:
-    """Record that a request was sent, and queued (0: use the time of its start)."""
-    sender, options = 0 if parent is None else parent.span, request._options
-    log.begun.extend(Begun(span, sender, model.seen, request._kind, options, request._size, sent, queued))
-
-
-def record_at_once(
-    model: LoadedModel, parent: Execution, request: InferenceRequest, response: InferenceResponse, cached: bool = False
-) -> None:
-    """Record a request that is answered without an instance."""
-    log = recording.active
-    if log is None or not request._span:
-        return
-    now = perf_counter_ns()
-    record_begun(log, request._span, parent, model, request, request._arrived, now)
-    log.answer(request._span, now, response)
-    if cached:
-        log.cached.append(request._span)
-
-
-def record_sent(ticket: Any, request: InferenceRequest) -> None:
-    log = recording.active
-    if log is not None:
-        record_begun(log, ticket.span, ticket.parent, ticket.model, request, ticket.arrived, ticket.queued_at)
-
-
-def record_response(ticket: Any, response: InferenceResponse, final: bool) -> None:
-    """Record a response; the ticket's lock is held."""
-    log = recording.active
-    if log is None:
-        return
-    now = perf_counter_ns()
-    size = nbytes(response._outputs)
-    if log.tape is not None:
-        log.tape.answered(ticket.span, response, final, size, now)
-    decoupled = ticket.model.decoupled
-    empty = decoupled and final and not response._outputs
-    if response._error is None:
-        ticket.sent_bytes += size
-    if decoupled:
-        log.mark(ticket.span, now, "final" if final else "response")
-    if final:
-        count = ticket._sent - empty if decoupled else response._error is None
-        given_up = ticket.cancelled and response._error is None
-        log.end(ticket.span, now, None if given_up else response, max(0, int(count)), ticket.sent_bytes)
-
-
-def record_inline(
-    execution: Execution,
-    timer: Any,
-    response: InferenceResponse | None,
-    options: Options,
-    bytes_in: int,
-    sent: int,
-    rows: int,
-    inferred: int,
-    ended: int,
-    failed: bool = False,
-) -> None:
-    """Record a request that ran on its caller's thread. (`inline_call` records the plain case itself.)
-
-    A `failed` request without a response was interrupted by an exception, which its caller gets.
-    """
-    if timer is not None:
-        timer.end()
-    log, instance, parent = recording.active, execution.instance, execution.parent
-    if log is None or instance is None or parent is None:
-        return
-    span, started = execution.span, execution.started
-    kind = "ensemble" if parent.combined else "sync"
-    log.begun.extend(Begun(span, parent.span, instance.place.model, kind, options, bytes_in, sent, started))
-    log.place(span, instance.place, rows, started)
-    log.ran.extend(Ran(span, inferred, ended))
-    if execution.ticket is None and (failed or response is not None):
-        log.answer(span, ended, response)
-
-
-def record_batch(execution: Execution, now: int = 0) -> None:
-    log, instance = recording.active, execution.instance
-    if log is None or instance is None:
-        return
-    now = now or perf_counter_ns()
-    recorded = [p for p in zip(execution.tickets, execution.rows, strict=True) if p[0].span]
-    batch = execution.span if len(recorded) > 1 else 0
-    for ticket, rows in recorded:
-        log.place(ticket.span, instance.place, rows, now, batch)
-
-
-def record_batch_over(execution: Execution, inferred: int, ended: int) -> None:
-    """Record that `execute` of a batch is over."""
-    log, instance, model = recording.active, execution.instance, execution.model
-    if log is None or instance is None or model is None:
-        return
-    if instance.gpu >= 0 and execution.timer is not None:
-        execution.timer.end()
-    shared = model.decoupled and instance.is_async  # the instance could begin the next request at once
-    for ticket in execution.tickets:
-        if ticket.span:
-            log.ran.extend(Ran(ticket.span, inferred, execution.started if shared else ended))
-
-
-def record_ensemble(execution: Execution, request: InferenceRequest, arrived: int, waits: bool) -> None:
-    """Record that an ensemble begins; `waits`: its caller waits on this thread, so its start is not recorded yet."""
-    log, model = recording.active, execution.model
-    if log is None or model is None:
-        return
-    span, now = execution.span, execution.started
-    if waits:
-        record_begun(log, span, execution.parent, model, request, arrived, now)
-    log.place(span, RecordedInstance(model.seen, model.name, "cpu", None), 1, now)
-
-
-def record_ensemble_over(execution: Execution, response: InferenceResponse, waits: bool) -> None:
-    log, now = recording.active, perf_counter_ns()
-    if log is not None:
-        log.ran.extend(Ran(execution.span, now, now))
-        if waits:
-            log.answer(execution.span, now, response)
-
-
-def span_of_frame(frame: FrameType | None, instance: Instance | None) -> int:
-    """Return the profile's number of the request that a model's code processes, by frame or instance; 0 for none."""
-    if recording.active is None:
-        return 0
+def observed_of_frame(frame: FrameType | None, instance: Instance | None) -> Observed | None:
+    """Return the request that a model's code processes, by frame or instance; None if nothing observes it."""
+    if observer.active is None:
+        return None
     while frame is not None:
         for value in _values(frame):
-            if span := _span_of(value):
-                return span
+            if (observed := _observed_of(value)) is not None:
+                return observed
         frame = frame.f_back
-    return 0 if instance is None else getattr(instance.only_execution, "span", 0)
+    return None if instance is None else getattr(instance.only_execution, "observed", None)
 
 
 def _values(frame: FrameType) -> list[Any]:
@@ -227,9 +238,9 @@ def _values(frame: FrameType) -> list[Any]:
     return values
 
 
-def _span_of(value: Any) -> int:
+def _observed_of(value: Any) -> Observed | None:
     if isinstance(value, (list, tuple)) and len(value) == 1:
         value = value[0]
     if isinstance(value, InferenceRequest):
-        return getattr(value, "_span", 0)
-    return getattr(value._request, "span", 0) if isinstance(value, InferenceResponseSender) else 0
+        return getattr(value, "_observed", None)
+    return getattr(value._request, "observed", None) if isinstance(value, InferenceResponseSender) else None

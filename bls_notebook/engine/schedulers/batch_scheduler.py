@@ -1,14 +1,10 @@
 """`BatchScheduler`: base of the dynamic batcher and the sequence batcher; `Ordering` keeps responses in order.
 
 Guarantees: an instance runs one batch at a time (coroutines of a decoupled model share its loop). A batch is formed
-when an instance begins it, so it can contain every request that has arrived by then. A synchronous request runs on
-its caller's thread if it is alone and need not wait. One alarm wakes the scheduler for all delays and timeouts. Every
-accepted request is answered. Once closed, the scheduler accepts no request, and calls `on_drained` when the last one
-has been answered. A retiring instance finishes its batch, and begins only requests that no other instance may serve.
-
-No exception can lose an instance, as in the default scheduler: the sender of a request only asks the engine's own
-threads to look for work, and these take instances. A request that runs on its caller's thread gives the instance
-back after any exception.
+when an instance begins it, so it can contain every request that has arrived by then. One alarm wakes the scheduler for
+all delays and timeouts. Every accepted request is answered. Once closed, the scheduler accepts no request, and calls
+`on_drained` when the last one has been answered. A retiring instance finishes its batch, and begins only requests that
+no other instance may serve.
 
 The scheduler's lock is held during all methods that a subclass overrides, except `_prepare` and `_note_rescheduled`.
 """
@@ -18,21 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
+from typing import Any
 
 from bls_notebook.engine.batch_runner import Answers, BatchRunner, take_request
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.error_responses import cancelled_response
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.deadlock import first_response
+from bls_notebook.engine.waiting.clock import Clock, NextAlarm, system_clock
 from bls_notebook.engine.waiting.interrupts import need_room
-from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .clock import Clock, NextAlarm, system_clock
 from .lifecycle import Lifecycle
 
 
@@ -81,24 +75,19 @@ class Ordering:
         return None
 
 
+WORK = object()  # posted to a home: batches may be ready
 _REASONS = {ErrorCode.UNAVAILABLE: "REJECTED", ErrorCode.CANCELLED: "CANCELED"}
 
 
 class BatchScheduler(Lifecycle):
-    """Base of a model's dynamic or sequence batcher; `start` runs a job in a worker thread."""
+    """Base of a model's dynamic or sequence batcher."""
 
-    def __init__(
-        self,
-        model: LoadedModel,
-        clock: Clock | None = None,
-        start: Callable[[Callable[[], None]], None] = start_in_thread,
-        reschedules: bool = False,
-    ) -> None:
+    def __init__(self, model: LoadedModel, clock: Clock | None = None, reschedules: bool = False) -> None:
         super().__init__(model)
         self._idle: list[Instance] = list(model.instances)[::-1]
         self._queue: set[Ticket] = set()
         self._clock = system_clock if clock is None else clock
-        self._start = start
+        self._asked: set[Instance] = set()  # idle instances that have been told to look for work
         self._reschedules = reschedules
         self._alarm = NextAlarm(self._clock, self._rings)
         self._async = any(i.is_async for i in model.instances)
@@ -130,45 +119,6 @@ class BatchScheduler(Lifecycle):
 
     def _note_rescheduled(self, ticket: Ticket) -> None:
         """Handle a request that the model rescheduled, before the model releases it; the lock is not held."""
-
-    def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
-        need_room()
-        parent.note_blocking(self._model.name)
-        arrived = self._clock.now()
-        parent.adopt(ticket)
-        answers: Answers = []
-        held: list[Instance] = []  # to give back after any exception
-        batch: list[Ticket] = []
-        try:
-            with self._lock:
-                closed = self._closed
-                refusal = None if closed else self._enter(ticket, arrived)
-                if ticket.queued and not self._async and len(self._queue) == 1:
-                    now = self._clock.now()
-                    self._expire(now, answers)
-                    for instance in reversed(self._idle):
-                        batch = self._pick(instance, now, True, answers)
-                        if batch:
-                            held.extend(map(self._idle.pop, (self._idle.index(instance),)))
-                            self._leave(batch)
-                            break
-            if closed:
-                ticket.pass_on()
-            elif refusal is not None:
-                ticket.finish(refusal)
-            self._give(answers)
-            if held:
-                self._run_inline(held, batch)
-            else:
-                self._look()
-        except BaseException:
-            for taken in batch:  # also requests of other senders
-                taken.finish(cancelled_response(self._model.name))
-            ticket.interrupt()
-            raise
-        finally:
-            self._idle.extend(held)
-        return first_response(ticket)
 
     def submit(self, ticket: Ticket) -> None:
         need_room()
@@ -246,33 +196,36 @@ class BatchScheduler(Lifecycle):
             self._expire(now, answers)
             if self._queue:
                 for instance in reversed(self._idle):
-                    if self._pick(instance, now, False, answers):
+                    if instance not in self._asked and self._pick(instance, now, False, answers):
                         work.append(instance)
                         if len(work) == len(self._queue):
                             break
+                self._asked.update(work)
             self._set_alarm(now)
         self._give(answers)
         if self._watch:
             self._notify()
         for instance in work:
-            instance.wake(self._turn if instance.is_async else self._work, self._start)
+            if instance.is_async:
+                instance.loop.post(partial(self._begin, instance))
+            else:
+                instance.home.post(WORK)
 
-    def _take(self, instance: Instance, held: list[Instance]) -> list[Ticket]:
-        """Return the next batch of an instance, which is moved from idle to `held`; empty if it has nothing to do."""
+    def _take(self, instance: Instance, held: bool) -> list[Ticket]:
+        """Return the next batch of an idle or `held` instance; without one, the instance is idle."""
         answers: Answers = []
         batch: list[Ticket] = []
         with self._lock:
+            self._asked.discard(instance)
             now = self._clock.now()
             self._expire(now, answers)
-            if not held and instance in self._idle:
-                held.extend(map(self._idle.pop, (self._idle.index(instance),)))
-            if held:
+            if held or self._taken(instance):
                 serves = instance not in self._leaving or self._needed(instance)
                 batch = self._pick(instance, now, True, answers) if serves else []
                 instance.holder = batch[0] if batch else None
                 self._leave(batch)
                 if not batch:
-                    self._idle.append(held.pop())
+                    self._idle.append(instance)
                 elif self._model.decoupled:
                     self._note_serving(instance, batch)
             self._set_alarm(now)
@@ -308,37 +261,17 @@ class BatchScheduler(Lifecycle):
             self._finish_batch(tickets, again, self._clock.now(), answers)
         self._give(answers)
 
-    def _work(self, instance: Instance) -> None:
-        """Run batches on a worker thread until none is ready."""
-        held: list[Instance] = []
-        batch: list[Ticket] = []
-        try:
-            while batch := self._take(instance, held):
-                self._end(batch, self._runner.run(instance, batch))
-        finally:
-            self._idle.extend(held)
-            for ticket in batch:  # not empty only after an exception in the engine
-                ticket.finish(cancelled_response(self._model.name))
-
-    def _run_inline(self, held: list[Instance], batch: list[Ticket]) -> None:
-        again: list[Ticket] = []
-        try:
-            again = self._runner.run_inline(held[0], batch)
-        finally:
-            answers: Answers = []
-            with self._lock:
-                held[0].holder = None
-                self._idle.append(held.pop())
-                self._finish_batch(batch, again, self._clock.now(), answers)
-            self._give(answers)
-            self._look()
-
-    def _turn(self, instance: Instance) -> None:
-        """Begin batches of an async model, on its loop's thread, until one occupies the instance."""
-        self._begin(instance, [])
-
-    def _begin(self, instance: Instance, held: list[Instance]) -> None:
+    def _serve(self, instance: Instance, work: Any) -> None:
+        """Run batches at home until none is ready."""
+        held = False
         while batch := self._take(instance, held):
+            held = True
+            self._end(batch, self._runner.run(instance, batch))
+
+    def _begin(self, instance: Instance, held: bool = False) -> None:
+        """Begin batches of an async model, on its loop's thread, until one occupies the instance."""
+        while batch := self._take(instance, held):
+            held = True
             if not self._runner.begin(instance, batch, self._ended):
                 self._end(batch, [])
             elif not self._model.decoupled:
@@ -350,7 +283,7 @@ class BatchScheduler(Lifecycle):
         """Handle the end of a coroutine; called on the loop's thread."""
         if not self._model.decoupled:
             self._end(tickets, again)
-            self._begin(instance, [instance])
+            self._begin(instance, True)
         elif self._reschedules:  # the rescheduled requests are known only now
             self._end(tickets, again)
             self._look()

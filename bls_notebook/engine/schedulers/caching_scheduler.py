@@ -11,19 +11,17 @@ from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
 
-from bls_notebook.devices import allocation_log
+from bls_notebook.engine import observer
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.response_cache import Key
+from bls_notebook.engine.core.scheduler import Scheduler
 from bls_notebook.engine.error_responses import with_warnings
-from bls_notebook.engine.recording import request_log as recording
-from bls_notebook.engine.recording.spans import record_at_once
+from bls_notebook.engine.observer import Observed
 from bls_notebook.engine.tensors.outputs import placed
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
-
-from .protocol import Scheduler
-from .response_cache import Key
 
 _numbers = itertools.count(1)
 
@@ -51,9 +49,10 @@ class CachingScheduler:
         looked = perf_counter_ns() - begun
         if found is not None:
             self._hit(begun + looked - request._arrived, looked)
-            if request._span:
-                record_at_once(self._model, parent, request, found, cached=True)
-            return self._response(found, requested, getattr(request, "_track", 0), parent)
+            if request._observed is not None and (watching := observer.active) is not None:
+                watching.sent(self._model, parent, request, perf_counter_ns())
+                watching.answered(request._observed, found)
+            return self._response(found, requested, request._observed, parent)
         box = [request]
         del request  # with a reference here, its tensors would be copied
         response = self._inner.call(parent, box.pop())
@@ -78,17 +77,15 @@ class CachingScheduler:
         self._hit(begun + looked - ticket.arrived, looked)
         ticket.request = None
         ticket.outside = True
-        log = recording.active
-        if ticket.span and log is not None:
-            log.cached.append(ticket.span)
-        ticket.finish(self._response(found, ticket.requested, ticket.track, ticket.parent))
+        ticket.finish(self._response(found, ticket.requested, ticket.observed, ticket.parent))
 
     def _response(
-        self, found: InferenceResponse, requested: tuple[str, ...], track: int, parent: Execution | None
+        self, found: InferenceResponse, requested: tuple[str, ...], observed: Observed | None, parent: Execution | None
     ) -> InferenceResponse:
-        response = placed(found, requested)
-        if allocation_log.recording is not None:
-            allocation_log.recording.answered(track, "", response._outputs)
+        response = placed(found, requested, observed)
+        if observed is not None and (watching := observer.active) is not None:
+            watching.marked(observed, "cached")
+            watching.returned(observed, response._outputs, response._outputs, "")
         return with_warnings(response, self._model, None, parent)
 
     def _hit(self, request_ns: int, lookup_ns: int) -> None:

@@ -10,8 +10,9 @@ instance is idle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -21,15 +22,14 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.error_messages import of_request
 from bls_notebook.engine.error_responses import error_response
-from bls_notebook.engine.inline import inline_call
+from bls_notebook.engine.home_call import home_call
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.worker_threads import start_in_thread
+from bls_notebook.engine.waiting.clock import Clock
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .batch_scheduler import BatchScheduler, Ordering
-from .clock import Clock
+from .batch_scheduler import WORK, BatchScheduler, Ordering
 
 
 @dataclass(frozen=True)
@@ -290,13 +290,8 @@ def _policy(message: Any) -> QueuePolicy:
 class DynamicBatcher(BatchScheduler):
     """Dynamic batcher of one model version; see `BatchScheduler` for the parameters."""
 
-    def __init__(
-        self,
-        model: LoadedModel,
-        clock: Clock | None = None,
-        start: Callable[[Callable[[], None]], None] = start_in_thread,
-    ) -> None:
-        super().__init__(model, clock, start)
+    def __init__(self, model: LoadedModel, clock: Clock | None = None) -> None:
+        super().__init__(model, clock)
         spec = model.spec
         config = spec.config.dynamic_batching
         self._rules = BatchRules(
@@ -311,11 +306,23 @@ class DynamicBatcher(BatchScheduler):
         self._waiting = BatchQueue(default, policies if self._levels else None)
         self._key = ShapeKey(spec)
         self._ordering = Ordering() if config.preserve_ordering else None
-        # Without a delay and timeouts, a request that is alone can run on its caller's thread.
+        # Without a delay and timeouts, a request that is alone can run at once.
         timed = any(policy.timeout or policy.override for policy in (default, *policies.values()))
         if not (self._async or model.decoupled or self._ordering or self._rules.delay or timed):
-            self.call = inline_call(model, self, self._look)  # type: ignore[assignment,method-assign]
+            self.call, self._run = home_call(model, self, self._runner)  # type: ignore[assignment, method-assign]
         self._grows_at: int | None = None  # end of the delay of the waiting batch
+
+    def _serve(self, instance: Instance, work: Any) -> None:
+        if work is not WORK:  # a request that was given to an idle instance
+            if not self._run(instance, work):
+                self._runner.run(instance, (work,), partial(self._free, instance))
+            self._look()
+        else:
+            super()._serve(instance, work)
+
+    def _free(self, instance: Instance) -> None:
+        instance.holder = None
+        self._idle.append(instance)
 
     def rule(self, rules: BatchRules) -> None:
         """Replace the rules, which profiling does to compare them."""

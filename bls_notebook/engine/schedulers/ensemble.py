@@ -19,25 +19,25 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
-from bls_notebook.devices import allocation_log
-from bls_notebook.engine import call_keys
+from bls_notebook.engine import observer
 from bls_notebook.engine.calling import SendingExecution, root_of
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.deadlocks.detection import check
 from bls_notebook.engine.error_messages import not_ready, without_running
 from bls_notebook.engine.error_responses import cancelled_response, error_response, with_warnings
-from bls_notebook.engine.recording.spans import record_at_once, record_ensemble, record_ensemble_over
+from bls_notebook.engine.response_stream import first_response
 from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.engine.tensors.outputs import placed
 from bls_notebook.engine.tensors.received_inputs import NotReceivedError, received
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.deadlock import first_response, look_at
 from bls_notebook.engine.waiting.interrupts import need_room
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.recorded_models import RecordedInstance
 from bls_notebook.records.visible_text import encodable
 
 from .ensemble_flow import EnsembleFlow, EnsemblePlan, Launch, Membership
@@ -99,13 +99,12 @@ class EnsembleRun:
         self._steps_ns = 0
         self.execution = EnsembleExecution(model.server, model, parent)
         self.execution.started = self._started
-        if call_keys.active:
-            self.execution.call_key = getattr(request, "_call_key", None)
-        if allocation_log.recording is not None:
-            self.execution.track = getattr(request, "_track", 0)
-        self.execution.span = request._span
-        if request._span:
-            record_ensemble(self.execution, request, self._arrived, ticket is None)
+        self.execution.observed = observed = request._observed
+        if observed is not None and (watching := observer.active) is not None:
+            if ticket is None:
+                watching.sent(model, parent, request, self._started)
+            place = RecordedInstance(model.seen, model.name, "cpu", None)
+            watching.began((observed,), (1,), place, self._started)
         if ticket is not None:
             ticket.execution = self.execution
 
@@ -186,7 +185,7 @@ class EnsembleRun:
         self.execution.adopt(ticket)
         member.scheduler.submit(ticket)
         if ticket.queued:
-            look_at(ticket)
+            check([ticket])
 
     def _request_of(self, launch: Launch) -> InferenceRequest | InferenceResponse:
         """Return the request to a step's model, or an error response if it cannot be sent."""
@@ -272,16 +271,15 @@ class EnsembleRun:
             before = tensors
             if self._model.decoupled:  # a later step may still read one of these
                 tensors = hand_over(tensors, True)
-            recording = allocation_log.recording
-            if recording is not None:
-                recording.paired(before, tensors)
+            if (watching := observer.active) is not None:
+                watching.copied(before, tensors)
             response = InferenceResponse()
             response._outputs = tensors
             del before, tensors  # without these references, their memory can move
-            response = placed(response, self._request._requested)
-            if recording is not None:
+            response = placed(response, self._request._requested, self.execution.observed)
+            if (watching := observer.active) is not None:
                 outputs = response._outputs
-                recording.answered(self.execution.track, self._model.name, outputs)
+                watching.returned(self.execution.observed, outputs, outputs, self._model.name)
                 del outputs
             if parameters:
                 plain = parameters["sequence_id"] == 0 and True not in parameters.values()
@@ -320,8 +318,11 @@ class EnsembleRun:
             ]
         if over:
             self._count(responses[-1][0]._error is not None)
-            if self.execution.span:
-                record_ensemble_over(self.execution, responses[-1][0], self._ticket is None)
+            observed, now = execution.observed, perf_counter_ns()
+            if observed is not None and (watching := observer.active) is not None:
+                watching.ended((observed,), now, now)
+                if self._ticket is None:
+                    watching.answered(observed, responses[-1][0])
         ticket = self._ticket
         for response, final in responses:
             counts = response._error is None and (response._outputs or not self._model.decoupled)
@@ -361,7 +362,9 @@ class EnsembleScheduler(Lifecycle):
         parent.note_blocking(self._model.name)
         held = self._enter()
         if isinstance(held, InferenceResponse):
-            record_at_once(self._model, parent, request, held)
+            if request._observed is not None and (watching := observer.active) is not None:
+                watching.sent(self._model, parent, request, perf_counter_ns())
+                watching.answered(request._observed, held)
             return held
         return EnsembleRun(self._model, self._plan, held, parent, request, None, self._ended).serve()
 

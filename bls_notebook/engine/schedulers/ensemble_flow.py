@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bls_notebook.engine.core.model_spec import ModelSpec
-from bls_notebook.engine.tensors.signature_check import output_reshapes, reshape_all
+from bls_notebook.engine.core.signature_check import output_reshapes, reshape_all
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.models import fits

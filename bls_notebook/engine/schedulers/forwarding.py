@@ -18,17 +18,16 @@ from time import perf_counter_ns
 from typing import cast
 
 from bls_notebook.backends.protocol import REPORT_SECONDS, Exchange, RemoteBackend
+from bls_notebook.engine import observer
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_counters import FOLD_AT
 from bls_notebook.engine.error_messages import running
 from bls_notebook.engine.error_responses import cancelled_response, error_response, with_warnings
-from bls_notebook.engine.recording import request_log as recording
-from bls_notebook.engine.recording.request_log import Ran
+from bls_notebook.engine.response_stream import first_response
 from bls_notebook.engine.tensors.outputs import answer
 from bls_notebook.engine.tensors.received_inputs import rows_of
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.deadlock import first_response
 from bls_notebook.engine.waiting.interrupts import need_room
 from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.pb_utils.errors import ErrorCode
@@ -121,9 +120,8 @@ class ForwardingScheduler(Lifecycle):
             return None
         ticket.serving = self._model.instances[0].serving
         ticket.serving.add(ticket)
-        recorded = recording.active
-        if recorded is not None and ticket.span:
-            recorded.place(ticket.span, self._model.instances[0].place, sent.rows, sent.started)
+        if (watching := observer.active) is not None:
+            watching.began((ticket.observed,), (sent.rows,), self._model.instances[0].place, sent.started)
         if ticket.cancelled:  # just before the request was in `_under_way`
             sent.exchange.cancel()
         return sent
@@ -138,7 +136,7 @@ class ForwardingScheduler(Lifecycle):
         box = [responses.pop()]  # the only reference to the response, so its memory can move
         failed = box[0]._error is not None
         received = perf_counter_ns()
-        out = answer(box, 0, ticket.requested, True, model.outputs, model.instances[0].name, ticket.track)
+        out = answer(box, 0, ticket.requested, True, model.outputs, model.instances[0].name, ticket.observed)
         if model.decoupled:
             ticket.note_unread(out)
         if out._warnings:
@@ -159,9 +157,8 @@ class ForwardingScheduler(Lifecycle):
             statistics.alone.append((sent.rows, *times))
             if len(statistics.alone) >= FOLD_AT:
                 statistics.fold()
-        recorded = recording.active
-        if recorded is not None and ticket.span:
-            recorded.ran.extend(Ran(ticket.span, received, sent.started))  # the instance was never occupied
+        if (watching := observer.active) is not None:
+            watching.ended((ticket.observed,), received, sent.started)  # the instance was never occupied
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Remove a waiting request; cancel one in flight."""

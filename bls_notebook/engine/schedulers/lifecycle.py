@@ -8,6 +8,7 @@ with no lock held.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, MutableSequence, Sequence
 from contextvars import copy_context
@@ -15,9 +16,11 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
+from bls_notebook.engine.batch_runner import Batch
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.response_stream import first_response
 from bls_notebook.engine.tensors.received_inputs import ARGUMENTS_STAY, taken_over
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -40,6 +43,9 @@ class Lifecycle:
         self._leaving: dict[Instance, Callable[[Instance], None]] = {}  # retiring instances with their `on_left`
         self._finishing: list[Instance] = []  # of these, the idle ones that may still have unanswered requests
         self._on_drained: Callable[[], None] | None = None
+        for instance in model.instances:
+            if not model.seen.remote:
+                self._work_at_home(instance)
 
     # Hooks of a scheduler; the lock is held.
     def _add_instance(self, instance: Instance) -> None:
@@ -61,8 +67,12 @@ class Lifecycle:
     def _drained(self) -> None:
         """Handle the end of the last request of a closed scheduler."""
 
-    def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
-        """Serve a request that may have to wait; the lock is not held."""
+    def submit(self, ticket: Ticket) -> None:
+        """Serve a request in the background; the lock is not held."""
+        raise NotImplementedError
+
+    def _serve(self, instance: Instance, work: Any) -> None:
+        """Do the work that was posted to an instance's home, on its thread."""
         raise NotImplementedError
 
     def _look(self) -> None:
@@ -73,6 +83,27 @@ class Lifecycle:
         ticket = Ticket(self._model, taken_over(request) if ARGUMENTS_STAY else request, parent, copy_context())
         del request  # so that its destructor runs, and is noticed, when the model drops it
         return self.call_queued(parent, ticket)
+
+    def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
+        """Serve a request that may have to wait; return its response."""
+        parent.note_blocking(self._model.name)
+        parent.adopt(ticket)
+        self.submit(ticket)
+        return first_response(ticket)
+
+    def _work_at_home(self, instance: Instance) -> None:
+        """Serve work that is posted to an instance's home."""
+        # A weak reference: an idle home must not keep a model that nobody closes.
+        weak = weakref.ref(self)
+
+        def serve(work: Any) -> None:
+            scheduler = weak()
+            if work.__class__ is Batch:
+                work.run(instance)
+            elif scheduler is not None:
+                scheduler._serve(instance, work)
+
+        instance.served_by(serve)
 
     @property
     def pending(self) -> int:
@@ -97,6 +128,7 @@ class Lifecycle:
         with self._lock:
             self._count += len(added)
             for instance in added:
+                self._work_at_home(instance)
                 self._add_instance(instance)
                 self._idle.insert(0, instance)
             self._leaving.update(dict.fromkeys(removed, on_left))
@@ -142,7 +174,7 @@ class Lifecycle:
         return out
 
     def _taken(self, instance: Instance) -> bool:
-        """Take an idle instance; False if a caller's thread has just taken it."""
+        """Take an idle instance; False if a caller has just taken it."""
         try:
             self._idle.remove(instance)
         except ValueError:

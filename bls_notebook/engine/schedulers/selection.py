@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.scheduler import Scheduler
 
 from .caching_scheduler import CachingScheduler
 from .default import DefaultScheduler
 from .dynamic import DynamicBatcher
-from .protocol import Scheduler
 
 
 def _made(model: LoadedModel) -> Scheduler:

@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from bls_notebook.devices import allocation_log
+from bls_notebook.engine import observer
 from bls_notebook.engine.batch_runner import Answers, take_request
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
@@ -31,13 +31,12 @@ from bls_notebook.engine.error_messages import running
 from bls_notebook.engine.error_responses import cancelled_response, error_response
 from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.worker_threads import start_in_thread
+from bls_notebook.engine.waiting.clock import Clock
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .batch_scheduler import BatchScheduler, Ordering
-from .clock import Clock
 from .dynamic import BatchQueue, BatchRules, ShapeKey, Waiting, form, rows_in_batch
 from .sequence_controls import END, START, Controls, initial_states, null_request, with_inputs
 
@@ -241,15 +240,10 @@ class _Turn:
 class SequenceBatcher(BatchScheduler):
     """Sequence batcher of one model version; see `BatchScheduler` for the parameters."""
 
-    def __init__(
-        self,
-        model: LoadedModel,
-        clock: Clock | None = None,
-        start: Callable[[Callable[[], None]], None] = start_in_thread,
-    ) -> None:
+    def __init__(self, model: LoadedModel, clock: Clock | None = None) -> None:
         spec = model.spec
         config = spec.config.sequence_batching
-        super().__init__(model, clock, start, config.iterative_sequence)
+        super().__init__(model, clock, config.iterative_sequence)
         self._iterative = config.iterative_sequence
         self._next_id = 1
         slots = max(1, spec.max_batch_size)
@@ -437,8 +431,8 @@ class SequenceBatcher(BatchScheduler):
             return take_request(ticket)
         # The request may be run again with its original tensors, so the model gets copies.
         inputs = hand_over(request._inputs, False)
-        if allocation_log.recording is not None:
-            allocation_log.recording.handed(ticket.track, request._inputs, inputs)
+        if (watching := observer.active) is not None:
+            watching.repeated(ticket.observed, request._inputs, inputs)
         request = with_inputs(request, inputs + extra)
         request._answerable = turn = _Turn(ticket)
         with self._lock:

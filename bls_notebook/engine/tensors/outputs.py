@@ -7,34 +7,31 @@ outputs stay on their device. Mirrors the response allocator of python_backend/s
 from __future__ import annotations
 
 from sys import getrefcount as _getrefcount
-from time import perf_counter_ns
 from typing import Any
 from weakref import getweakrefcount
 
 import numpy as np
 
-from bls_notebook.devices import allocation_log
 from bls_notebook.devices.device import DeviceError
 from bls_notebook.devices.registry import need_gpu
 from bls_notebook.devices.transfers import to_gpu
+from bls_notebook.engine import observer
+from bls_notebook.engine.core.signature_check import OutputCheck, reshape_all
 from bls_notebook.engine.error_responses import error_response
 from bls_notebook.engine.exception_text import ReturnError
-from bls_notebook.engine.recording import request_log as recording
-from bls_notebook.engine.recording.request_log import Crossed
+from bls_notebook.engine.observer import Observed
 from bls_notebook.pb_utils.options import MemoryType, PreferredMemory
 from bls_notebook.pb_utils.request import RecordingNumber
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 
 from .handover import hand_over
-from .signature_check import OutputCheck, reshape_all
 
 
 class Wanted(tuple[str, ...]):
     """Names of the requested outputs, and the memory to put them into."""
 
     memory: PreferredMemory
-    span = 0  # number of the request in a profile
 
     @classmethod
     def of(cls, names: tuple[str, ...], memory: PreferredMemory) -> Wanted:
@@ -76,8 +73,8 @@ def _in_memory(tensors: list[Tensor], given: bool, memory: PreferredMemory) -> l
     for number in reversed(moved):
         del tensors[number]
     out = hand_over(tensors, given, cpu_only=not on_gpu)
-    if allocation_log.recording is not None:
-        allocation_log.recording.paired(tensors, out)
+    if (watching := observer.active) is not None:
+        watching.copied(tensors, out)
     for number, tensor in moved.items():
         out.insert(number, tensor)
     return out
@@ -97,20 +94,20 @@ def _moved(tensor: Tensor, index: int) -> Tensor | None:
     return Tensor._of(tensor._name, to_gpu(array, index), tensor._datatype)
 
 
-def placed(response: InferenceResponse, wanted: tuple[str, ...], given: bool = True) -> InferenceResponse:
+def placed(
+    response: InferenceResponse, wanted: tuple[str, ...], observed: Observed | None, given: bool = True
+) -> InferenceResponse:
     """Move outputs to the requester's preferred memory, if any; return an error response if they do not fit."""
     if wanted.__class__ is tuple or response._error is not None:
         return response
     assert isinstance(wanted, Wanted)
     tensors, response._outputs = response._outputs, []
     try:
-        log = recording.active if wanted.span else None
-        before = [isinstance(t._array, np.ndarray) for t in tensors] if log is not None else []
+        before = [isinstance(t._array, np.ndarray) for t in tensors]
         response._outputs = _in_memory(tensors, given, wanted.memory)
-        if log is not None:
+        if (watching := observer.active) is not None:
             after = [isinstance(t._array, np.ndarray) for t in response._outputs]
-            moved = sum(a is not b for a, b in zip(before, after, strict=True))
-            log.crossed.extend(Crossed(wanted.span, moved))
+            watching.crossed(observed, sum(a is not b for a, b in zip(before, after, strict=True)))
     except (MemoryError, DeviceError) as error:
         return error_response(
             _not_allocated(str(error), f"the outputs were asked for on gpu:{wanted.memory._device_id}")
@@ -166,13 +163,13 @@ def answer(
     given: bool,
     check: OutputCheck | None = None,
     maker: str = "",
-    track: int = 0,
+    observed: Observed | None = None,
 ) -> InferenceResponse:
     """Return the response that a requester gets, its outputs isolated from the model's.
 
     `requested`: names of outputs, all in the configuration; `Wanted` if the requester prefers a memory. `given`: only
-    the engine, and perhaps the code that made the list, refers to the list. `maker`, `track`: the instance, and the
-    number of the request in a memory recording. Of outputs of one name the last counts, as on the real server.
+    the engine, and perhaps the code that made the list, refers to the list. `maker`: the instance. Of outputs of one
+    name the last counts, as on the real server.
     """
     response: InferenceResponse = responses[index]
     if (
@@ -214,11 +211,11 @@ def answer(
         out._outputs = hand_over(tensors, unheld)
     else:
         out._outputs = tensors
-        out = placed(out, requested, unheld)
+        out = placed(out, requested, observed, unheld)
         tensors = out._outputs
-    tracked = allocation_log.recording
-    if tracked is not None and tensors:
-        tracked.crossed(tensors, out._outputs, allocation_log.OUT, perf_counter_ns(), track, maker)
+    watching = observer.active
+    if watching is not None and tensors:
+        watching.returned(observed, tensors, out._outputs, maker)
     if check is not None and check.reshapes:
         reshape_all(out._outputs, check.reshapes)
     return out

@@ -1,28 +1,23 @@
-"""Inbound requests: isolate the inputs for the receiving model, and number the request in recordings."""
+"""Inbound requests: isolate the inputs for the receiving model."""
 
 from __future__ import annotations
 
 import json
 import sys
 from dataclasses import replace
-from sys import _getframe
 from time import perf_counter_ns
 
-from bls_notebook.devices import allocation_log, cupy_memory_hook
-from bls_notebook.devices.registry import gpu_arrays
-from bls_notebook.devices.transfers import nbytes
-from bls_notebook.engine import call_keys
+from bls_notebook.engine import observer
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.signature_check import reshape_all
 from bls_notebook.engine.error_messages import running
-from bls_notebook.engine.recording import request_log as recording
-from bls_notebook.engine.recording.spans import note_crossings, note_site
+from bls_notebook.engine.observer import Observed
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest
 
 from .handover import hand_over
 from .outputs import Wanted
-from .signature_check import reshape_all
 
 # In Python 3.10, the caller's frame keeps references to the arguments until the call returns.
 ARGUMENTS_STAY = sys.version_info < (3, 11)
@@ -66,52 +61,12 @@ def received(
     out._answerable = None
     out._response_sender = None
     out._maker = None
-    log = recording.active
-    if log is None:
-        out._span = 0
+    watching = observer.active
+    if watching is None:
+        out._observed = None
     else:
-        out._kind = kind
-        try:
-            out._span = span = log.numbers.popleft()
-        except IndexError:
-            out._span = span = log.take()
-        if span:
-            tensors = out._inputs
-            if model.text_in:
-                size = nbytes(tensors)
-            else:
-                size = 0
-                for tensor in tensors:
-                    size += tensor._array.nbytes
-            out._size = size
-            if log.sites is not None:
-                try:
-                    if sender.model is None or kind == "stream":
-                        note_site(log.sites, span, _getframe(2))
-                    else:  # frames: this one, `exec` of the execution and of the request, the model's code
-                        frame = _getframe(3)
-                        log.sites.extend((span, frame.f_code, frame.f_lasti))  # a `SentFrom`
-                        del frame
-                except ValueError:  # the stack is shorter: a thread's target is `exec` itself
-                    pass
-            if gpu_arrays and model.cpu_only:
-                note_crossings(log, span, inputs, tensors)
-            if options is not DEFAULT_OPTIONS and out._requested.__class__ is Wanted:
-                out._requested.span = span
-            tape = log.tape
-            if tape is not None:
-                tape.sent(span, request, tensors, size, kind, model.received_as, sender, arrived)
-    if call_keys.active:
-        out._call_key = call_keys.next_key(sender, model.name)
-    tracked = allocation_log.recording
-    if tracked is not None:
-        if cupy_memory_hook.used:
-            cupy_memory_hook.follow()
-        out._track = number = tracked.number()
-        span = out._span and recording.span_id(out._span)
-        tracked.crossed(
-            inputs, out._inputs, allocation_log.IN, arrived, number, sender.track, model.who, out._options, span
-        )
+        out._observed = Observed(kind)
+        watching.received(model, request, inputs, out, sender)
     return out
 
 
@@ -129,7 +84,7 @@ def taken_over(request: InferenceRequest) -> InferenceRequest:
     """
     out = _new(InferenceRequest)
     for name in InferenceRequest.__slots__:
-        if name != "__weakref__" and hasattr(request, name):  # some are set only during a recording
+        if name != "__weakref__" and hasattr(request, name):
             setattr(out, name, getattr(request, name))
     request._inputs = []
     return out

@@ -1,1 +1,1 @@
-"""Waits of threads and event loops, deadlock detection, and Ctrl-C."""
+"""Waits of threads and event loops, the clock, and Ctrl-C."""

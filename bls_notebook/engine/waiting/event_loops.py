@@ -1,184 +1,57 @@
 """Event loops for model code: one for each instance that needs one, and mailboxes to post to any loop.
 
 Guarantees: the coroutines of each instance run in their own thread, so code that blocks stalls no other model. Any
-thread may call `post`; it wakes a loop once for many results, and does nothing if the loop is closed. A loop that runs
-model code is registered as waiting while it sleeps; before that, the wait graph checks that its results can still
-arrive. The notebook's own loops are not changed.
+thread may call `post`; it wakes a loop once for many results, and does nothing if the loop is closed. Before the loop
+of an instance sleeps, the wait graph checks that its results can still arrive. Other loops, such as one that a model
+runs by `asyncio.run` or the notebook's, are not changed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import logging
+import selectors
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
-from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet, ref
+from weakref import WeakSet, ref
 
 from bls_notebook.devices import cupy_memory_hook
 from bls_notebook.engine.exception_text import THREAD_HOME, ModelHome, describe, is_a
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .interrupts import Interrupted, in_handler, may_be_interrupted
-from .stack_frames import call_in, stack_of, variables_of
 from .worker_threads import Wakeup
 
+log = logging.getLogger("bls_notebook")
 
-class WatchedSelector:
-    """A loop's selector, which registers the loop as waiting while it sleeps."""
 
-    __slots__ = ("__weakref__", "_inner", "_loop", "executions", "idle", "jobs")
+class WatchedSelector(selectors.DefaultSelector):
+    """The selector of an instance's loop. While the loop serves requests, `sleep` decides how it sleeps."""
 
-    # Wait and be registered as asleep; set by `deadlock`.
+    # Call `wait`, with `idle` set meanwhile; assigned by `deadlocks.detection`.
     sleep: Callable[[WatchedSelector, float | None], Any]
 
-    def __init__(self, loop: Any) -> None:
-        self._loop = ref(loop)  # weak, because the loop refers to this selector
+    def __init__(self) -> None:
+        super().__init__()
         self.idle = False
-        self.executions: WeakSet[Any] = WeakSet()  # `Execution`s whose requests are sent from here
-        self.jobs: dict[int, WeakSet[Job]] = {}  # by executor
-        self._inner = loop._selector
-        loop._selector = loop.bls_selector = self
-        loop.run_in_executor = partial(_run_in_executor, ref(loop))
-
-    @property
-    def loop(self) -> Any:
-        return self._loop()
+        self.executions: WeakSet[Any] = WeakSet()  # `Execution`s that run in the loop
 
     def select(self, timeout: float | None = None) -> Any:
         if (timeout is not None and timeout <= 0) or not self.executions:
-            return self._inner.select(timeout)
-        self.idle = True
-        try:
-            return WatchedSelector.sleep(self, timeout)
-        finally:
-            self.idle = False
+            return self.wait(timeout)
+        return WatchedSelector.sleep(self, timeout)
+
+    def wait(self, timeout: float | None) -> Any:
+        return super().select(timeout)
 
     @property
     def listens(self) -> bool:
-        """True if the loop also waits for connections, processes or signals."""
-        if not hasattr(self._inner, "get_map"):
-            return True  # unknown, as on Windows
-        return len(self._inner.get_map()) > 1 or bool(getattr(self.loop, "_signal_handlers", None))
-
-    def wait(self, timeout: float | None) -> Any:
-        return self._inner.select(timeout)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
-may_be_interrupted(WatchedSelector.wait.__code__, waits=True)
-
-# The sleeping threads, with the `Ticket` whose response (or turn) each waits for, or the selector of its loop.
-blocked: dict[int, Any] = {}
-
-
-def wake_loop_of(thread: int) -> None:
-    """Wake the loop in which a thread sleeps, if any, so that an exception set in the thread is raised."""
-    watched = blocked.get(thread)
-    loop = watched.loop if isinstance(watched, WatchedSelector) else None
-    if loop is not None:
-        with contextlib.suppress(RuntimeError):  # closed just now
-            loop.call_soon_threadsafe(int)
-
-
-def watch_loop(loop: Any, execution: Any) -> None:
-    """Watch a loop that model code runs itself (`asyncio.run`), so that its waits are registered."""
-    watched = getattr(loop, "bls_selector", None)
-    if watched is None:
-        if not hasattr(getattr(loop, "_selector", None), "select"):
-            return  # not one of asyncio's own loops
-        watched = WatchedSelector(loop)
-        watch_callers(execution)
-    watched.executions.add(execution)
-
-
-_runs_a_loop = asyncio.BaseEventLoop.run_forever.__code__
-
-
-def watch_callers(execution: Any) -> None:
-    """Watch the loops in which callers wait for another thread: the last in this chain is the current thread."""
-    worker = threading.get_ident()
-    while execution is not None:
-        if execution.model is not None and execution.thread:
-            if execution.task is None and execution.thread != worker:
-                with contextlib.suppress(RuntimeError):  # the loop was closed just now
-                    _watch_loop_of_thread(execution, worker)
-            worker = execution.thread
-        execution = execution.parent
-
-
-def _watch_loop_of_thread(execution: Any, worker: int) -> None:
-    for frame in stack_of(execution.thread):
-        if frame.f_code is _runs_a_loop:
-            loop: Any = variables_of(frame)["self"]
-            _name_call(worker)
-            if execution not in getattr(getattr(loop, "bls_selector", None), "executions", ()):
-                watch_loop(loop, execution)
-                loop.call_soon_threadsafe(int)  # wake it, so that it registers when it sleeps again
-            return
-
-
-def _name_call(worker: int) -> None:
-    future = call_in(stack_of(worker))
-    if future is not None and future not in _calls:
-        job = _calls[future] = Job(WeakSet())
-        job.thread, job.state = worker, "running"
-
-
-class Job:
-    """A call in an executor, on behalf of a coroutine."""
-
-    __slots__ = ("__weakref__", "peers", "state", "thread")
-
-    def __init__(self, peers: WeakSet[Job]) -> None:
-        self.thread = 0  # ident of the thread that runs it; 0 before and after
-        self.state = "waiting"  # then "running", then "over"
-        self.peers = peers  # all calls in the same executor
-        peers.add(self)
-
-
-# Calls that began before their loop was watched.
-_calls: WeakKeyDictionary[concurrent.futures.Future[Any], Job] = WeakKeyDictionary()
-
-
-def job_of(future: Any) -> Job | None:
-    """Return the executor call behind a future, or None."""
-    known: Job | None = getattr(future, "_bls_job", None)
-    if known is None and _calls:
-        for callback, *_ in getattr(future, "_callbacks", None) or ():
-            for cell in getattr(callback, "__closure__", None) or ():
-                if isinstance(cell.cell_contents, concurrent.futures.Future):
-                    return _calls.get(cell.cell_contents)
-    return known
-
-
-def _run_in_executor(weak: ref[Any], executor: Any, func: Any, *args: Any) -> Any:
-    """Replace a loop's `run_in_executor`: also record which thread runs the call."""
-    loop: Any = weak()
-    job = Job(loop.bls_selector.jobs.setdefault(id(executor), WeakSet()))
-
-    def call(*arguments: Any) -> Any:
-        job.thread, job.state = threading.get_ident(), "running"
-        if cupy_memory_hook.used:
-            cupy_memory_hook.follow()
-        try:
-            return func(*arguments)
-        finally:
-            job.thread, job.state = 0, "over"
-
-    future = type(loop).run_in_executor(loop, executor, call, *args)
-    future._bls_job = job
-    return future
-
-
-log = logging.getLogger("bls_notebook")
+        """True if the loop also waits for connections: one file is its own, for `call_soon_threadsafe`."""
+        return len(self.get_map()) > 1
 
 
 class Mailbox:
@@ -280,8 +153,12 @@ def response_of(ticket: Any, loop: asyncio.AbstractEventLoop, stream: Any = None
     return future
 
 
-class _ModelEventLoop(asyncio.SelectorEventLoop):
-    """An event loop that records which execution each task belongs to."""
+class ModelEventLoop(asyncio.SelectorEventLoop):
+    """An event loop that records which execution each task belongs to, and when it sleeps."""
+
+    def __init__(self) -> None:
+        self.selector = WatchedSelector()
+        super().__init__(self.selector)
 
     def create_task(self, coro: Any, **options: Any) -> Any:
         task = super().create_task(coro, **options)
@@ -305,9 +182,9 @@ class ModelLoop:
     """An event loop with its own thread, for an instance; `home` has the modules of the instance."""
 
     def __init__(self, name: str, home: ModelHome | None = None) -> None:
-        self.loop = _ModelEventLoop()
-        self.selector = WatchedSelector(self.loop)
-        self.executions: WeakSet[Any] = self.selector.executions
+        self.loop = ModelEventLoop()
+        self.selector = self.loop.selector
+        self.executions = self.selector.executions
         self._mailbox = mailbox(self.loop)
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"bls-loop-{name}", daemon=True)
@@ -360,8 +237,12 @@ class ModelLoop:
             pass
 
 
+def loops() -> list[ModelLoop]:
+    return list(_loops)
+
+
 def in_every_loop(call: Callable[[], None]) -> None:
-    for loop in list(_loops):
+    for loop in loops():
         loop.post(call)
 
 

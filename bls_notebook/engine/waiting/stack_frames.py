@@ -1,4 +1,4 @@
-"""Stacks of other threads: find the executor call that a thread runs, and the thread that it waits for.
+"""Stacks of other threads, and variables in them.
 
 Other threads keep running while their stacks are read. CPython 3.11 makes a frame object on demand and may collect
 garbage in between. A destructor can then let the other thread run and leave that frame: the reader gets freed memory.
@@ -7,13 +7,11 @@ Guarantee: no automatic garbage collection happens while this module reads a sta
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import gc
 import sys
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from concurrent.futures.thread import _WorkItem
+from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -62,49 +60,3 @@ def frame_of(coroutine: Any) -> FrameType | None:
     with no_collection():
         frame: FrameType | None = getattr(coroutine, "cr_frame", None)
         return frame
-
-
-_RUNS_A_CALL = _WorkItem.run.__code__
-_JOIN = threading.Thread.join.__code__
-_RESULTS = (concurrent.futures.Future.result.__code__, concurrent.futures.Future.exception.__code__)
-_WAITING = ("threading", "concurrent.futures._base")
-
-
-def call_in(stack: Iterable[FrameType]) -> Any:
-    """Return the future of the executor call that a thread with this stack runs, or None."""
-    work_items = (variables_of(frame)["self"] for frame in stack if frame.f_code is _RUNS_A_CALL)
-    return getattr(next(work_items, None), "future", None)
-
-
-def waits_for_threads(asleep: Collection[int]) -> dict[int, int]:
-    """Map each thread whose chain of waits ends at a thread in `asleep` to the thread that it waits for.
-
-    A thread waits in `Thread.join` or for the result of an executor call; waits with a timeout do not count. In the
-    mapping, each thread comes after the one that it waits for.
-    """
-    frames = stacks()
-    calls = {id(call_in(frames.get(thread, ()))): thread for thread in asleep}
-    waits: dict[int, Any] = {t: _waits_for(f) for t, f in frames.items() if t not in asleep}
-    targets: dict[int, int] = {}
-    while True:
-        calls.update({id(call_in(frames[thread])): thread for thread in targets})
-        calls.pop(id(None), None)
-        new = {}
-        for thread, wait in waits.items():
-            target = wait.ident if isinstance(wait, threading.Thread) else calls.get(id(wait))
-            if target is not None and thread not in targets and (target in asleep or target in targets):
-                new[thread] = target
-        if not new:
-            return targets
-        targets.update(new)
-
-
-def _waits_for(stack: Iterable[FrameType]) -> Any:
-    """Return the thread, or the future of an executor call, that a thread with this stack waits for, or None."""
-    for frame in stack:
-        if frame.f_code is _JOIN or frame.f_code in _RESULTS:
-            variables = variables_of(frame)
-            return variables["self"] if variables["timeout"] is None else None
-        if frame.f_globals.get("__name__") not in _WAITING:
-            return None
-    return None

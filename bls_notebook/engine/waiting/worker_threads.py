@@ -1,10 +1,10 @@
-"""A pool of reusable worker threads, and `Parker`, in which one thread waits for another.
+"""A pool of reusable worker threads.
 
 Guarantees: `start_in_thread` never waits. An exception inside it, such as Ctrl-C, leaves the job either queued or
 not queued, never half queued. While the pool is in use, one more worker than needed waits for a job; the worker that
 takes a job starts the next worker. Workers are daemons and end after 10 s without a job; before Python 3.13, one may
 stay until the next job, because `SimpleQueue.get` can miss its timeout. A job that raises is reported to
-`threading.excepthook` and affects no other job. An `unpark` before `park` counts. Ctrl-C ends `park` on every platform.
+`threading.excepthook` and affects no other job.
 """
 
 from __future__ import annotations
@@ -13,52 +13,16 @@ import contextlib
 import itertools
 import sys
 import threading
-import time
+import weakref
 from collections.abc import Callable
 from queue import Empty
 from queue import SimpleQueue as SimpleQueue
+from typing import Any
 
 from bls_notebook.devices import cupy_memory_hook
 
-from .interrupts import may_be_interrupted
-
 if (monkey := sys.modules.get("gevent.monkey")) is not None and not monkey.is_module_patched("threading"):
     SimpleQueue = monkey.get_original("queue", "SimpleQueue")  # type: ignore[misc]  # gevent's wakes no other thread
-
-# On Windows a wait without a limit cannot be interrupted by Ctrl-C.
-_SLICE = 0.1 if sys.platform == "win32" else threading.TIMEOUT_MAX
-# Python notices a Ctrl-C that comes just before the main thread begins to wait only when that wait ends.
-SECONDS_TO_CTRL_C = 0.5
-
-
-class Parker:
-    """Lets one thread wait once, until another calls `unpark`."""
-
-    __slots__ = ("_lock",)
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def unpark(self) -> None:
-        try:
-            self._lock.release()
-        except RuntimeError:
-            pass
-
-    def park(self, seconds: float | None = None) -> bool:
-        """Wait until `unpark`; return False if `seconds` passed first."""
-        deadline = None if seconds is None else time.monotonic() + seconds
-        while True:
-            left = _SLICE if deadline is None else min(_SLICE, deadline - time.monotonic())
-            if self._lock.acquire(timeout=max(0.0, left)):
-                return True
-            if deadline is not None and time.monotonic() >= deadline:
-                return False
-
-
-may_be_interrupted(Parker.park.__code__, waits=True)
-
 
 IDLE_SECONDS = 10.0
 
@@ -139,6 +103,37 @@ def start_in_thread(job: Callable[[], None]) -> None:
 # As `start_in_thread`, for a destructor. A destructor can run at any point of any thread, even while that thread holds
 # the lock that the job needs, so this is a single C function without a lock of ours. The pool must be `ready`.
 later = _jobs.put
+
+
+class _Dropped(weakref.ref[Any]):
+    """A reference whose callback is a C function: Ctrl-C cannot strike it, and Python would drop the exception."""
+
+    __slots__ = ("_function",)
+
+    def __new__(cls, dropped: Any, function: Callable[[], object]) -> _Dropped:
+        return super().__new__(cls, dropped, later)
+
+    def __init__(self, dropped: Any, function: Callable[[], object]) -> None:
+        super().__init__(dropped, later)  # type: ignore[call-arg]
+        self._function = function
+        _kept.add(self)
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __call__(self) -> None:
+        _kept.discard(self)
+        self._function()
+
+
+_kept: set[_Dropped] = set()
+
+
+def when_dropped(dropped: object, function: Callable[[], object]) -> None:
+    """Call `function()` on an engine thread once an object is garbage. The function must not refer to it."""
+    _Dropped(dropped, function)
 
 
 class Wakeup:

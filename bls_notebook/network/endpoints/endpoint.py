@@ -17,11 +17,9 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from bls_notebook.devices.registry import share_one_heap
+from bls_notebook.devices.host_memory import share_one_heap
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.interrupt_safe import UndividedContext
-from bls_notebook.engine.waiting.interrupts import may_be_interrupted
-from bls_notebook.extending import Host, critical
+from bls_notebook.extending import Host, Scope, operation, undo
 from bls_notebook.network.kserve.address import HOST, Listening
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.network.limits import Limits
@@ -37,7 +35,7 @@ _GRACE = 1.0  # seconds that `stop` gives requests in flight
 _INSTALL = "pip install 'bls_notebook[network]'"
 
 
-class Endpoint(UndividedContext, Listening, Printable):
+class Endpoint(Scope, Listening, Printable):
     """Serves models to clients on this machine; a context manager.
 
     Attributes
@@ -68,14 +66,14 @@ class Endpoint(UndividedContext, Listening, Printable):
         """Whether the endpoint accepts requests."""
         return self._running is not None and self._running.thread.is_alive()
 
+    @operation
     def stop(self) -> None:
         """Stop the endpoint; cancel requests still in flight after a second. May be called twice."""
-        with critical():
-            running, self._running = self._running, None
-            if running is not None:
-                self._finalize.detach()
-                running.stop()
-                self._regions.unregister()
+        running, self._running = self._running, None
+        if running is not None:
+            self._finalize.detach()
+            running.stop()
+            self._regions.unregister()
 
     def wait(self) -> None:
         """Wait until the endpoint is stopped."""
@@ -123,7 +121,6 @@ class _Running:
         self._admission, self._regions = endpoint._admission, endpoint._regions
         self._models = ServedModels(endpoint.repository)
         self._http, self.grpc_port = http, grpc_port
-        share_one_heap()  # or each thread that decodes a large body keeps memory
         self.thread = threading.Thread(target=self._run, name="bls-endpoint", daemon=True)
         self.thread.start()
         self._ready.wait()
@@ -255,14 +252,19 @@ def endpoint(
     http = header_options("http", http_restricted_api, http_header_forward_pattern)
     grpc = header_options("grpc", grpc_restricted_protocol, grpc_header_forward_pattern)
     served = Endpoint(repo if repo is not None else current_repository(), Admission(token, limits, http, grpc), token)
-    with critical() as starting:
-        listener = _listening(http_port)
-        starting.undo(listener.close)
-        served.http_port = listener.getsockname()[1]
-        served._running = running = _Running(served, listener, grpc_port)
-        served.grpc_port = running.grpc_port
-        served._finalize = weakref.finalize(served, running.stop)
-        starting.undo(served.stop)
+    share_one_heap()  # before a thread starts: or each thread that decodes a large body keeps memory
+    return _start(served, http_port, grpc_port)
+
+
+@operation
+def _start(served: Endpoint, http_port: int, grpc_port: int) -> Endpoint:
+    listener = _listening(http_port)
+    undo(listener.close)
+    served.http_port = listener.getsockname()[1]
+    served._running = running = _Running(served, listener, grpc_port)
+    served.grpc_port = running.grpc_port
+    served._finalize = weakref.finalize(served, running.stop)
+    undo(served.stop)
     return served
 
 
@@ -278,6 +280,3 @@ def _listening(port: int) -> socket.socket:
         listener.close()
         raise BLSError(f"port {port} for HTTP: {error.strerror}; choose another, or 0 for a free one") from None
     return listener
-
-
-may_be_interrupted(Endpoint.wait.__code__, waits=True)

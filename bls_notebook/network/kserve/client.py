@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bls_notebook.backends.protocol import REPORT_SECONDS, Exchange
+from bls_notebook.engine.waiting.parker import Parker
+from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.network.limits import PROBE_SECONDS, QUERY_SECONDS, TENSORS
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -293,6 +295,23 @@ class Client:
                 self._reconnect()
                 return SEEK_SECONDS
         return PROBE_SECONDS
+
+
+def response_to(exchange: Any) -> InferenceResponse:
+    """Start a request and wait for its response; an exception such as Ctrl-C cancels it."""
+    parker, responses = Parker(), list[InferenceResponse]()
+
+    def deliver(response: list[InferenceResponse], final: bool) -> None:
+        responses.extend(response)
+        parker.unpark()
+
+    try:
+        exchange.start(deliver, start_in_thread)
+        parker.park()
+    except BaseException:
+        exchange.cancel()
+        raise
+    return responses[0]
 
 
 def _tensors(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

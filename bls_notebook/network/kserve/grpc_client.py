@@ -1,7 +1,7 @@
 """The gRPC client, built on grpcio and tritonclient's messages.
 
-Requests and queries are futures. Their senders wait outside grpcio: an exception such as Ctrl-C inside its code would
-lose the lock of the channel. A decoupled request reads its stream on a worker thread.
+Requests and queries are futures. Their senders wait outside grpcio, because Ctrl-C inside its code would lose the lock
+of the channel. A decoupled request reads its stream on a worker thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from bls_notebook.backends.protocol import Deliver, InThread
 from bls_notebook.engine.errors import ForkedError
 from bls_notebook.engine.waiting.interrupts import CtrlC
-from bls_notebook.engine.waiting.worker_threads import Parker, start_in_thread
+from bls_notebook.engine.waiting.parker import Parker
 from bls_notebook.network.limits import ANSWER_BYTES, INFER_BYTES, QUERY_SECONDS
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -29,7 +29,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records.regular_file import MAX_CONFIG, read_file
 
 from .address import Address
-from .client import RETRIES, Client, ServerError
+from .client import RETRIES, Client, ServerError, response_to
 from .errors import GRPC_STATUS
 from .grpc_codec import decode_response, decode_streamed, encode_request
 from .request import headers_of
@@ -178,7 +178,7 @@ class GrpcClient(Client):
                 problem = self.error_of(error, query_timeout=seconds)
                 if pause is None or problem.sent:
                     raise problem from error
-                time.sleep(pause)
+                Parker().park(pause)
             except ValueError as error:  # the channel is closed
                 raise self.unanswered(str(error), False) from error
         raise AssertionError
@@ -226,19 +226,7 @@ class GrpcExchange:
 
     def run(self) -> InferenceResponse:
         """Send the request and wait for the response."""
-        parker, responses = Parker(), []
-
-        def deliver(response: list[InferenceResponse], final: bool) -> None:
-            responses.extend(response)
-            parker.unpark()
-
-        try:
-            self.start(deliver, start_in_thread)
-            parker.park()
-        except BaseException:
-            self.cancel()
-            raise
-        return responses[0]
+        return response_to(self)
 
     def _send(self, method: Any) -> Any:
         return method(self._body, timeout=self._link.address.timeout, metadata=self._metadata)

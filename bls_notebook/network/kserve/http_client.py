@@ -18,7 +18,6 @@ import socket
 import ssl
 import struct
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,14 +25,14 @@ from typing import Any
 from urllib.parse import quote
 
 from bls_notebook.backends.protocol import Deliver, InThread
-from bls_notebook.engine.waiting.interrupts import may_be_interrupted, would_be_lost_in
+from bls_notebook.engine.waiting.parker import Parker
 from bls_notebook.network.limits import ANSWER_BYTES, INFER_BYTES, OPEN_SECONDS, QUERY_SECONDS, check_json
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .address import PLAIN, Address
-from .client import RETRIES, Client, ServerError, no_kserve
+from .client import RETRIES, Client, ServerError, no_kserve, response_to
 from .json_codec import JSON_LENGTH, decode_response, encode_request
 from .request import headers_of
 from .tensors import AnswerError
@@ -187,7 +186,7 @@ class HttpExchange:
                 except ServerError as error:
                     if error.sent or pause is None or self._ended or self._link.lost:
                         raise
-                time.sleep(pause)
+                Parker().park(pause)
             raise AssertionError
         finally:
             if timer is not None:
@@ -283,9 +282,16 @@ class InferExchange(HttpExchange):
     """An inference request with one response."""
 
     def run(self) -> InferenceResponse:
-        """Send the request and wait for the response on this thread."""
+        """Send the request and wait for the response."""
+        return response_to(self)
+
+    def start(self, deliver: Deliver, in_thread: InThread) -> None:
+        """Send the request on a worker thread, which delivers the response."""
+        self._link.begun(self)
+        in_thread(lambda: deliver([self._response()], True))
+
+    def _response(self) -> InferenceResponse:
         link = self._link
-        link.begun(self)
         try:
             answer = self.answer(link.address.timeout)
             if answer.status != 200:
@@ -297,11 +303,6 @@ class InferExchange(HttpExchange):
             return link.failed(ServerError(f"{link.address}: {error}", ErrorCode.INTERNAL))
         finally:
             link.over(self)
-
-    def start(self, deliver: Deliver, in_thread: InThread) -> None:
-        """Send the request on a worker thread, which delivers the response."""
-        self._link.begun(self)
-        in_thread(lambda: deliver([self.run()], True))
 
 
 class HttpClient(Client):
@@ -374,8 +375,3 @@ def _error_member(answer: HttpAnswer) -> Any:
         return document.get("error") or document.get("detail") or document.get("message")
     except (ValueError, AttributeError, RecursionError):
         return None
-
-
-for _function in (HttpExchange._connected, HttpExchange._exchanged):
-    may_be_interrupted(_function.__code__, waits=True)
-would_be_lost_in(http.client.HTTPResponse.close.__code__)  # the destructor calls it

@@ -9,6 +9,7 @@ from dataclasses import replace
 from time import monotonic
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import operation
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.profiling.records.verdicts import calls_of, listed, time_of, times
@@ -36,6 +37,7 @@ _STATES = {  # why the order of two calls may matter, by the kind of a callee
 }
 
 
+@operation
 def overlap(
     model: str,
     inputs: Inputs | Sequence[Inputs],

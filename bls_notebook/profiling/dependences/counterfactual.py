@@ -26,8 +26,8 @@ import numpy as np
 
 from bls_notebook.devices.registry import device_of
 from bls_notebook.devices.transfers import to_cpu, to_gpu
+from bls_notebook.engine.core.signature_check import Reshape, input_reshapes, output_reshapes
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.tensors.signature_check import Reshape, input_reshapes, output_reshapes
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.response import InferenceResponse

@@ -13,14 +13,13 @@ instances the last one stays and keeps its name, and new ones receive the config
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
-from bls_notebook.backends.protocol import BackendError, BackendInstance, BackendModel, OpenModel, VersionFiles
+from bls_notebook.backends.protocol import BackendError, BackendModel, OpenModel, VersionFiles
 from bls_notebook.backends.registry import backend_names, find_backend, has_runtime
 from bls_notebook.devices.device import Device
 from bls_notebook.devices.registry import gpus
@@ -29,8 +28,9 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.errors import ConfigError
-from bls_notebook.engine.model_code import Initializing, as_model
-from bls_notebook.engine.waiting.interrupts import comes_back, may_be_interrupted
+from bls_notebook.engine.model_code import Initializing
+from bls_notebook.engine.waiting.home_threads import HomeThread
+from bls_notebook.engine.waiting.parker import Parker
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.progress import stepped
 from bls_notebook.records.grouping import grouped
@@ -39,6 +39,7 @@ from bls_notebook.repository.modules.module_home import ModuleHome
 from bls_notebook.repository.source.model_folders import shown_path
 from bls_notebook.repository.source.model_source import ModelSource
 
+from .model_half import ModelHalf
 from .warmup import warm_up
 
 RUNTIME = "model.py"  # also the value of `runtime` in the configuration of a model of a Python-based backend
@@ -79,9 +80,6 @@ def _not_found(words: str, paths: Sequence[Path]) -> BackendError:
     return BackendError(f"{words}, searched: {searched}", "Invalid argument")
 
 
-_Result = TypeVar("_Result")
-
-
 class InstanceMaker:
     """Creates the instances of one version of a model; `folder` is the version's folder."""
 
@@ -91,13 +89,26 @@ class InstanceMaker:
         self._version = version
         self._folder = folder
         self._homes: list[ModuleHome] = []  # of new instances, until a model owns them
-        self._backend_model: BackendModel | None = None
+        self._opened: BackendModel | None = None
+        self._first: HomeThread | None = None  # of the first instance, which has opened the files
 
-    def open(self, config: ModelConfigMessage) -> BackendModel:
-        """Open the model's files with the backend that its configuration names. Call this first.
+    def complete(self, config: ModelConfigMessage) -> ModelConfigMessage:
+        """Open the version's files at the home of its first instance; return the completed configuration.
 
-        Sets the configuration's runtime if the backend is Python-based.
+        Call this first. It sets the configuration's runtime if the backend is Python-based.
         """
+        self._first = self._new_home(self._source.name)
+        completed: ModelConfigMessage = self._first.call("complete", config)
+        self._opened = self._first.half.opened
+        return completed
+
+    def _new_home(self, name: str) -> HomeThread:
+        half = ModelHalf(self._server, name, str(self._folder), self._source.name, self._open)
+        half.opened = self._opened
+        return HomeThread(name, half)
+
+    def _open(self, config: ModelConfigMessage) -> BackendModel:
+        """Open the model's files with the backend that its configuration names. Called at home."""
         source = self._source
         backend_folder: Path | None = None
         open_model: OpenModel | None
@@ -125,18 +136,15 @@ class InstanceMaker:
 
         name, file = source.name, config.default_model_filename
         files = VersionFiles(name, self._version, self._folder, file, new_modules, backend_folder, config.runtime)
-        self._backend_model = open_model(files)
-        return self._backend_model
+        return open_model(files)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """The backend's warnings about settings in the configuration that have no effect here."""
-        return tuple(getattr(self._backend_model, "warnings", ()))
+        return tuple(getattr(self._opened, "warnings", ()))
 
     def make(self, wanted: Sequence[InstanceSpec], config: str) -> list[Instance]:
         """Create and initialize instances; if one fails, finalize the others and raise its error."""
-        name, folder = self._source.name, str(self._folder)
-        assert self._backend_model is not None
         made: list[Instance] = []
         try:
             for spec in stepped(wanted, "initialize", len(wanted) if len(wanted) > 1 else 0, "instance"):
@@ -147,17 +155,19 @@ class InstanceMaker:
                     "model_instance_device_id": str(spec.device_id),
                     "model_repository": str(self._source.folder),
                     "model_version": str(self._version),
-                    "model_name": name,
+                    "model_name": self._source.name,
                 }
-                initializing = Initializing(self._server, spec.name, folder, name)
-                initializing.modules = self._homes[-1] if self._homes else None  # `open` created the first home
-                create = partial(self._backend_model.make_instance, arguments)
-                finalizing = _Finalizing(as_model(initializing, create), initializing)
-                home: ModuleHome | None = initializing.modules
-                instance = Instance(spec.name, finalizing, *_device_of(spec), spec)
-                instance.modules = home
-                if home is not None:
-                    home.instance = instance
+                home, self._first = self._first or self._new_home(spec.name), None
+                try:
+                    home.call("initialize", arguments)
+                except BaseException:
+                    home.begin("finalize", then=lambda step: None)  # if it goes on after Ctrl-C, and ends well
+                    home.stop()
+                    raise
+                instance = Instance(spec.name, home.half, *_device_of(spec), spec, home)
+                instance.modules = modules = home.half.modules
+                if modules is not None:
+                    modules.instance = instance
                 made.append(instance)
         except BaseException:
             self.give_up(made)
@@ -166,20 +176,26 @@ class InstanceMaker:
 
     def give_up(self, made: Sequence[Instance]) -> None:
         """Finalize instances that no model owns, and forget their modules."""
-        for instance in made:
-            try:
-                instance.close()
-            except BaseException as error:
-                comes_back(error)  # Ctrl-C is raised again; other errors would hide the error of the load
+        finalized = [Parker() for _ in made]
+        for instance, parker in zip(made, finalized, strict=True):
+            instance.close(lambda error, parker=parker: parker.unpark())  # type: ignore[misc]  # hides no other error
+        for parker in finalized:
+            parker.park()
         for home in self._homes:
             home.forget()
+        self._end()
+
+    def _end(self) -> None:
         self._homes.clear()
+        if self._first is not None:  # the version has no instances
+            self._first.stop()
+            self._first = None
 
     def set_owner(self, model: LoadedModel) -> None:
         """Make a model the owner of the new instances' modules."""
         for home in self._homes:
             home.owner = model
-        self._homes.clear()
+        self._end()
 
 
 def _device_of(instance: InstanceSpec) -> tuple[str, int]:
@@ -188,43 +204,6 @@ def _device_of(instance: InstanceSpec) -> tuple[str, int]:
         return "cpu", -1
     simulated = getattr(gpus(), "simulated", False)
     return Device("gpu", instance.device_id, simulated).label, -1 if simulated else instance.device_id
-
-
-class _Finalizing:
-    """A backend instance whose `finalize` and `ready` run as the model's code."""
-
-    def __init__(self, inner: BackendInstance, made_as: Initializing) -> None:
-        self._inner = inner
-        self._made_as = made_as
-        self.asks_ready = getattr(inner, "asks_ready", False)
-        self.takes_gpu = getattr(inner, "takes_gpu", False)
-        self.execute = inner.execute
-        self.is_async = inner.is_async
-
-    def finalize(self) -> None:
-        try:
-            creation = self._made_as
-            creation.server.keep_metrics(creation.instance_name, creation.directory)
-            self._as_model(self._inner.finalize)
-        finally:
-            del self.execute
-
-    def _as_model(self, call: Callable[[], _Result]) -> _Result:
-        creation = self._made_as
-        initializing = Initializing(creation.server, creation.instance_name, creation.directory, creation.model_name)
-        initializing.modules = creation.modules
-        return as_model(initializing, call)
-
-    @property
-    def model(self) -> Any:
-        """The instance of the model's class; None if the backend has none."""
-        return getattr(self._inner, "model", None)
-
-    def ready(self) -> bool:
-        return self._as_model(self._inner.ready)
-
-
-may_be_interrupted(InstanceMaker.open.__code__)  # it runs the backends' code
 
 
 def regrouped_spec(spec: ModelSpec, config: ModelConfigMessage) -> ModelSpec | None:

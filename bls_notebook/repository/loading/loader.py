@@ -15,7 +15,6 @@ from types import FrameType
 from typing import cast
 
 from bls_notebook.backends.protocol import BackendError, RemoteBackend
-from bls_notebook.backends.python import PythonInstance
 from bls_notebook.backends.registry import runs_on_gpu
 from bls_notebook.devices.registry import gpu_count
 from bls_notebook.engine.calling import BareCaller
@@ -23,25 +22,17 @@ from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.core.server import Server
+from bls_notebook.engine.core.signature_check import RequestCheck
 from bls_notebook.engine.errors import BLSError, ConfigError, InvalidNameError, ModelLoadError
 from bls_notebook.engine.exception_text import describe, is_a
-from bls_notebook.engine.model_code import Initializing, as_model
-from bls_notebook.engine.recording.spans import span_of_frame
+from bls_notebook.engine.recording.spans import observed_of_frame
 from bls_notebook.engine.schedulers.selection import scheduler_for
-from bls_notebook.engine.tensors.signature_check import RequestCheck
-from bls_notebook.engine.waiting.interrupts import may_be_interrupted, pressed
+from bls_notebook.engine.waiting.operations import WaitInterruptedError
 from bls_notebook.pb_utils import _runtime
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.records.advice import about_loading
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.repository.config import (
-    ModelConfigMessage,
-    auto_complete,
-    complete,
-    model_spec,
-    pick_versions,
-    to_json,
-)
+from bls_notebook.repository.config import ModelConfigMessage, complete, model_spec, pick_versions, to_json
 from bls_notebook.repository.config.validation import validate
 from bls_notebook.repository.modules.code_owner import owner_of
 from bls_notebook.repository.source.fingerprints import code_hash, version_fingerprint
@@ -153,8 +144,7 @@ def _load_version(
     maker = InstanceMaker(server, source, version, folder)
     config = deepcopy(config)
     try:
-        initializing = Initializing(server, source.name, str(folder), source.name)
-        config = as_model(initializing, lambda: auto_complete(config, maker.open(config)))
+        config = maker.complete(config)
         validate(config, folder=source.folder)
         spec = model_spec(config)
         instances = maker.make(spec.instances, spec.json)
@@ -163,7 +153,7 @@ def _load_version(
         warm_up(model, model.instances, source.folder)
     except BaseException as error:
         maker.give_up(instances)
-        if pressed(error):
+        if is_a(error, WaitInterruptedError):
             raise
         code = folder / (config.default_model_filename or "model.py")
         raise _load_error(error, source.name, version, code=code) from error
@@ -192,7 +182,7 @@ def _regroup(model: LoadedModel, config: ModelConfigMessage, source: ModelSource
     try:
         return None if spec is None else Regrouping(model, spec, source)
     except BaseException as error:
-        if pressed(error):
+        if is_a(error, WaitInterruptedError):
             raise
         raise _load_error(error, model.name, model.version, "READY") from error
 
@@ -227,13 +217,11 @@ def _find_bare_caller(frame: FrameType | None) -> BareCaller | None:
     home, frame = owner_of(frame)
     if home is None or home.owner is None:
         return None
-    span, behind = span_of_frame(frame, home.instance), home.instance and home.instance.only_execution
-    return BareCaller(home.owner.server, home.owner, span, behind)
+    observed, behind = observed_of_frame(frame, home.instance), home.instance and home.instance.only_execution
+    return BareCaller(home.owner.server, home.owner, observed, behind)
 
 
 _runtime.finders.append(_find_bare_caller)
-for _function in (auto_complete, PythonInstance.__init__, PythonInstance.finalize):  # they run the models' code
-    may_be_interrupted(_function.__code__)
 
 
 DEVICE = "remote"

@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.engine.batch_runner import BatchRunner
+from bls_notebook.engine.batch_runner import Batch, BatchRunner
 from bls_notebook.engine.calling import root_of
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.signature_check import reshape_all
 from bls_notebook.engine.errors import ModelLoadError
-from bls_notebook.engine.tensors.signature_check import reshape_all
+from bls_notebook.engine.response_stream import TicketStream
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.response_stream import TicketStream
-from bls_notebook.engine.waiting.worker_threads import Parker
+from bls_notebook.engine.waiting.parker import Parker
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
@@ -144,8 +144,8 @@ def _run(model: LoadedModel, instance: Instance, tensors: list[Tensor], count: i
         ticket.outside = True
         tickets.append(ticket)
     runner = BatchRunner(model, threading.Lock())
+    finished = Parker()
     if instance.is_async:
-        finished = Parker()
 
         def begin() -> None:
             if not runner.begin(instance, tickets, lambda *_: finished.unpark()):
@@ -154,7 +154,8 @@ def _run(model: LoadedModel, instance: Instance, tensors: list[Tensor], count: i
         instance.loop.post(begin)
         finished.park()
     else:
-        runner.run_inline(instance, tickets)
+        instance.home.post(Batch(runner, tickets, finished.unpark))
+        finished.park()
     errors = []
     for ticket in tickets:
         stream, final = TicketStream(ticket, parent), False

@@ -21,7 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
-from bls_notebook.devices import instance_gpu
+from bls_notebook.devices import cupy_memory_hook, instance_gpu
 from bls_notebook.engine.exception_text import THREAD_HOME, ModelHome, home_of
 from bls_notebook.engine.model_code import to_be_started
 from bls_notebook.pb_utils._runtime import caller_var
@@ -80,6 +80,12 @@ def _owner() -> weakref.ref[ModelHome] | None:
     return None if home is None else home.reference
 
 
+def _note_started(owner: weakref.ref[ModelHome], work: threading.Thread | Future[Any]) -> None:
+    home = owner()
+    if home is not None:
+        home.note_started(work)
+
+
 def install() -> None:
     """Patch threads, thread pools and spawned processes to inherit owners, and install the exit guard; once."""
     global _installed
@@ -99,15 +105,20 @@ def install() -> None:
         if owner is not None:
             setattr(self, THREAD_HOME, owner)
             to_be_started(self)
+            if sys._getframe(1).f_globals.get("__name__") != "concurrent.futures.thread":
+                _note_started(owner, self)  # of a pool's thread, the jobs count
             if instance_gpu.here() is not None:
                 self.run = instance_gpu.carried(self.run)  # type: ignore[method-assign]
         start(self)
 
     @functools.wraps(submit)
     def submit_for(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        owner = _owner()
         if "InterpreterPoolExecutor" not in [cls.__name__ for cls in type(self).__mro__]:  # its functions are pickled
-            fn = _Work(instance_gpu.carried(fn), _owner())
+            fn = _Work(instance_gpu.carried(fn), owner)
         future: Future[Any] = submit(self, fn, *args, **kwargs)
+        if owner is not None:
+            _note_started(owner, future)
         return future
 
     @functools.wraps(prepare)
@@ -135,4 +146,6 @@ class _Work:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         setattr(threading.current_thread(), THREAD_HOME, self._owner)
+        if cupy_memory_hook.used:
+            cupy_memory_hook.follow()
         return self._function(*args, **kwargs)

@@ -1,7 +1,8 @@
 """Keep a model's code from ending this process.
 
 On Triton, a model that calls `os._exit` or kills its process group ends its own process. Here the call raises
-`SystemExit` in the model's code. A forked child has Python's own functions.
+`SystemExit` in the model's code, or runs the handler that the model set for the signal. A forked child has Python's own
+functions.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
+
+from bls_notebook.engine.waiting.main_thread import handler_of_process, raise_here
 
 _HARMLESS = frozenset(
     getattr(signal, name)
@@ -49,11 +52,19 @@ def keep_process(is_models: Callable[[FrameType], bool]) -> None:
     for name, ends in (("_exit", always), ("abort", always), ("kill", by_signal), ("killpg", by_group_signal)):
         if hasattr(os, name):
             setattr(os, name, guarded(getattr(os, name), ends))
+    guarded_kill = os.kill
+
+    @functools.wraps(guarded_kill)
+    def kill(pid: int, number: int, /) -> None:
+        if pid != home or not raise_here(number):
+            guarded_kill(pid, number)
+
+    os.kill = kill
 
 
 def _fatal(number: int) -> bool:
     """Whether a signal ends this process: one with no handler, whose default action is to terminate."""
     try:
-        return number not in _HARMLESS and signal.getsignal(number) in (signal.SIG_DFL, None)
+        return number not in _HARMLESS and handler_of_process(number) in (signal.SIG_DFL, None)
     except (TypeError, ValueError):  # not a signal number
         return False

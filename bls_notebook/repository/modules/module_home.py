@@ -20,8 +20,10 @@ import linecache
 import os
 import site
 import sys
+import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -30,11 +32,11 @@ from typing import Any
 from bls_notebook import pb_utils
 from bls_notebook.devices.registry import simulated_cupy
 from bls_notebook.engine.exception_text import HOME, ModelHome, labels
-from bls_notebook.engine.waiting.interrupts import may_be_interrupted
 from bls_notebook.records.regular_file import MAX_CODE, read_file
 from bls_notebook.repository.source.model_source import SourcePlace
 
 from .code_owner import install
+from .model_breakpoint import breakpoint_builtin
 from .module_names import ModelFinder, ModuleName, make_way, named, shared_names, top_of
 
 _PB_UTILS = ("triton_python_backend_utils", "c_python_backend_utils")
@@ -73,7 +75,9 @@ class ModuleHome(ModelHome):
         self._own: set[str] = set()  # cache of `owns`: top-level names
         self._foreign: set[str] = set()
         self._ended = False
-        self.builtins = {**vars(builtins), "__import__": self._import, HOME: self}
+        # `Thread`s and `Future`s of executors; by ID, because a thread of a user's class may not be hashable.
+        self._started: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self.builtins = {**vars(builtins), **breakpoint_builtin(), "__import__": self._import, HOME: self}
         install()
         FINDER.install()
         make_way([name for name in _importable(self.folders) if self.owns(name)])
@@ -82,6 +86,13 @@ class ModuleHome(ModelHome):
     def modules(self) -> dict[str, ModuleType]:
         """The instance's own modules, by name."""
         return {str(key): sys.modules[key] for key in self._keys() if key in sys.modules}
+
+    def note_started(self, work: threading.Thread | Future[Any]) -> None:
+        self._started[id(work)] = work
+
+    def has_threads(self) -> bool:
+        started = [work for reference in self._started.valuerefs() if (work := reference()) is not None]
+        return any(work.is_alive() if isinstance(work, threading.Thread) else not work.done() for work in started)
 
     def _keys(self) -> list[str]:
         return [key for key in list(sys.modules) if isinstance(key, ModuleName) and key.home is self.reference]
@@ -274,8 +285,3 @@ def _inside(substitute: Any, full: str) -> ModuleType:
         return functools.reduce(getattr, full.split(".")[1:], substitute)  # type: ignore[no-any-return]
     except AttributeError as error:
         raise ModuleNotFoundError(f"No module named {full!r}: {error}", name=full) from error
-
-
-# They run the code of models and of the modules that models import.
-for _function in (ModuleHome.load, ModuleHome._import, _Source.exec_module):
-    may_be_interrupted(_function.__code__)

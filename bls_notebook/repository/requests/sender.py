@@ -17,6 +17,7 @@ from bls_notebook.engine.calling import SendingExecution, root_of
 from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.waiting.interrupts import CtrlC
 from bls_notebook.engine.waiting.worker_threads import later
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, TritonModelException
 from bls_notebook.pb_utils._runtime import caller_var
@@ -98,14 +99,17 @@ class ClientStream(_ClientStream, Iterator[Response]):
         if self._over:
             raise StopIteration
         try:
-            if self._stream is None:
-                self._started = perf_counter()
-                self._open(self._caller.exec(self._request, True, False))
-            out = self._wrapped(*self._stream.next_response())
+            with CtrlC():
+                if self._stream is None:
+                    self._started = perf_counter()
+                    self._open(self._caller.exec(self._request, True, False))
+                out = self._wrapped(*self._stream.next_response())
         except StreamEnded:
             self._end()
             out = None
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                self._caller.interrupt()
             self.close()
             raise
         if out is None:

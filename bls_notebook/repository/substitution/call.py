@@ -19,22 +19,22 @@ from typing import Any, Protocol
 import numpy as np
 
 from bls_notebook.devices.transfers import to_cpu
-from bls_notebook.engine.call_keys import Key
 from bls_notebook.engine.calling import SendingExecution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.core.server import Server
+from bls_notebook.engine.core.signature_check import input_reshapes, reshape_all
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.response_stream import TicketStream
 from bls_notebook.engine.tensors.received_inputs import received
-from bls_notebook.engine.tensors.signature_check import input_reshapes, reshape_all
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.interrupts import may_be_interrupted
-from bls_notebook.engine.waiting.response_stream import TicketStream
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse, StreamEnded
 from bls_notebook.pb_utils.tensor import Tensor
+
+from .call_keys import Key, key_of_request
 
 
 class AnswerKind(Enum):
@@ -136,7 +136,7 @@ def chain_of(sender: Any) -> tuple[str, ...]:
     names: list[str] = []
     passed_on = None  # the key of a request that a substituted model passed to the real one
     while sender is not None:
-        key = getattr(sender, "call_key", None)
+        key = None if sender.observed is None else sender.observed.key
         if sender.runs_a_model and (key is None or key is not passed_on):
             names.append(sender.model_name)
             passed_on = key
@@ -297,10 +297,7 @@ def _passed_on(model: LoadedModel, request: InferenceRequest, sender: SendingExe
     copied = InferenceRequest(inputs=tensors, requested_output_names=list(request._requested), model_name=model.name)
     copied._options = request._options
     out = received(model, copied, False, "stream" if model.decoupled else "sync", sender)
-    key = getattr(request, "_call_key", None)
-    if key is not None:
-        out._call_key = key
+    key = key_of_request(request)
+    if key is not None and out._observed is not None:
+        out._observed.key = key
     return out
-
-
-may_be_interrupted(Waiter.until.__code__, waits=True)

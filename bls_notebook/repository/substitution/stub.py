@@ -18,7 +18,7 @@ import numpy as np
 
 from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.interrupts import Interrupted, may_be_interrupted
+from bls_notebook.engine.waiting.interrupts import Interrupted
 from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -98,9 +98,9 @@ class ModelStub(Substitution):
         """The requests that the stub received, in the order of execution."""
         return tuple(map(StubCall.of, super().calls))
 
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        super().__exit__(kind, error, traceback)
-        if error is None and self._given_answers.failed:
+    def _leave(self) -> None:
+        super()._leave()
+        if self._given_answers.failed and not self._raised:
             raise self._given_answers.failed[0]
 
     def __repr__(self) -> str:
@@ -287,8 +287,3 @@ def _fitted(name: str, value: Any, request: InferenceRequest, spec: ModelSpec) -
     if output is not None and value.ndim == len(output.shape) and len(value) == 1 and rows != 1:
         value = np.repeat(value, rows, axis=0)
     return value
-
-
-# These functions run the user's code.
-for _function in (GivenAnswers.answer, GivenAnswers._call, GivenAnswers._iterated, GivenAnswers._wait):
-    may_be_interrupted(_function.__code__)

@@ -19,8 +19,6 @@ from time import monotonic, sleep
 from typing import Any
 
 from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
-from bls_notebook.engine.call_keys import CallKey, Key
-from bls_notebook.engine.waiting.interrupts import may_be_interrupted
 from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.pb_utils.errors import TritonError, TritonModelException
 from bls_notebook.pb_utils.model_config import ModelConfig
@@ -30,6 +28,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records.visible_text import first_line
 
 from .call import ASK, MADE_UP, Answer, Answers, Call, CallProgress, Last, Waiter, call_of, is_null
+from .call_keys import CallKey, Key, key_of_request
 from .made_up_responses import MadeUpResponses, Stub
 
 log = logging.getLogger("bls_notebook")
@@ -173,7 +172,7 @@ class SubstituteInstance(StubInstance):
         for request in requests:
             call = None
             if not is_null(request):
-                key = self._answers_from.key_of(getattr(request, "_call_key", None))
+                key = self._answers_from.key_of(key_of_request(request))
                 call = call_of(request, key, where, count, len(calls) - calls.count(None))
                 self._answers_from.calls.append(call)
             calls.append(call)
@@ -310,8 +309,3 @@ def _run(coroutine: Any) -> Any:
 
 def _next(answers: Iterator[Answer]) -> Answer:
     return next(answers)
-
-
-may_be_interrupted(pause.__code__, waits=True)
-for _function in (_next, SubstituteInstance._answers):  # they run the code of `Answers`
-    may_be_interrupted(_function.__code__)

@@ -29,21 +29,19 @@ order; the last one entered answers.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from bls_notebook.backends.protocol import OpenModel
 from bls_notebook.backends.python import open_model as open_python
-from bls_notebook.engine import call_keys
-from bls_notebook.engine.call_keys import THREAD, CallKey, Key
+from bls_notebook.engine import observer
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.errors import BLSError, ModelNotFoundError
 from bls_notebook.engine.schedulers.selection import scheduler_for
-from bls_notebook.engine.waiting.interrupt_safe import UndividedContext
+from bls_notebook.engine.waiting.operations import Scope, operation
 from bls_notebook.repository.catalog import Catalog, Config
 from bls_notebook.repository.config import parse_config
 from bls_notebook.repository.model_index import STUBBED
@@ -51,6 +49,7 @@ from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.names import check_model_name
 
 from .call import Answers, Call, CallProgress
+from .call_keys import OUTSIDE, THREAD, CallKey, CallKeys, Key
 from .made_up_responses import Stub
 from .stub_backend import AnswerSource, SubstituteInstance
 from .stub_config import FOR_ENSEMBLE, as_stub, backend_of
@@ -83,7 +82,7 @@ def substitute(
     return Substitution(repo._catalog, answers, configs or {}, concurrent, check)
 
 
-class Substitution(UndividedContext):
+class Substitution(Scope):
     """Substituted models inside a ``with`` block; see `substitute`."""
 
     def __init__(
@@ -100,8 +99,8 @@ class Substitution(UndividedContext):
         self._server = catalog.server
         self._progress = CallProgress(catalog.server)
         self._calls: list[Call] = []
-        self._lock = threading.Lock()
-        self._entered = self._counting = False
+        self._used = False
+        self._keys = CallKeys()
         self._before: dict[Key, Mapping[str, int]] = {}  # numbers of the notebook's calls before the start
         self._models = {
             name: _SubstitutedModel(
@@ -125,6 +124,7 @@ class Substitution(UndividedContext):
         """The keys of answered calls, in the order of completion."""
         return tuple(self._progress.answered)
 
+    @operation
     def unload(self, name: str) -> None:
         """Make a substituted model not ready from now on."""
         self._models[name].unload()
@@ -143,18 +143,16 @@ class Substitution(UndividedContext):
             key = key, callee, number
         return key
 
-    def __enter__(self) -> Substitution:
-        if self._entered:
+    def _check(self) -> None:
+        if self._used:
             names = ", ".join(map(repr, self.names))
             raise BLSError(f"stub of {names}: it was entered before; create a new one: repo.stub(...)")
-        return super().__enter__()
 
     def _enter(self) -> None:
-        self._entered = True
-        call_keys.begin()
-        self._counting = True
+        self._used = True
+        observer.add(self._keys)
         outside = list(self._server.outside.values())
-        self._before = {call_keys.OUTSIDE: {}, **{each.key: each.sent() for each in outside}}
+        self._before = {OUTSIDE: {}, **{each.key: each.sent() for each in outside}}
         for model in self._models.values():
             model.enter()
         self._server.cache.clear()  # it has responses of models that call substituted ones
@@ -164,10 +162,7 @@ class Substitution(UndividedContext):
         for model in reversed(self._models.values()):
             model.leave()
         self._server.cache.clear()
-        with self._lock:
-            counting, self._counting = self._counting, False
-        if counting:
-            call_keys.end()
+        observer.remove(self._keys)
 
 
 @dataclass(eq=False)
@@ -263,8 +258,7 @@ class _SubstitutedModel:
                 return
             if self._source is None:
                 catalog.server.restore(name, self)
-                for model in self._serving.values():
-                    model.close()
+                catalog.server.close_all(self._serving.values())
             else:
                 if catalog._definitions.get(name) is self._source:
                     del catalog._definitions[name]
@@ -290,8 +284,7 @@ class _SubstitutedModel:
 
     def close_replaced(self) -> None:
         stale, self._stale = self._stale, []
-        for model in stale:
-            model.close()
+        self._catalog.server.close_all(stale)
 
     def _substitute_of(self, model: LoadedModel) -> LoadedModel:
         spec = replace(model.spec, response_cache=False)

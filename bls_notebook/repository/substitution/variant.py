@@ -24,8 +24,7 @@ from typing import Any
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.interrupt_safe import UndividedContext
-from bls_notebook.engine.waiting.interrupts import CtrlC
+from bls_notebook.engine.waiting.operations import Scope
 from bls_notebook.repository.catalog import Catalog
 from bls_notebook.repository.loading.loader import load_versions
 from bls_notebook.repository.source.model_source import ModelSource, SourcePlace
@@ -55,7 +54,7 @@ def variant(repo: HasCatalog, changes: Mapping[str, VariantChange]) -> Variant:
     return Variant(repo._catalog, changes)
 
 
-class Variant(UndividedContext):
+class Variant(Scope):
     """Changed models, loaded inside a ``with`` block; see `variant`."""
 
     def __init__(self, catalog: Catalog, changes: Mapping[str, VariantChange]) -> None:
@@ -101,7 +100,7 @@ class Variant(UndividedContext):
         return Serving(self._catalog, self._loaded)
 
 
-class Serving(UndividedContext):
+class Serving(Scope):
     """Variants in service inside a ``with`` block."""
 
     def __init__(self, catalog: Catalog, loaded: Mapping[str, dict[int, LoadedModel]]) -> None:
@@ -160,5 +159,5 @@ def with_fields(repo: HasCatalog, changes: Mapping[str, Mapping[str, Any]]) -> I
     for name, fields in changes.items():
         config = {**_config_of(repo._catalog.ready_model(name)), **fields}
         variants[name] = VariantChange(config={key: value for key, value in config.items() if value is not None})
-    with CtrlC(), variant(repo, variants) as changed, changed.serving():
+    with variant(repo, variants) as changed, changed.serving():
         yield changed

@@ -19,7 +19,7 @@ from bls_notebook.checking.shared_memory import shared_memory
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.extending import Host, critical, host_of
+from bls_notebook.extending import Host, host_of, operation
 from bls_notebook.progress import progress
 from bls_notebook.repository.call_order import callees
 from bls_notebook.repository.config import to_pbtxt
@@ -53,6 +53,7 @@ class Model:
     calls: tuple[str, ...]  # models that it has called or names in its code, and ensemble steps
 
 
+@operation
 def export(
     place: str | Path, *names: str, target: str = "", replicas: int = 1, completed: bool = False,
     requests: Any = None, secrets: bool = False, keep_going: bool = False, repo: ModelRepository | None = None,
@@ -112,7 +113,7 @@ def export(
     if not isinstance(place, (str, Path)) or not str(place).strip():
         raise BLSError(f"export: got {place!r}, expected the path of a folder or of a .zip file")
     folder = Path(place).expanduser()
-    with critical(), progress(f"exporting to {shown_path(folder)}"):
+    with progress(f"exporting to {shown_path(folder)}"):
         models = _collect(host, selected, completed, secrets)
         obstacles = {name: reasons for name, model in models.items() if (reasons := list(_obstacles(model)))}
         if obstacles and (not keep_going or obstacles.keys() >= models.keys()):

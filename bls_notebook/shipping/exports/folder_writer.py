@@ -19,7 +19,6 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.interrupts import may_be_interrupted
 from bls_notebook.records.regular_file import open_file
 from bls_notebook.records.visible_text import encodable
 
@@ -118,9 +117,6 @@ def _opened(content: Content) -> Iterator[Iterator[bytes]]:
 
 def _read(file: BinaryIO) -> bytes:
     return file.read(1 << 20)
-
-
-may_be_interrupted(_read.__code__, waits=True)
 
 
 def _write(path: Path, content: Content) -> str:

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bls_notebook.checking.python_source import PythonSource, Scope, argument, last_name
+from bls_notebook.checking.python_source import NameScope, PythonSource, argument, last_name
 from bls_notebook.repository.source.code_analysis import undefined_names
 from bls_notebook.repository.source.model_folders import shown_path
 
@@ -86,7 +86,7 @@ class _Reader:
         """Note a need of a line: a text of the data file, filled with facts."""
         self._said.setdefault(_TEXTS[text].format(**facts), set()).add(line)
 
-    def value(self, node: ast.expr | None, scope: Scope, depth: int = 12) -> str | None:
+    def value(self, node: ast.expr | None, scope: NameScope, depth: int = 12) -> str | None:
         """Return the text that an expression evaluates to, ``*`` for unknown parts; None if its start is unknown."""
         depth -= 1
         match node:
@@ -130,11 +130,11 @@ class _Reader:
                     return None
         return None
 
-    def _known(self, node: ast.expr | None, scope: Scope) -> str | None:
+    def _known(self, node: ast.expr | None, scope: NameScope) -> str | None:
         text = self.value(node, scope)
         return None if text is None or "*" in text else text
 
-    def _names(self, node: ast.expr | None, scope: Scope) -> set[str]:
+    def _names(self, node: ast.expr | None, scope: NameScope) -> set[str]:
         """Return all values of an expression that names a model; empty if some are unknown."""
         text = self._known(node, scope)
         found: ast.expr | None = None
@@ -191,20 +191,20 @@ class _Reader:
             if name not in _BUILTINS:
                 self._kernel(line, f"builtins.{name}")
 
-    def _main(self, node: ast.expr | None, scope: Scope, line: int) -> bool:
+    def _main(self, node: ast.expr | None, scope: NameScope, line: int) -> bool:
         is_main = self._known(node, scope) == "__main__"
         if is_main:
             self._kernel(line, "__main__")
         return is_main
 
-    def _variable(self, node: ast.expr | None, scope: Scope, line: int) -> None:
+    def _variable(self, node: ast.expr | None, scope: NameScope, line: int) -> None:
         name = self._known(node, scope)
         if name is None:
             self.say(line, "variable")
         else:
             self._variables.setdefault(name, line)
 
-    def _read_call(self, call: ast.Call, scope: Scope) -> None:
+    def _read_call(self, call: ast.Call, scope: NameScope) -> None:
         name, line = last_name(call.func), call.lineno
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         of = "" if owner is None else ast.unparse(owner)
@@ -237,7 +237,7 @@ class _Reader:
             certain = (not of or of in _DATA["file_modules"]) and name in (*_DATA["opens"], "load")
             self._path(self.value(first, scope), call, "file" if certain else "maybe")
 
-    def _control(self, call: ast.Call, function: str, scope: Scope) -> None:
+    def _control(self, call: ast.Call, function: str, scope: NameScope) -> None:
         method, reached, called = getattr(scope.node, "name", ""), set[str](), {"initialize", "__init__"}
         while called:
             reached |= called

@@ -14,14 +14,15 @@ from importlib.metadata import distributions
 from math import isfinite
 from pathlib import Path
 from statistics import median
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.extending import Host
+from bls_notebook.engine.waiting.parker import Parker
+from bls_notebook.extending import Host, operation
 from bls_notebook.network.connection import connect
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.progress import Progress, progress
@@ -51,6 +52,7 @@ _EXPLICIT = "pb_utils.load_model or unload_model, which a server allows only wit
 _BATCHES = 16  # batches whose rows are sent again one by one
 
 
+@operation
 def prove(
     model: str, *requests: Any, generate: int = 0, seed: int = 0, tolerance: float = 0.0, ulps: int = 0,
     instances: Sequence[int] = (), parameters: Mapping[str, Any] | None = None, repo: ModelRepository | None = None,
@@ -207,6 +209,7 @@ class Prover:
     specs: Mapping[str, ModelSpec]
     files: Mapping[str, str]
 
+    @operation
     def prove(self, model: str, *requests: Any, timeout: float = 30.0, **options: Any) -> Certificate:
         """Compare one of the models with its copy; see `prove`."""
         exported = self.server.exported
@@ -319,7 +322,7 @@ def _compared_with_itself(
         if not revealed:
             break
     with target.fresh():
-        sleep(pause)
+        Parker().park(pause)
         second = _answers(target, cases)
     place = "on the server" if isinstance(target, RemoteTarget) else "here"
     for answers, others in zip(first, second, strict=True):

@@ -11,6 +11,7 @@ from typing import Any
 
 from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.waiting.parker import Parker
 from bls_notebook.extending import Host
 from bls_notebook.network.connection import connect
 from bls_notebook.network.kserve.errors import GRPC_STATUS
@@ -185,7 +186,7 @@ class ServerTarget(RemoteTarget):
                 states = {row.get("state") for row in self.server.index() if row["name"] in names}
                 if not states & {"READY", "UNLOADING"}:
                     return True
-                time.sleep(_PAUSE)
+                Parker().park(_PAUSE)
         return False
 
     def __enter__(self) -> ServerTarget:
@@ -266,4 +267,4 @@ def compare_counts(
         )
         if all(model.equal for model in growth) or time.monotonic() > deadline:
             return growth
-        time.sleep(_PAUSE)
+        Parker().park(_PAUSE)

@@ -23,12 +23,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from time import monotonic
+from typing import Any
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.interrupts import may_be_interrupted
+from bls_notebook.engine.waiting.parker import Parker
+from bls_notebook.extending import operation
 from bls_notebook.progress import Progress, progress
 from bls_notebook.shipping.exports.deployment import IMAGE, RELEASE, shm_mib
 from bls_notebook.shipping.records import Exported
@@ -37,15 +38,14 @@ WHEEL = "nvidia-pytriton==0.7.0"
 NUMPY = "numpy>=1.26,<2"
 PYTHONS = ("3.10", "3.11", "3.12")  # versions with a stub in the wheel and a wheel of NumPy 1.26
 MARKER = "bls_notebook.json"
-_Result = TypeVar("_Result")
+_PAUSE = 0.02  # seconds between looks at a process or a lock
 
 
-def interruptible(wait: Callable[[], _Result]) -> _Result:
-    """Return what `wait` returns; Ctrl-C may interrupt it."""
-    return wait()
-
-
-may_be_interrupted(interruptible.__code__, waits=True)
+def wait_for_end(process: subprocess.Popen[Any], seconds: float) -> None:
+    """Wait until a process has ended, at most so long; Ctrl-C ends the wait."""
+    deadline = monotonic() + seconds
+    while process.poll() is None and monotonic() < deadline:
+        Parker().park(_PAUSE)
 
 
 class TritonServerError(BLSError):
@@ -141,6 +141,7 @@ def default_environment_folder() -> Path:
     return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "bls_notebook" / "tritonserver"
 
 
+@operation
 def make_environment(
     folder: str | os.PathLike[str] | None = None,
     requirements: Sequence[str] = (),
@@ -236,13 +237,17 @@ def _fitting_python() -> str:
 def _run(command: list[str], purpose: str, hint: str = "") -> str:
     variables = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV")}
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    try:  # Ctrl-C is deferred until `interruptible`: it would leave the pipes of a starting process open
+    try:
         process = subprocess.Popen(command, env=variables, text=True, stdin=null, stdout=pipe, stderr=pipe)
     except OSError as error:
         raise TritonServerError(f"cannot {purpose}: {command[0]}: {error.strerror}") from None
     with process:
         try:
-            output, errors = interruptible(process.communicate)
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    output, errors = process.communicate(timeout=_PAUSE)
+                    break
+                Parker().park(0)  # ends with Ctrl-C
         finally:
             process.kill()  # if it has not ended
     if process.returncode == 0:
@@ -307,7 +312,11 @@ def _locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise TritonServerError(f"cannot write into {folder}: {error.strerror}") from None
     with file:
-        interruptible(partial(fcntl.flock, file, fcntl.LOCK_EX))
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            Parker().park(_PAUSE)  # another process has it
         yield
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.extending import critical
+from bls_notebook.extending import operation, undo
 from bls_notebook.network.kserve.address import HOST
 from bls_notebook.progress import progress
 from bls_notebook.records.base import Printable
@@ -60,6 +60,7 @@ class LocalServer(TritonServer, Printable):
         self._version = ""
         self._last: tuple[ServedModel, ...] = ()
 
+    @operation
     def start(self) -> LocalServer:
         if not self._copy.remove.alive:
             raise TritonServerError(
@@ -74,16 +75,17 @@ class LocalServer(TritonServer, Printable):
         if self.pid is None:
             self.start()
 
+    @operation
     def stop(self, graceful: bool = True) -> None:
         """Stop the server and remove its copy of the models. May be called twice."""
-        with critical():
-            self._notes += self._ended()
-            try:
-                with progress("stopping tritonserver"):
-                    super().stop(graceful)
-            finally:
-                self._copy.remove()
+        self._notes += self._ended()
+        try:
+            with progress("stopping tritonserver"):
+                super().stop(graceful)
+        finally:
+            self._copy.remove()
 
+    @operation
     def restart(self) -> None:
         """Kill the server and start it again on the same copy of the models."""
         super().stop(graceful=False)
@@ -161,6 +163,7 @@ class LocalServer(TritonServer, Printable):
         return tuple(models)
 
 
+@operation
 def serve(
     *models: str, repo: ModelRepository | None = None, environment: Program | None = None,
     container: bool | str = False, requirements: Sequence[str] | None = None, options: Sequence[str] = (),
@@ -215,25 +218,24 @@ def serve(
         container = server_programs.has_docker()
         if not container:
             server_programs.make_environment()  # raises TritonServerError
-    with critical() as starting:
-        copy = PrivateFolder("bls-serve-")
-        starting.undo(copy.remove)
-        exported = export(copy.path / "models", *models, repo=repo)
-        notes: list[str] = []
-        if program is None and container:
-            image = container if isinstance(container, str) else ""
-            program = server_programs.container_for(exported, copy.path / "models", image, requirements)
-        elif program is None:
-            program, notes = _with_packages(exported.requirements if requirements is None else requirements)
-        elif needs := [each for each in exported.requirements if not each.startswith("numpy")]:
-            notes = [f"the server's Python must have the packages of the models: {', '.join(needs)}"]
-        _refuse_backends(exported, program)
-        if requirements is None and exported.unknown:
-            modules = ", ".join(sorted({module for _, _, module, _ in exported.unknown}))
-            notes.append(f"the server may lack modules that the models import and are not installed here: {modules}")
-        server = LocalServer(copy, exported, program, options, start_timeout, notes)
-        starting.undo(partial(server.stop, graceful=False))
-        server.start()
+    copy = PrivateFolder("bls-serve-")
+    undo(copy.remove)
+    exported = export(copy.path / "models", *models, repo=repo)
+    notes: list[str] = []
+    if program is None and container:
+        image = container if isinstance(container, str) else ""
+        program = server_programs.container_for(exported, copy.path / "models", image, requirements)
+    elif program is None:
+        program, notes = _with_packages(exported.requirements if requirements is None else requirements)
+    elif needs := [each for each in exported.requirements if not each.startswith("numpy")]:
+        notes = [f"the server's Python must have the packages of the models: {', '.join(needs)}"]
+    _refuse_backends(exported, program)
+    if requirements is None and exported.unknown:
+        modules = ", ".join(sorted({module for _, _, module, _ in exported.unknown}))
+        notes.append(f"the server may lack modules that the models import and are not installed here: {modules}")
+    server = LocalServer(copy, exported, program, options, start_timeout, notes)
+    undo(partial(server.stop, graceful=False))
+    server.start()
     return server
 
 

@@ -33,9 +33,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bls_notebook.engine.waiting.interrupt_safe import UndividedContext
-from bls_notebook.engine.waiting.interrupts import may_be_interrupted
-from bls_notebook.extending import critical
+from bls_notebook.engine.waiting.parker import Parker
+from bls_notebook.extending import Scope, operation, undo
 from bls_notebook.network.kserve.address import HOST, Address, Listening
 from bls_notebook.network.kserve.client import ServerError
 from bls_notebook.network.kserve.http_client import HttpAnswer, HttpClient, HttpExchange, error_text
@@ -47,7 +46,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.progress import progress
 from bls_notebook.repository.requests.inputs import client_parameters, tensors_of
 
-from .server_programs import Program, TritonServerError, interruptible, make_environment
+from .server_programs import Program, TritonServerError, make_environment, wait_for_end
 
 # Shell scripts that wait for the end of their input: the kernel closes it when this process ends, for any reason.
 # The folder is removed several times, because processes that end with this one may still write into it.
@@ -85,6 +84,7 @@ _NOISE = re.compile(r"NVML|CudaDriverHelper|DCGM|pinned")  # logged on every mac
 _TROUBLE = re.compile(r"E\d{4} |error|\w*(Error|Exception): ")
 _SERVER_WATCHDOG = 'cat >/dev/null; kill -s KILL -- "-$1"; rm -rf -- "$2" "/dev/shm/$3"*; shift 3; "$@"'
 _CLEANUP_SECONDS = 60.0
+_GRACE = 30.0  # seconds for the models to finalize
 
 
 class ServerRun:
@@ -117,8 +117,7 @@ class ServerRun:
         try:
             if graceful and self.process.poll() is None:
                 self.process.terminate()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    interruptible(partial(self.process.wait, 30.0))
+                wait_for_end(self.process, _GRACE)
         finally:  # also after Ctrl-C during the wait
             self._kill()
 
@@ -207,7 +206,7 @@ class InferResult:
         return dict(self.outputs)
 
 
-class TritonServer(UndividedContext, Listening):
+class TritonServer(Scope, Listening):
     """A tritonserver that this process starts with `start` or ``with``.
 
     Parameters
@@ -251,6 +250,7 @@ class TritonServer(UndividedContext, Listening):
         self._client: HttpClient | None = None
         self._end: weakref.finalize[Any, Any] | None = None
 
+    @operation
     def start(self) -> TritonServer:
         """Start the server and wait until it is ready; a stopped one starts again, on the same ports if they are free.
 
@@ -259,29 +259,29 @@ class TritonServer(UndividedContext, Listening):
         TritonServerError
             The server ended or was not ready in time; the message has the last lines of its log.
         """
-        with critical():
-            if self._run is not None:
-                raise TritonServerError("tritonserver runs already; stop it first")
-            if self.environment is None:
-                self.environment = make_environment()
-            for attempt in range(3):
-                if attempt or not self.http_port:
-                    self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
-                self._run = ServerRun(self.environment, self._arguments())
-                self._client = HttpClient(Address("http", HOST, self.http_port))
-                self._client.server = "triton"  # so that the client quotes model names as Triton expects
-                self._end = weakref.finalize(self, self._run.end, graceful=False)
-                try:
-                    with progress("starting tritonserver"):
-                        self._wait_ready()
-                    return self
-                except BaseException as error:
-                    taken = isinstance(error, TritonServerError) and _PORT_TAKEN.search(self._run.log())
-                    TritonServer.stop(self, graceful=False)  # not a subclass's `stop`, which removes more
-                    if not taken or attempt == 2:  # another program may take a free port first
-                        raise
-        raise AssertionError("unreachable")
+        if self._run is not None:
+            raise TritonServerError("tritonserver runs already; stop it first")
+        if self.environment is None:
+            self.environment = make_environment()
+        undo(partial(TritonServer.stop, self, graceful=False))  # not a subclass's `stop`, which removes more
+        for attempt in range(3):
+            if attempt or not self.http_port:
+                self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
+            self._run = ServerRun(self.environment, self._arguments())
+            self._client = HttpClient(Address("http", HOST, self.http_port))
+            self._client.server = "triton"  # so that the client quotes model names as Triton expects
+            self._end = weakref.finalize(self, self._run.end, graceful=False)
+            try:
+                with progress("starting tritonserver"):
+                    self._wait_ready()
+                break
+            except TritonServerError:
+                if attempt == 2 or not _PORT_TAKEN.search(self._run.log()):
+                    raise
+                TritonServer.stop(self, graceful=False)  # another program may take a free port first
+        return self
 
+    @operation
     def stop(self, graceful: bool = True) -> None:
         """Stop the server and remove its files; does nothing if it does not run.
 
@@ -290,18 +290,17 @@ class TritonServer(UndividedContext, Listening):
         graceful : bool
             Let the models finalize (1 to 3 seconds); otherwise kill the server at once.
         """
-        with critical():
-            run, end, client = self._run, self._end, self._client
-            self._run = self._end = self._client = None
-            if client is not None:
-                client.close()
-            if end is not None:
-                end.detach()
-            if run is not None:
-                try:
-                    run.end(graceful)
-                finally:
-                    self._last_log = run.log()
+        run, end, client = self._run, self._end, self._client
+        self._run = self._end = self._client = None
+        if client is not None:
+            client.close()
+        if end is not None:
+            end.detach()
+        if run is not None:
+            try:
+                run.end(graceful)
+            finally:
+                self._last_log = run.log()
 
     def _enter(self) -> None:
         self.start()
@@ -433,11 +432,9 @@ class TritonServer(UndividedContext, Listening):
                 probe = HttpExchange(self._http_client(), "GET", "/v2/health/ready", (), {})
                 if probe.answer(5.0, pauses=()).status == 200:
                     return
-            time.sleep(0.02)
+            Parker().park(0.02)
         message = f"tritonserver was not ready within {self.start_timeout:g} s"
         raise TritonServerError(f"{message}:\n{run.last_lines()}")
-
-    may_be_interrupted(_wait_ready.__code__, waits=True)
 
     def _path(self, name: str, version: int | None) -> str:
         return self._http_client().model_path(name, "" if version is None else str(version))

@@ -20,6 +20,7 @@ import numpy as np
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.logs import silenced
+from bls_notebook.extending import operation
 from bls_notebook.profiling.profiler import profile
 from bls_notebook.progress import progress
 from bls_notebook.records.advice import advised
@@ -46,6 +47,7 @@ _RANK = {"good": 0, "open": 0, "odd": 1, "bad": 2}
 _Planted = tuple[tuple[Callee, Fault], ...]
 
 
+@operation
 def drill(
     model: str,
     inputs: Mapping[str, Any],

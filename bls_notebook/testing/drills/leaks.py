@@ -12,6 +12,7 @@ from time import monotonic, perf_counter_ns
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
+from bls_notebook.engine.waiting.parker import Parker
 from bls_notebook.lifetimes.memory_recording import track_memory
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.records.units import count
@@ -95,7 +96,7 @@ def unanswered(server: Server, names: list[str]) -> tuple[str, ...]:
     models = [model for name in names for model in server.serving(name).values()]
     until = monotonic() + _SETTLING
     while (busy := [model.name for model in models if _is_busy(model)]) and monotonic() < until:
-        threading.Event().wait(_SLICE)
+        Parker().park(_SLICE)
     return tuple(f"a request to '{name}' is still under way" for name in busy)
 
 

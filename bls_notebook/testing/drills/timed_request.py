@@ -14,18 +14,15 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import wait
 from contextlib import contextmanager
 from time import monotonic, perf_counter
-from types import FrameType
 from typing import Any
 
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.exception_text import frame_at, home_of
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.event_loops import blocked
-from bls_notebook.engine.waiting.stack_frames import frame_of, stack_of
+from bls_notebook.engine.waiting.busy_code import is_suspended, line_of
+from bls_notebook.engine.waiting.parker import Parker, blocked
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.profiling.profiler import profile
@@ -44,6 +41,7 @@ class DelayedResponse:
 
     def __init__(self) -> None:
         self.entered = threading.Event()
+        self._on_entered: Callable[[], object] = self.entered.is_set
         self._released = False
         self._senders: list[Execution] = []  # callers of the first request, innermost first
         self._thread = 0
@@ -59,10 +57,17 @@ class DelayedResponse:
                     self._senders.append(parent)
                 parent = parent.parent
             self.entered.set()
+            self._on_entered()
         wait.until(lambda: self._released)
 
+    def when_entered(self, function: Callable[[], None]) -> None:
+        """Call a function when the first request has come, or now."""
+        self._on_entered = function
+        if self.entered.is_set():
+            function()
+
     def release(self) -> None:
-        self._released = True  # no lock: an interrupt of this thread could leave it locked
+        self._released = True
 
     @property
     def limitless(self) -> bool:
@@ -72,7 +77,7 @@ class DelayedResponse:
     def _waits_in_engine(self, sender: Execution) -> bool:
         if sender.combined:
             return True
-        if _is_suspended(sender):
+        if is_suspended(sender):
             return False  # its loop may have a time limit
         return sender.thread == self._thread or isinstance(blocked.get(sender.thread), Ticket)
 
@@ -84,31 +89,7 @@ class DelayedResponse:
 
     def line(self) -> FrameRecord | None:
         """Return the line at which the innermost visible caller waits."""
-        return next(filter(None, map(line_of_sender, self._senders)), None)
-
-
-def _is_suspended(sender: Execution) -> bool:
-    return sender.task is not None and asyncio.current_task(sender.task.get_loop()) is not sender.task
-
-
-def line_of_sender(sender: Execution) -> FrameRecord | None:
-    """Return the line at which an execution is, or None if its stack does not show it."""
-    frames = _frames_of(sender.task) if sender.task and _is_suspended(sender) else stack_of(sender.thread)
-    for frame in frames:
-        home = home_of(frame.f_globals)
-        if home is not None and sender.model is not None and home.model == sender.model.name:
-            return frame_at(frame.f_code, frame.f_lineno or 0, home)
-    return None
-
-
-def _frames_of(task: asyncio.Task[Any]) -> list[FrameType]:
-    """Return the frames of a suspended task, innermost first."""
-    frames: list[FrameType] = []
-    awaited: Any = task.get_coro()
-    while (frame := frame_of(awaited)) is not None:
-        frames.insert(0, frame)
-        awaited = getattr(awaited, "cr_await", None)
-    return frames
+        return next(filter(None, map(line_of, self._senders)), None)
 
 
 @contextmanager
@@ -175,24 +156,26 @@ class TimedRequest:
         """
         began = perf_counter()
         sent = self._sent()
-        news = threading.Event() if delay is None else delay.entered  # the response, or a delayed request
-        sent.add_done_callback(lambda _: news.set())
+        news = Parker()  # the response, or a delayed request
+        sent.add_done_callback(lambda _: news.unpark())
+        if delay is not None:
+            delay.when_entered(news.unpark)
         state, line, limitless = "answered", None, False
         try:
             # A busy machine gets a second chance before the model counts as hanging.
-            if not (news.wait(self.limit) or news.wait(_PATIENCE * self.limit)):
+            if not (news.park(self.limit) or news.park(_PATIENCE * self.limit)):
                 state, line = "stuck", self._line(sent)
             elif delay is not None and not sent.done():
                 limitless = self._waits_without_limit(delay, sent)
                 if not sent.done():
                     state, line = "waited", delay.line()
                     delay.release()
-                    if not wait([sent], (1 + _PATIENCE) * self.limit).done:
+                    if not sent.wait((1 + _PATIENCE) * self.limit):
                         state, line = "stuck", self._line(sent) or line
         finally:
             if delay is not None:
                 delay.release()
-            if sent.cancel() and not wait([sent], _STOPPING).done:
+            if sent.cancel() and not sent.wait(_STOPPING):
                 raise UnstoppableError(f"drill: model {self.model!r} continues to run: an interrupt did not stop it")
         at = None if line is None else place_of(line)
         answers = () if state == "stuck" else tuple(map(facts_of, _listed(sent.result())))
@@ -201,21 +184,25 @@ class TimedRequest:
     def send_together(self, number: int) -> tuple[int, int, bool]:
         """Send several requests at once; return how many failed and were sent, and whether they formed a batch."""
         with profile() as profiled:
-            done, open_ = wait([self._sent() for _ in range(number)], (1 + _PATIENCE) * self.limit)
-            for request in open_:
+            until = monotonic() + (1 + _PATIENCE) * self.limit
+            sent = [self._sent() for _ in range(number)]
+            done = [request for request in sent if request.wait(max(0.0, until - monotonic()))]
+            for request in sent:
                 request.cancel()
         answers = [answer for request in done for answer in _listed(request.result())]
-        failed = sum(answer.error is not None for answer in answers) + len(open_)
+        failed = sum(answer.error is not None for answer in answers) + number - len(done)
         return failed, number, any(span.batch for span in profiled.record.spans if span.model == self.model)
 
     def cancel(self, delay: DelayedResponse) -> bool:
         """Send the request and cancel it while a callee is silent; return whether that callee was reached."""
         sent = self._sent()
-        reached = delay.entered.wait(self.limit)
+        news = Parker()
+        delay.when_entered(news.unpark)
+        reached = news.park(self.limit)
         sent.cancel()
-        wait([sent], _STOPPING)
+        sent.wait(_STOPPING)
         delay.release()
-        wait([sent], _STOPPING)
+        sent.wait(_STOPPING)
         return reached
 
     def _sent(self) -> SentRequest:
@@ -231,17 +218,16 @@ class TimedRequest:
         while not sent.done() and monotonic() < settled:
             if delay.limitless:
                 return True
-            wait([sent], _SLICE)
+            sent.wait(_SLICE)
         loops = delay.loops
         with advanced_clocks(loops, _HOUR):
-            wait([sent], max(10 * _SLICE, 3 * self.usual) if loops else until - monotonic())
+            sent.wait(max(10 * _SLICE, 3 * self.usual) if loops else max(0.0, until - monotonic()))
         return bool(loops) and not sent.done()
 
     def _line(self, sent: SentRequest) -> FrameRecord | None:
         """Return the current line of a model that works on this request."""
-        root = sent.root
-        senders = [ticket.execution for ticket in list(root.children)] + list(root._inline or ())
-        return next(filter(None, (line_of_sender(sender) for sender in senders if sender is not None)), None)
+        senders = (ticket.execution for ticket in list(sent.root.children))
+        return next(filter(None, (line_of(sender) for sender in senders if sender is not None)), None)
 
 
 def _listed(result: Any) -> list[Any]:

@@ -9,10 +9,11 @@ the models of a pipeline, the CPU's caches hold other data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from math import prod
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ from bls_notebook.devices.allocation_log import text_bytes
 from bls_notebook.devices.registry import backend_of, gpu_arrays
 from bls_notebook.devices.transfers import nbytes
 from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.tensors.signature_check import Reshape
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.signature_check import Reshape
+from bls_notebook.engine.observer import Observed, Observer
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, element_bytes
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -43,8 +46,10 @@ _REQUEST, _RESPONSE = 8, 4
 Kept = Callable[[str, str, tuple[int, ...], int, "_Array | None", bool], TensorKept]
 
 
-class Tape:
+class Tape(Observer):
     """Keeps requests by number, with at most `limit` bytes of tensors: at `every` hop, or only from outside."""
+
+    order = 1  # after the log, which numbers the requests
 
     def __init__(self, every: bool, limit: int) -> None:
         self.every = every
@@ -56,31 +61,54 @@ class Tape:
         # Bound methods: `extend` is atomic, so threads need no lock.
         self._keep, self._keep_answer = self._asked.extend, self._given.extend
 
-    def sent(
+    def received(
         self,
-        number: int,
+        model: LoadedModel,
+        request: InferenceRequest,
+        inputs: Sequence[Tensor],
+        copy: InferenceRequest,
+        sender: Execution,
+    ) -> None:
+        self._request(copy._observed, request, copy._inputs, model.received_as, sender, copy._arrived)
+
+    def refused(
+        self, sender: Execution, request: InferenceRequest, observed: Observed, response: InferenceResponse
+    ) -> None:
+        model = sender.server.find(request._model_name, request._model_version)
+        self._request(
+            observed, request, request._inputs, (None if model is None else model.seen, {}), sender, perf_counter_ns()
+        )
+
+    def _request(
+        self,
+        observed: Observed,
         request: InferenceRequest,
         inputs: list[Tensor],
-        size: int,
-        kind: str,
         model: tuple[ModelSeen | None, Mapping[str, Reshape]],
         sender: Execution,
         now: int,
     ) -> None:
-        who = 0 if sender.model is None and not sender.bare else sender.span or UNKNOWN
+        number = observed.span
+        if not number:
+            return
+        who = 0 if sender.observed is None else sender.observed.span
+        if not who and (sender.model is not None or sender.bare):
+            who = UNKNOWN
         entry = [
-            number, len(inputs), who, request._model_name, request._model_version, model, kind,
+            number, len(inputs), who, request._model_name, request._model_version, model, observed.kind,
             request._options, request._requested, now,
         ]  # fmt: skip
-        self._write(entry, inputs, size, self.every or not who)
+        self._write(entry, inputs, observed.size, self.every or not who)
         self._keep(entry)
         if not self.every and not who:
             self._outside.add(number)
 
-    def answered(self, number: int, response: InferenceResponse, final: bool, size: int, now: int) -> None:
-        outputs = response._outputs
-        entry: list[Any] = [number, len(outputs), response._error, response._parameters, final, now]
-        self._write(entry, outputs, size, self.every or number in self._outside)
+    def answered(self, observed: Observed, response: InferenceResponse, final: bool = True, ticket: Any = None) -> None:
+        number, outputs = observed.span, response._outputs
+        if not number:
+            return
+        entry: list[Any] = [number, len(outputs), response._error, response._parameters, final, perf_counter_ns()]
+        self._write(entry, outputs, nbytes(outputs), self.every or number in self._outside)
         self._keep_answer(entry)
         if final and not self.every:
             self._outside.discard(number)

@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.interrupt_safe import UndividedContext
+from bls_notebook.extending import Scope
 from bls_notebook.profiling.profiler import DEFAULT_LIMIT, Profile
 from bls_notebook.records.base import Printable
 from bls_notebook.records.units import bytes_in, count, size
@@ -20,7 +20,7 @@ from .recording_file import Array, digest, shown
 LIMIT = 1 << 28
 
 
-class Recorder(UndividedContext, Printable):
+class Recorder(Scope, Printable):
     """A running or finished recording; see `record`."""
 
     to_servers = 0
@@ -49,7 +49,7 @@ class Recorder(UndividedContext, Printable):
             warnings.warn(
                 f"record: {count(Recorder.to_servers - self._sent, 'request')} went to a tritonserver (--triton) and "
                 "cannot be recorded: only models in this process can",
-                stacklevel=3,
+                stacklevel=2,
             )
         if self._path is not None:
             self.recording.save(self._path)
@@ -58,7 +58,7 @@ class Recorder(UndividedContext, Printable):
                     f"record: {self._path.name} lacks the values of {count(cut, 'tensor')} "
                     f"({size(self.record.cut_bytes)}): over limit={self._tape.limit}; "
                     "record with a larger limit",
-                    stacklevel=3,
+                    stacklevel=2,
                 )
 
     @property

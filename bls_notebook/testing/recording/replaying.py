@@ -20,7 +20,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.extending import Host
+from bls_notebook.extending import Host, operation
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
 from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.pb_utils.response import ByHand
@@ -117,6 +117,7 @@ _SIDES = ("recorded", "now")
 _Send = Callable[[RecordedRequest], list[ProofAnswer]]
 
 
+@operation
 def replay(
     recording: Recording | str | Path,
     model: str | None = None,

@@ -1,17 +1,56 @@
-"""Response streams: the engine's side of a `ResponseIterator`, which waits for a request's next response."""
+"""Waiting for the responses to a request, and response streams: the engine's side of a `ResponseIterator`.
+
+Guarantees: a request that could never be answered is refused before a thread waits for it. Ctrl-C ends a wait and
+interrupts the request. An awaited response occupies no thread.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from functools import partial
 from typing import Protocol
 
-from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.response import InferenceResponse, ResponseStream, StreamEnded
 
-from .deadlock import wait_for
-from .event_loops import mailbox
+from .core.execution import Execution
+from .deadlocks import reports
+from .deadlocks.detection import check, check_again
+from .deadlocks.wait_graph import lock
+from .ticket import Ticket
+from .waiting.busy_code import name_line, running_line
+from .waiting.event_loops import mailbox
+from .waiting.parker import blocked
+
+
+def wait_for(ticket: Ticket) -> None:
+    """Wait until the ticket has a response; on Ctrl-C, interrupt the request and raise KeyboardInterrupt."""
+    parker = ticket.parker()
+    if parker is None:
+        return
+    thread, pause = threading.get_ident(), reports.REPORT_AFTER
+    try:
+        with lock:
+            blocked[thread] = ticket
+        check([ticket])
+        while not parker.park(pause):
+            check_again([ticket])
+            pause = min(pause * 2, reports.LONGEST_PAUSE)
+    except BaseException as error:
+        name_line(error, running_line(ticket))
+        ticket.interrupt()
+        raise
+    finally:  # an entry that an exception leaves here does no harm: its ticket is done
+        with lock:
+            blocked.pop(thread, None)
+
+
+def first_response(ticket: Ticket) -> InferenceResponse:
+    while True:
+        taken = ticket.take()
+        if taken is not None:
+            return taken[0]
+        wait_for(ticket)
 
 
 class AsyncResponseStream(ResponseStream, Protocol):

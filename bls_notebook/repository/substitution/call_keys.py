@@ -1,7 +1,7 @@
 """Keys that identify BLS calls across runs: (key of the sender's call, callee, number of the call to this callee).
 
-The engine assigns a key when a request is sent, so concurrent calls keep their identity in whatever order they are
-executed. It assigns keys only while a substitution is active (`active` counts them).
+`CallKeys` assigns a key when a request is sent, so concurrent calls keep their identity in whatever order they are
+executed.
 
 Guarantees: no two requests of one server get the same key; assigning a key never blocks.
 """
@@ -12,9 +12,13 @@ import itertools
 import threading
 from typing import Any
 
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.observer import Observed, Observer
+from bls_notebook.pb_utils.request import InferenceRequest
+
 Key = tuple[Any, ...]
 
-active = 0  # number of active substitutions in this process
 OUTSIDE: Key = ()  # the sender of requests from outside any model
 THREAD = "thread"  # in the key of a model's bare threads: (OUTSIDE, model, THREAD)
 _lock = threading.Lock()
@@ -42,38 +46,31 @@ class CallKey:
             return self._sent.copy()
 
 
-def begin() -> None:
-    """Assign keys from now on, until `end` has been called as often."""
-    global active
-    with _lock:
-        active += 1
+class CallKeys(Observer):
+    """Assigns keys while a substitution is on; several that are on at once assign one."""
+
+    def received(
+        self, model: LoadedModel, request: InferenceRequest, inputs: Any, copy: InferenceRequest, sender: Execution
+    ) -> None:
+        if copy._observed.key is None:
+            copy._observed.key = key_of_execution(sender).next(model.name)
 
 
-def end() -> None:
-    global active
-    with _lock:
-        active -= 1
+def key_of_request(request: InferenceRequest) -> CallKey | None:
+    observed: Observed | None = getattr(request, "_observed", None)  # unset if the scheduler made the request
+    return None if observed is None else observed.key
 
 
-def next_key(sender: Any, callee: str) -> CallKey:
-    return key_of_execution(sender).next(callee)
-
-
-def key_of_execution(execution: Any) -> CallKey:
+def key_of_execution(execution: Execution) -> CallKey:
     """Return the key of an execution's request; for a batch, the key of its first request."""
-    known: CallKey | None = getattr(execution, "call_key", None)
-    if known is not None:
-        return known
     if execution.model is None:  # the notebook, or a bare thread of a model
         numbers: dict[str, CallKey] = execution.server.outside
         name = execution._of
         key = (OUTSIDE, name, THREAD) if name else OUTSIDE
         return numbers.get(name) or numbers.setdefault(name, CallKey(key))
-    for request in (execution.request, *execution.requests):
-        known = getattr(request, "_call_key", None)
-        if known is not None:
-            break
-    if known is None:  # it was sent before the substitution began
-        known = CallKey((OUTSIDE, execution.model.name, -next(_unknown)))
-    execution.call_key = known
-    return known
+    observed = execution.observed = execution.observed or Observed()
+    if observed.key is None:  # the request was sent before the substitution began
+        known = next(filter(None, map(key_of_request, execution.requests)), None)
+        observed.key = known or CallKey((OUTSIDE, execution.model.name, -next(_unknown)))
+    assert isinstance(observed.key, CallKey)
+    return observed.key

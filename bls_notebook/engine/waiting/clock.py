@@ -1,4 +1,4 @@
-"""The schedulers' clock: the time, and alarms.
+"""The engine's clock: the time, and alarms.
 
 Guarantees: `call_at` never blocks, and no call comes early. One thread makes the calls, one after the other, so they
 must be short; overdue calls keep their order. A cancelled alarm does not ring, unless it is ringing already, and is

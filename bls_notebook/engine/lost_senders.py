@@ -2,19 +2,21 @@
 
 Only a garbage collection notices a sender lost in a reference cycle, and none starts while every thread waits. So
 while a request waits long for its senders, this module collects garbage regularly, at most a twentieth of the time.
+A pdb in a model leaves its trace function on the thread, and with it the variables of `execute`: it is removed, too.
 """
 
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
 from weakref import WeakSet
 
-from bls_notebook.engine.schedulers.clock import NextAlarm, system_clock
-from bls_notebook.engine.ticket import Ticket
-
-from .worker_threads import start_in_thread
+from .ticket import Ticket
+from .waiting.clock import NextAlarm, system_clock
+from .waiting.stack_frames import walk_back
+from .waiting.worker_threads import start_in_thread
 
 FIRST_AFTER = 1.0
 LONGEST_PAUSE = 60.0
@@ -27,12 +29,25 @@ _took = 0.0
 
 
 def leave_to_senders(ticket: Ticket) -> None:
-    """Register a request whose `execute` returned before its last response was sent."""
+    """Register a request whose `execute`, on this thread, returned before its last response was sent."""
     global _pause
+    _leave_pdb()
     with _lock:
         _left.add(ticket)
         _pause = FIRST_AFTER
         _set_alarm()
+
+
+def _leave_pdb() -> None:
+    """Remove what pdb traces on this thread: its breakpoints end with the `execute` that left a request unanswered."""
+    bdb = sys.modules.get("bdb")
+    if bdb is None:
+        return
+    if isinstance(getattr(sys.gettrace(), "__self__", None), bdb.Bdb):
+        sys.settrace(None)
+    for frame in walk_back(sys._getframe()):
+        if isinstance(getattr(frame.f_trace, "__self__", None), bdb.Bdb):
+            frame.f_trace = None
 
 
 def _set_alarm() -> None:

@@ -1,0 +1,1 @@
+"""Deadlocks: the graph of who waits for what, the search in it, and the log's reports of long waits."""
