@@ -61,8 +61,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("needs a CUDA device")
 
 
-_PROFILE = ("a profile", "bls_notebook.engine.recording.request_log", "active")
-SWITCHES = (("memory tracking", "bls_notebook.devices.allocation_log", "recording"), _PROFILE)
+_OBSERVER = ("an observer", "bls_notebook.engine.observer", "active")
+SWITCHES = (("memory tracking", "bls_notebook.devices.allocation_log", "recording"), _OBSERVER)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -74,6 +74,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     for recording, name, switch in SWITCHES:
         module = sys.modules.get(name)
         if getattr(module, switch, None) is not None:
+            if hasattr(module, "clear"):
+                module.clear()
             setattr(module, switch, None)
             pytest.fail(f"left on: {recording}", pytrace=False)
     return result

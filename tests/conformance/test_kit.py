@@ -6,6 +6,7 @@ The kit lies beside a checkout of the developers, not in the repository; elsewhe
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from functools import cache
@@ -22,6 +23,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 DIVERGENCES = HERE / "divergences.toml"
 LIVE = HERE / "live_divergences.toml"
+STRUCTURE = HERE / "structure_divergences.toml"
+STRUCTURE_GOLDEN = "golden-2026.json"
 MOST = 5  # divergences on purpose, in each file
 WORDING = 90  # percent of the error texts
 
@@ -42,11 +45,10 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
 
-@pytest.mark.slow
-def test_every_recorded_outcome_is_the_same_here() -> None:
-    command = [sys.executable, str(kit() / "check.py"), "--show", "--wording", str(WORDING)]
+def check(*options: str) -> subprocess.CompletedProcess[str]:
+    """Run the kit's comparison in a process of its own; its report is in `stdout`."""
     done = subprocess.run(
-        [*command, "--divergences", str(DIVERGENCES)],
+        [sys.executable, str(kit() / "check.py"), "--show", "--wording", str(WORDING), *options],
         cwd=ROOT,
         env=environment(),
         stdout=subprocess.PIPE,
@@ -56,7 +58,25 @@ def test_every_recorded_outcome_is_the_same_here() -> None:
         check=False,
     )
     print(done.stdout)
+    return done
+
+
+@pytest.mark.slow
+def test_every_recorded_outcome_is_the_same_here() -> None:
+    done = check("--divergences", str(DIVERGENCES))
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.slow
+def test_threads_and_releases_are_the_servers_but_for_listed_outcomes() -> None:
+    root = kit() / "structure"
+    done = check("--root", str(root), "--golden", STRUCTURE_GOLDEN)
+    assert "\noutcome " in f"\n{done.stdout}", done.stdout[-3000:]
+    different = set(re.findall(r"^- (\S+)$", done.stdout, re.MULTILINE))
+    listed = tomllib.loads(STRUCTURE.read_text()).keys()
+    assert different - listed == set(), done.stdout[-3000:]
+    assert listed - different == set(), "the same here by now: remove their lines"
+    assert not any("thread" in scenario or "database" in scenario for scenario in listed)
 
 
 @pytest.mark.parametrize("file", [DIVERGENCES, LIVE])
@@ -66,11 +86,14 @@ def test_divergences_are_few_and_each_has_a_reason(file: Path) -> None:
     assert all(isinstance(reason, str) and len(reason.split()) >= 5 for reason in table.values())
 
 
-def test_divergences_name_recorded_scenarios() -> None:
+@pytest.mark.parametrize(
+    ("file", "golden"), [(DIVERGENCES, "golden.json"), (STRUCTURE, f"structure/{STRUCTURE_GOLDEN}")]
+)
+def test_divergences_name_recorded_scenarios(file: Path, golden: str) -> None:
     import json
 
-    known = json.loads((kit() / "golden.json").read_text())["scenarios"]
-    assert tomllib.loads(DIVERGENCES.read_text()).keys() <= known.keys()
+    known = json.loads((kit() / golden).read_text())["scenarios"]
+    assert tomllib.loads(file.read_text()).keys() <= known.keys()
 
 
 def test_divergences_of_the_live_server_name_tests() -> None:

@@ -63,7 +63,7 @@ def test_outputs_are_where_the_instance_is(
 
 def test_requests_from_anywhere_are_run_as_one(gpu: Kit, repo: bls.ModelRepository) -> None:
     load(repo, modules.Identity(), max_batch_size=4)
-    instance = repo._server.find("m").instances[0].backend._inner  # type: ignore[union-attr,attr-defined]
+    instance = repo._server.find("m").instances[0].backend.instance  # type: ignore[union-attr,attr-defined]
     seen: list[tuple[int, ...]] = []
     run = instance._module
     instance._module = lambda x: seen.append(tuple(x.shape)) or run(x)

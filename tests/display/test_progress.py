@@ -12,6 +12,7 @@ import pytest
 
 from bls_notebook import progress as module
 from bls_notebook.display import progress_bar as shown
+from bls_notebook.engine.waiting.main_thread import as_main_thread
 from bls_notebook.progress import Progress, progress, stepped
 from tests.display.page import Page
 from tests.display.samples import HOSTILE
@@ -93,6 +94,26 @@ def test_other_threads_show_nothing(bar: Seen) -> None:
     thread.start()
     thread.join()
     assert not any("behind" in words for words in bar.words)
+
+
+def test_threads_of_instances_show_their_own_operations(bar: Seen) -> None:
+    inside, done = threading.Event(), threading.Event()
+
+    def initialize() -> None:
+        with as_main_thread("a_0_0"), progress("downloading"):
+            inside.set()
+            assert done.wait(LIMIT)
+            assert [one.what for one in module._under_way] == ["downloading"]
+
+    thread = threading.Thread(target=initialize)
+    with progress("loading a"):
+        thread.start()
+        assert inside.wait(LIMIT)
+        while not any("loading a · downloading, " in words for words in bar.words):
+            bar.some.clear()
+            assert bar.some.wait(LIMIT)
+    done.set()
+    thread.join()
 
 
 def test_nobody_is_asked_twice_where_nobody_looks(bar: Seen, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.engine.deadlocks import reports as long_waits
 from bls_notebook.engine.schedulers import batch_scheduler
-from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting import deadlock, event_loops, interrupts
+from bls_notebook.engine.waiting.parker import blocked
 from tests.engine import gates, seen
 from tests.engine.fake_clock import FakeClock
 from tests.engine.harness import assert_all_idle, stacks, until
@@ -49,19 +49,7 @@ def watchdog() -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
     with watchdog():
-        try:
-            return (yield)
-        finally:
-            no_more_keys()
-
-
-def no_more_keys() -> None:
-    """A Ctrl-C that is to come back belongs to the test that pressed it, not to pytest."""
-    while interrupts._later:
-        with contextlib.suppress(KeyboardInterrupt):
-            interrupts._later.pop().join()
-            for _ in range(100):
-                pass
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -73,7 +61,7 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
 
 
 def nobody_waits() -> bool:
-    return not any(isinstance(each, Ticket) for each in list(event_loops.blocked.values()))
+    return all(ticket.done for ticket in list(blocked.values()))
 
 
 @pytest.fixture
@@ -111,7 +99,7 @@ def strict() -> Iterator[bls.ModelRepository]:
 
 @pytest.fixture
 def reports(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    monkeypatch.setattr(deadlock, "REPORT_AFTER", 0.03)
+    monkeypatch.setattr(long_waits, "REPORT_AFTER", 0.03)
     caplog.set_level("WARNING", "bls_notebook")
     return caplog
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 from typing import Any
 
 import numpy as np
@@ -190,16 +189,6 @@ def serve(self, requests, values):
 '''), config())  # fmt: skip
     answers = Batch(repo, "m", 2).run()
     assert all("circular BLS: m -> m" in a for a in answers), answers
-
-
-def test_one_request_of_an_idle_model_runs_on_its_own_thread(repo: bls.ModelRepository) -> None:
-    repo.define("m", source('''
-def serve(self, requests, values):
-    gates.log.put(threading.get_ident())
-    return [reply(v) for v in values]
-'''), config())  # fmt: skip
-    assert outcome(repo.infer("m", row(4))) == 4
-    assert gates.logged() == [[4], threading.get_ident()]
 
 
 def test_requests_of_a_decoupled_model(repo: bls.ModelRepository) -> None:

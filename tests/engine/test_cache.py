@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.schedulers.response_cache import ResponseCache
+from bls_notebook.engine.core.response_cache import ResponseCache
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
 from tests.engine.ensembles import chain
 from tests.engine.harness import infer, ints

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from bls_notebook.engine.schedulers.clock import NextAlarm, SystemClock
+from bls_notebook.engine.waiting.clock import NextAlarm, SystemClock
 from tests.engine.fake_clock import FakeClock
 from tests.waiting import LIMIT
 

@@ -217,17 +217,6 @@ def execute(self, requests):
         assert infer(models, "e", 1) == 3
 
 
-def test_a_chain_runs_on_the_callers_thread(models: bls.ModelRepository) -> None:
-    models.define("where", model('''
-def execute(self, requests):
-    gates.log.put(threading.get_ident())
-    return [answer(1)]
-'''), pbtxt())  # fmt: skip
-    models.define("e", "", chain("where", "where"))
-    infer(models, "e")
-    assert gates.logged() == [threading.get_ident()] * 2
-
-
 def test_large_tensors_move_from_step_to_step(repo: bls.ModelRepository) -> None:
     repo.define("same", model('''
 def execute(self, requests):
@@ -292,7 +281,7 @@ async def execute(self, requests):
     gates.pass_gate("sent")
     found = models._server.find("caller")
     assert found is not None
-    until(lambda: found.instances[0].loop.loop.bls_selector.idle, "the caller's loop sleeps")
+    until(lambda: found.instances[0].loop.selector.idle, "the caller's loop sleeps")
     gates.open_gate("asleep")
     assert "circular BLS: caller -> e -> caller" in message(caller.result())
 

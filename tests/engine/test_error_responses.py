@@ -277,7 +277,7 @@ def test_an_unanswered_request_is_noticed(
 ) -> None:
     """Also where callers' frames keep the request that a scheduler takes over, as on some Pythons only."""
     if stay:
-        monkeypatch.setattr("bls_notebook.engine.inline.ARGUMENTS_STAY", True)
+        monkeypatch.setattr("bls_notebook.engine.home_call.ARGUMENTS_STAY", True)
         monkeypatch.setattr("bls_notebook.engine.schedulers.lifecycle.ARGUMENTS_STAY", True)
     elif received_inputs.ARGUMENTS_STAY:
         pytest.skip("this Python needs it")

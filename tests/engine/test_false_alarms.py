@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
 from typing import Any
@@ -13,7 +12,7 @@ import bls_notebook as bls
 from bls_notebook.engine.schedulers.default import DefaultScheduler
 from tests.engine import gates
 from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, queued, until, value
-from tests.engine.sources import ASYNC_DOUBLE, DOUBLE, caller_of, model, pbtxt
+from tests.engine.sources import HOLDS, model, pbtxt
 
 
 def test_fire_and_forget_by_a_task_that_goes_on(repo: bls.ModelRepository) -> None:
@@ -36,13 +35,10 @@ async def execute(self, requests):
 @pytest.mark.parametrize("call", [
     "await asyncio.wait_for(ask('a').async_exec(), 0.02)",
     "await asyncio.wait_for(asyncio.gather(ask('a').async_exec(), ask('a').async_exec()), 0.02)",
-    "await asyncio.wait_for(asyncio.shield(ask('a').async_exec()), 0.02)",
-    "await asyncio.wait_for(asyncio.to_thread(ask('double').exec), 0.02) and await self.timed()",
     pytest.param("async with asyncio.timeout(0.02): await ask('a').async_exec()",
                  marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is new in 3.11")),
 ])  # fmt: skip
 def test_a_call_to_oneself_with_a_time_limit(repo: bls.ModelRepository, call: str) -> None:
-    repo.define("double", DOUBLE, pbtxt())
     repo.define("a", model(f'''
 async def execute(self, requests):
     if not number(requests[0]):
@@ -52,9 +48,6 @@ async def execute(self, requests):
     except asyncio.TimeoutError:
         return [answer(-1)]
     return [answer(1)]
-
-async def timed(self):
-    await asyncio.wait_for(ask('a').async_exec(), 0.02)
 '''), pbtxt())  # fmt: skip
     assert infer(repo, "a", 1) == -1
     assert_all_idle(repo)
@@ -109,24 +102,6 @@ async def execute(self, requests):
     assert caller.result() == -1
 
 
-def test_a_call_of_a_thread_that_another_thread_lets_go(repo: bls.ModelRepository) -> None:
-    """asyncio.to_thread(exec) beside a job that is not seen to wait: it may cancel."""
-    repo.define("a", model('''
-async def execute(self, requests):
-    call = asyncio.ensure_future(ask("a").async_exec())
-    def decide():
-        gates.pass_gate("decide")
-        return True
-    if await asyncio.to_thread(decide):
-        call.cancel()
-    return [answer(-1)]
-'''), pbtxt())  # fmt: skip
-    caller = Caller(infer, repo, "a")
-    until(lambda: queued(repo, "a") == 1)
-    gates.open_gate("decide")
-    assert caller.result() == -1
-
-
 SUMS_STREAM = model("""
 def execute(self, requests):
     if number(requests[0]):
@@ -135,23 +110,51 @@ def execute(self, requests):
 """)
 
 
-def test_a_thread_that_answers_while_execute_waits(repo: bls.ModelRepository) -> None:
-    repo.define("d", model('''
-def execute(self, requests):
-    request = requests[0]
-    def reply(sender):
+# What may answer while `execute` waits for a request; it must do so once `reply()` returns.
+ANSWERS = {
+    "thread": "threading.Thread(target=reply).start()",
+    "executor": "from concurrent.futures import ThreadPoolExecutor\nThreadPoolExecutor(1).submit(reply)",
+    "thread of initialize": "self.queue.put(reply)",
+    "to_thread": "task = asyncio.ensure_future(asyncio.to_thread(reply))",
+    "request": "gates.shared['senders'] = [sender]",
+}
+
+
+@pytest.mark.parametrize("decoupled", [True, False])
+@pytest.mark.parametrize("way", ANSWERS)
+def test_others_that_answer_while_execute_waits(repo: bls.ModelRepository, way: str, decoupled: bool) -> None:
+    is_async = way in ("to_thread", "request")
+    if way == "request" and not decoupled:
+        pytest.skip("a model that is not decoupled runs one request at a time")
+    start = "\n".join("    " + line for line in ANSWERS[way].split("\n"))
+    repo.define("d", model(f"""
+def initialize(self, args):
+    import queue
+    self.queue = queue.SimpleQueue()
+    if {way == "thread of initialize"}:
+        threading.Thread(target=lambda: self.queue.get()()).start()
+
+{"async " * is_async}def execute(self, requests):
+    sender = requests[0].get_response_sender()
+    if number(requests[0]):
+        gates.shared["senders"].pop().send(answer(5), FINAL)
+        return sender.send(answer(0), FINAL)
+    def reply():
         gates.pass_gate("reply")
         sender.send(answer(5), FINAL)
-    thread = threading.Thread(target=reply, args=(request.get_response_sender(),))
-    thread.start()
-    gates.shared["x"] = value_of(ask("x", 1).exec())
-    thread.join()
+{start}
+    response = {"await ask('x', 1).async_exec()" if is_async else "ask('x', 1).exec()"}
+    gates.shared["x"] = value_of(response)
     gates.open_gate("d ended")
-'''), pbtxt(decoupled=True))  # fmt: skip
+    {"" if decoupled else "return [None]"}
+"""), pbtxt(decoupled=decoupled))  # fmt: skip
     repo.define("x", SUMS_STREAM, pbtxt())
     caller = Caller(infer, repo, "x")
     until(lambda: queued(repo, "x") == 1)
+    assert not caller.done
     gates.open_gate("reply")
+    if way == "request":
+        assert [value(r) for r in repo.stream("d", ints(1))] == [0]
     assert caller.result() == 5
     gates.pass_gate("d ended")
     assert gates.shared["x"] == 3
@@ -170,6 +173,42 @@ async def execute(self, requests):
         gates.pass_gate("d ended")
         assert gates.shared.pop("x") == 3
         gates.gate("d ended").clear()
+
+
+def test_a_thread_that_cancels_a_task(repo: bls.ModelRepository) -> None:
+    repo.define("a", model('''
+async def execute(self, requests):
+    loop, call = asyncio.get_running_loop(), ask("a").async_exec()
+    def give_up():
+        gates.pass_gate("give up")
+        loop.call_soon_threadsafe(call.cancel)
+    threading.Thread(target=give_up).start()
+    try:
+        await call
+    except asyncio.CancelledError:
+        return [answer(-1)]
+'''), pbtxt())  # fmt: skip
+    caller = Caller(infer, repo, "a")
+    until(lambda: queued(repo, "a") == 1 or caller.done)
+    gates.open_gate("give up")
+    assert caller.result() == -1
+
+
+def test_a_callback_that_cancels_a_task(repo: bls.ModelRepository) -> None:
+    repo.define("slow", HOLDS, pbtxt())
+    repo.define("a", model('''
+async def execute(self, requests):
+    call = ask("a").async_exec()
+    ask("slow", 1).async_exec().add_done_callback(lambda _: call.cancel())
+    try:
+        await call
+    except asyncio.CancelledError:
+        return [answer(-1)]
+'''), pbtxt())  # fmt: skip
+    caller = Caller(infer, repo, "a")
+    until(lambda: queued(repo, "a") == 1 or caller.done)
+    gates.open_gate("go on")
+    assert caller.result() == -1
 
 
 def test_a_thread_that_cancels_its_iterator(repo: bls.ModelRepository) -> None:
@@ -213,26 +252,3 @@ def execute(self, requests):
     monkeypatch.setattr(DefaultScheduler, "withdraw", slow_withdraw)
     assert "circular BLS" in message(repo.infer("a", ints(1)))
     assert value(bystander[0].result()) == 9
-
-
-def test_no_heap_scan_for_an_ordinary_wait(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
-    scans = 0
-    real = gc.get_referrers
-
-    def counted(*things: Any) -> list[Any]:
-        nonlocal scans
-        scans += 1
-        return real(*things)
-
-    monkeypatch.setattr(gc, "get_referrers", counted)
-    repo.define("slow", model('''
-async def execute(self, requests):
-    await ask("double").async_exec()
-    await asyncio.sleep(0)
-    return [answer(1)]
-'''), pbtxt())  # fmt: skip
-    repo.define("double", ASYNC_DOUBLE, pbtxt())
-    repo.define("a", caller_of("slow"), pbtxt(2))
-    for caller in [Caller(lambda: [infer(repo, "a") for _ in range(25)]) for _ in range(4)]:
-        assert caller.result() == [1] * 25
-    assert scans == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import signal
 import sys
 import threading
 from itertools import islice
@@ -13,7 +15,6 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.waiting import interrupts
 from bls_notebook.engine.waiting.interrupts import Interrupted, resume_debugged_threads
 from tests.engine import gates
 from tests.engine.harness import (
@@ -31,7 +32,13 @@ from tests.engine.harness import (
     value,
 )
 from tests.engine.sources import HOLDS, model, pbtxt
-from tests.engine.test_interrupt_moments import no_tracebacks_kept  # noqa: F401 - a fixture
+
+
+@pytest.fixture(autouse=True)
+def no_tracebacks_kept() -> Any:
+    yield
+    gc.collect()
+
 
 SPIN = model("""
 def execute(self, requests):
@@ -239,6 +246,29 @@ def test_during_a_stream(repo: bls.ModelRepository) -> None:
     assert [value(r) for r in islice(repo.stream("s", ints(2)), 2)] == [0, 1]
 
 
+def test_while_a_stream_is_sent(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo.define("s", STREAM, pbtxt(decoupled=True))
+    scheduler: Any = repo._server.find("s").scheduler  # type: ignore[union-attr]
+    submit = scheduler.submit
+
+    def submit_and_press(ticket: Any) -> None:
+        submit(ticket)
+        gates.pass_gate("sent")
+        press_ctrl_c()
+
+    monkeypatch.setattr(scheduler, "submit", submit_and_press)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(repo.stream("s", ints(3)))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    monkeypatch.undo()
+    gates.pass_gate("left")
+    assert gates.shared["cancelled"] is True
+    assert_all_idle(repo)
+
+
 def test_a_model_that_streams_from_a_model(repo: bls.ModelRepository) -> None:
     repo.define("s", STREAM, pbtxt(decoupled=True))
     repo.define("a", model('''
@@ -350,19 +380,6 @@ def test_a_second_ctrl_c_is_no_worse(repo: bls.ModelRepository) -> None:
         assert left
         gates.pass_gate("left")
         assert_usable(repo, "a")
-
-
-def test_ctrl_c_that_a_block_deferred_comes_at_the_end_of_its_next_request(repo: bls.ModelRepository) -> None:
-    repo.define("a", SLEEP, pbtxt())
-
-    def block() -> None:
-        with bls.profile():
-            interrupts._press_later(3600)
-            repo.infer("a", ints(0))
-
-    with pytest.raises(KeyboardInterrupt):
-        block()
-    assert not interrupts._later
 
 
 def test_ctrl_c_continues_threads_at_breakpoints_and_none_that_stop_later(monkeypatch: pytest.MonkeyPatch) -> None:

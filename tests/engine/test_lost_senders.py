@@ -14,7 +14,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine import batch_runner
-from bls_notebook.engine.waiting import lost_senders as left_to_senders
+from bls_notebook.engine import lost_senders as left_to_senders
 from tests.engine.harness import Caller, infer, ints, message, until, value
 from tests.engine.sources import model, pbtxt
 
@@ -138,3 +138,22 @@ def test_a_destructor_that_asks_who_is_running() -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", CODE], cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("commands", ["c\n", "break 56\nc\n", "n\nc\n"])
+@pytest.mark.parametrize("kind", ["", "async "])
+def test_a_model_that_was_in_pdb(repo: bls.ModelRepository, kind: str, commands: str) -> None:
+    repo.define("a", model(f'''
+{kind}def execute(self, requests):
+    import io, pdb
+    debugger = pdb.Pdb(stdin=io.StringIO({commands!r}), stdout=io.StringIO(), nosigint=True)
+    debugger.set_trace()
+    del debugger
+    if number(requests[0]):
+        return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    before = sys.gettrace()
+    for _ in range(2):
+        assert "returned None" in message(Caller(repo.infer, "a", ints(0)).result())
+    assert infer(repo, "a", 1) == 1
+    assert sys.gettrace() is before

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.inline import inline_call
 from bls_notebook.engine.schedulers import batch_scheduler, dynamic
 from tests.engine.batch_scenarios import CONFIGS, LIMIT, RECORDED, SCENARIOS, Play, play_on_real_server, write_models
 from tests.engine.fake_clock import FakeClock
+from tests.engine.harness import until
 
 recorded = json.loads(RECORDED.read_text())
 
@@ -43,8 +43,8 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> I
 
     monkeypatch.setattr(batch_scheduler.BatchScheduler, "_enter", enter)
 
-    def inline(model: Any, scheduler: Any, wake: Any) -> Any:
-        call = inline_call(model, scheduler, wake)
+    def home_call(model: Any, scheduler: Any, runner: Any) -> Any:
+        call, run = dynamic_home_call(model, scheduler, runner)
 
         def counted(parent: Any, request: Any) -> Any:
             if scheduler._idle and not scheduler._queue:  # it enters nothing
@@ -53,13 +53,16 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> I
                     changed.notify_all()
             return call(parent, request)
 
-        return counted
+        return counted, run
 
-    monkeypatch.setattr(dynamic, "inline_call", inline)
+    dynamic_home_call = dynamic.home_call
+    monkeypatch.setattr(dynamic, "home_call", home_call)
 
     def arrived(count: int) -> None:
         with changed:
             assert changed.wait_for(lambda: entered[0] >= count, LIMIT)
+        schedulers: list[Any] = [repo._server.find(name).scheduler for name in CONFIGS]  # type: ignore[union-attr]
+        until(lambda: not any(each._asked for each in schedulers), "an idle instance does not begin its batch")
 
     with bls.ModelRepository(tmp_path / "models") as repo:
 

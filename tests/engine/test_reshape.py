@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bls_notebook as bls
-from bls_notebook.engine.tensors.signature_check import Reshape
+from bls_notebook.engine.core.signature_check import Reshape
 from tests.engine import gates
 from tests.engine.ensembles import ensemble
 from tests.engine.sources import model

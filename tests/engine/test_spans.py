@@ -21,7 +21,7 @@ from tests.engine.span_checks import STREAM, SYNC_CALLER, WAITS, check, only, tr
 from tests.waiting import LIMIT
 
 
-def test_a_call_from_a_model_on_the_callers_thread(repo: bls.ModelRepository) -> None:
+def test_a_call_from_a_model(repo: bls.ModelRepository) -> None:
     repo.define("d", DOUBLE, pbtxt())
     repo.define("c", SYNC_CALLER, pbtxt())
     with bls.profile(name="one") as profile:
@@ -33,9 +33,8 @@ def test_a_call_from_a_model_on_the_callers_thread(repo: bls.ModelRepository) ->
     assert inner.ended <= outer.inferred
     assert (inner.instance, inner.device, inner.rows, inner.responses) == ("d_0_0", "cpu", 1, 1)
     assert (inner.bytes_in, inner.bytes_out) == (4, 4)
-    assert inner.thread == outer.thread == threading.get_ident()
-    assert inner.queue == outer.queue == 0
-    assert inner.released == inner.ended
+    assert len({inner.thread, outer.thread, threading.get_ident()}) == 3
+    assert inner.released <= inner.ended
     assert (session.name, session.dropped) == ("one", 0)
     assert session.began.endswith("+00:00")
 

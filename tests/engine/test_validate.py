@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bls_notebook as bls
-from bls_notebook.engine.tensors.signature_check import RequestCheck
+from bls_notebook.engine.core.signature_check import RequestCheck
 from bls_notebook.pb_utils import InferenceRequest, Tensor
 
 SOURCE = """

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bls_notebook.engine.waiting.wait_graph import ALL, ANY, LIVE, deadlocked
+from bls_notebook.engine.deadlocks.wait_graph import ALL, ANY, LIVE, deadlocked
 
 Graph = list[tuple[str, list[int]]]
 
@@ -63,3 +63,14 @@ def test_a_long_chain_is_no_problem() -> None:
     end = 5000
     assert not deadlocked([0], lambda n: (ALL, [n + 1]) if n < end else (LIVE, ()))
     assert deadlocked([0], lambda n: (ALL, [n + 1]) if n < end else (ANY, [0]))
+
+
+def test_a_search_ends_once_its_start_is_known_to_move() -> None:
+    asked: list[int] = []
+
+    def needs(node: int) -> tuple[str, list[int]]:
+        asked.append(node)
+        return (ANY, [*range(1, 1000)]) if node == 0 else (LIVE, [])
+
+    assert not deadlocked([0], needs)
+    assert len(asked) == 2

@@ -15,7 +15,7 @@ import pytest
 from bls_notebook.engine.waiting import worker_threads
 from bls_notebook.engine.waiting.event_loops import ModelLoop, in_every_loop, mailbox
 from bls_notebook.engine.waiting.interrupts import clear_interrupt, interrupt_thread
-from bls_notebook.engine.waiting.worker_threads import Parker
+from bls_notebook.engine.waiting.parker import Parker
 from tests.engine.harness import LIMIT, Caller, until
 
 

@@ -38,7 +38,7 @@ class Counting:
 
 
 def counted(instance: Any) -> Counting:
-    backend = instance.backend._inner
+    backend = instance.backend.instance
     backend._session = Counting(backend._session)
     return backend._session
 
@@ -119,7 +119,7 @@ def test_initializers_can_be_given_as_optional_inputs(repo: bls.ModelRepository)
 def test_only_requested_outputs_are_fetched(repo: bls.ModelRepository) -> None:
     instance = load(repo, add_sub())
     session = counted(instance)
-    (answer,) = instance.backend._inner.execute(
+    (answer,) = instance.backend.instance.execute(
         [request(("OUTPUT1",), INPUT0=np.ones((1, 3), np.float32), INPUT1=np.ones((1, 3), np.float32))]
     )
     assert [t.name() for t in answer.output_tensors()] == ["OUTPUT1"]
@@ -149,7 +149,7 @@ def test_requests_of_one_shape_are_run_together_in_whatever_order_they_name_tens
     arrays = [np.full((rows, 3), rows, np.float32) for rows in (1, 3, 2)]
     asked = [request(("OUTPUT0", "OUTPUT1"), INPUT0=a, INPUT1=a * 2) for a in arrays]
     asked.append(request(("OUTPUT1",), INPUT1=arrays[0] * 2, INPUT0=arrays[0]))
-    answers = instance.backend._inner.execute(asked)
+    answers = instance.backend.instance.execute(asked)
     assert [shapes["INPUT0"] for _, shapes in session.runs] == [(7, 3)]
     for answer, array in zip(answers, [*arrays, arrays[0]], strict=True):
         by_name = {t.name(): t.as_numpy() for t in answer.output_tensors()}
@@ -167,14 +167,14 @@ def test_requests_of_other_shapes_or_without_batches_are_run_apart(
     instance = load(repo, identity(dims=dims), max_batch_size=batch)
     session = counted(instance)
     arrays = [np.full(shape, i, np.float32) for i, shape in enumerate(shapes)]
-    answers = instance.backend._inner.execute([request(("OUT",), IN=a) for a in arrays])
+    answers = instance.backend.instance.execute([request(("OUT",), IN=a) for a in arrays])
     assert sorted(s["IN"] for _, s in session.runs) == runs
     for answer, array in zip(answers, arrays, strict=True):
         np.testing.assert_array_equal(answer.output_tensors()[0].as_numpy(), array)
 
 
 def test_one_bad_request_does_not_fail_the_others_of_its_batch(repo: bls.ModelRepository) -> None:
-    backend = load(repo, identity("BYTES", ("n", 1)), max_batch_size=8).backend._inner
+    backend = load(repo, identity("BYTES", ("n", 1)), max_batch_size=8).backend.instance
     texts = [b"a", b"\xff", b"c"]
     answers = backend.execute([request(("OUT",), IN=np.array([[t]], np.object_)) for t in texts])
     assert [a.has_error() for a in answers] == [False, True, False]
@@ -189,7 +189,7 @@ def test_a_failing_run_answers_every_request_of_its_batch(repo: bls.ModelReposit
         {"OUT": (FLOAT, ["n", 1])},
         [numpy_helper.from_array(np.arange(3, dtype=np.float32), "TABLE")],
     )
-    backend = load(repo, data, max_batch_size=8).backend._inner
+    backend = load(repo, data, max_batch_size=8).backend.instance
     answers = backend.execute([request(("OUT",), IN=np.array([[i]])) for i in (0, 7)])
     assert all(a.error().message().startswith("onnx runtime error ") for a in answers)
     assert repo.infer("m", {"IN": [[2]]})["OUT"].as_numpy().tolist() == [[2.0]]  # it goes on serving
@@ -210,7 +210,7 @@ def test_a_graph_that_loses_the_batch_is_an_error(repo: bls.ModelRepository) -> 
 
 def test_instances_share_the_weights(repo: bls.ModelRepository) -> None:
     load(repo, add_sub(), instance_group=[{"count": 3}])
-    backends = [i.backend._inner for i in repo._server.find("m").instances]
+    backends = [i.backend.instance for i in repo._server.find("m").instances]
     assert len({id(b._session) for b in backends}) == 1
     repo.unload("m")
     assert not any(b.ready() for b in backends)

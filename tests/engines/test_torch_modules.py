@@ -71,7 +71,7 @@ def test_instances_and_reloads_have_their_own_code(repo: bls.ModelRepository) ->
     for by in (10, 7):
         load(repo, {"model.py": NET.encode(), "helper.py": f"BY = {by}\n".encode()}, **two)
         assert repo.infer("m", {"first": X, "second": X})["scaled"].as_numpy().tolist() == (X * by).tolist()
-    instances = [i.backend._inner for i in repo._server.find("m").instances]
+    instances = [i.backend.instance for i in repo._server.find("m").instances]
     assert type(instances[0]._module) is not type(instances[1]._module)
 
 

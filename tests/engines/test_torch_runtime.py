@@ -28,7 +28,7 @@ from tests.engines.torch_modules import load, scripted, tensor  # noqa: E402
 
 
 def backend(repo: bls.ModelRepository, number: int = 0) -> Any:
-    return repo._server.find("m").instances[number].backend._inner
+    return repo._server.find("m").instances[number].backend.instance
 
 
 def request(*requested: str, **inputs: Any) -> InferenceRequest:

@@ -132,16 +132,33 @@ def test_a_body(kernel: DebuggedKernel) -> None:
     assert kernel.go() is None
 
 
-def test_stepping_goes_into_the_model_and_back(kernel: DebuggedKernel) -> None:
+@pytest.mark.parametrize("steps", [["stepOut"], ["next"] * 9, ["stepIn"] * 9], ids=["out", "over", "in"])
+def test_stepping_goes_into_the_model_and_back(kernel: DebuggedKernel, steps: list[str]) -> None:
     caller = "before = 1\n%bls plain IN=[1]\nafter = 2"
     kernel.break_at(caller, 2)
     kernel.run(caller)
     model = kernel.go("stepIn")
     assert model is not None
-    assert model.frames == [("execute", 5), ("<module>", 2)]
-    back = kernel.go("stepOut")
-    assert back is not None
+    assert model.frames == [("execute", 5), ("caller in another thread", 1)]
+    for step in steps:
+        back = kernel.go(step)
+        assert back is not None
+        if back.frames[0][0] != "execute":
+            break
     assert back.frames == [("<module>", 2)]
+    back = kernel.go("next")
+    assert back is not None
+    assert back.frames == [("<module>", 3)]
+    assert kernel.go() is None
+
+
+def test_continuing_in_a_model_that_was_stepped_into(kernel: DebuggedKernel) -> None:
+    caller = "before = 3\n%bls plain IN=[1]\nafter = 4"
+    kernel.break_at(caller, 2)
+    kernel.run(caller)
+    model = kernel.go("stepIn")
+    assert model is not None
+    assert model.frames[0] == ("execute", 5)
     assert kernel.go() is None
 
 

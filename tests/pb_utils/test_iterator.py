@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bls_notebook as bls
-from bls_notebook.engine.waiting.response_stream import AnsweredStream
+from bls_notebook.engine.response_stream import AnsweredStream
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, ResponseIterator, Tensor, TritonError
 from tests.engine.harness import Caller
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.recording import request_log as recording
+from bls_notebook.engine.recording.spans import running_log
 from bls_notebook.profiling.stack_sampler import _waiting
 from tests.engine import gates
 from tests.engine.harness import Caller, idle, infer, ints, queued, until
@@ -82,7 +82,7 @@ def test_profiles_nest_and_overlap(repo: bls.ModelRepository) -> None:
     assert [len(p.record.spans) for p in (outer, inner, outer2, third)] == [3, 1, 2, 2]
     for profile in (outer, inner, outer2, third):
         check(profile.record)
-    assert recording.active is None
+    assert running_log() is None
 
 
 def test_what_does_not_fit_is_counted(repo: bls.ModelRepository) -> None:
@@ -120,7 +120,7 @@ def test_a_profile_is_used_once(repo: bls.ModelRepository) -> None:
         profile.__enter__()
     with pytest.raises(bls.BLSError, match="used already"):
         profile.__enter__()
-    assert recording.active is None
+    assert running_log() is None
 
 
 def test_recording_keeps_no_array_alive(repo: bls.ModelRepository) -> None:
@@ -179,16 +179,6 @@ def execute(self, requests):
     session = profile.record
     check(session)
     assert [(s.state, s.ran) for s in session.spans] == [("cancelled", True)]
-
-
-def test_an_interrupt_while_a_profile_ends_leaves_nothing_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(log: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("bls_notebook.profiling.profiler._record_running", interrupted)
-    with pytest.raises(KeyboardInterrupt), bls.profile():
-        pass
-    assert recording.active is None
 
 
 def test_who_gathers_waits_where_what_is_gathered_does() -> None:
@@ -296,4 +286,4 @@ def test_marks_have_room_as_spans_have() -> None:
         for number in range(20):
             bls.mark(str(number))
     assert [mark.name for mark in profile.record.marks] == ["0", "1"]
-    assert recording.active is None
+    assert running_log() is None

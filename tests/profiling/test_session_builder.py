@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.engine.recording import request_log as recording
-from bls_notebook.engine.recording.request_log import BLOCK, Log, RecordedInstance
+from bls_notebook.engine.recording.request_log import BLOCK, Log
+from bls_notebook.engine.recording.spans import Observation
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.profiling.records.session import Mark, ModelSeen, Session, Span
 from bls_notebook.profiling.session_builder import session_of, with_server_times
+from bls_notebook.records.recorded_models import RecordedInstance
 from bls_notebook.records.statistics import StatisticsRecord, Times
 
 MS = 1_000_000
@@ -29,7 +30,7 @@ def bad(code: str) -> Any:
 
 @pytest.fixture
 def log() -> Iterator[Log]:
-    observation = recording.Observation(100)
+    observation = Observation(100)
     yield observation.log
     observation.stop()
 
@@ -42,22 +43,12 @@ def times(span: Span) -> tuple[int, ...]:
     return span.sent, span.queued, span.started, span.inferred, span.ended
 
 
-def test_a_request_at_once(log: Log) -> None:
-    number = log.take()
-    log.inline.extend((number, 0, PLACE, OPTIONS, 64, 10, 7, 3, 20, 30, 35, 32))
-    expected = Span(
-        1, "m", 2, instance="m_0", sent=10, queued=20, started=20, inferred=30, ended=35, released=35, thread=7, rows=3,
-        bytes_in=64, bytes_out=32, request_id="r", correlation_id=7, flags=1, kind="sync", responses=1,
-    )  # fmt: skip
-    assert frozen(log).spans == (expected,)
-
-
 def in_parts(log: Log) -> int:
     number = log.take()
     log.begun.extend((number, 0, SEEN, "async", DEFAULT_OPTIONS, 0, 10, 15))
     log.place(number, PLACE, 1, 20)
     log.ran.extend((number, 30, 40))
-    log.answer(number, 35, GOOD)
+    log.end(number, 35, GOOD, 1, 0)
     return number
 
 
@@ -79,7 +70,7 @@ def test_states(log: Log) -> None:
     for response in (GOOD, bad("INTERNAL"), bad("CANCELLED"), None):
         number = log.take()
         log.begun.extend((number, 0, SEEN, "sync", DEFAULT_OPTIONS, 0, 10, 10))
-        log.answer(number, 20, response)
+        log.end(number, 20, response, int(response is not None and response._error is None), 0)
     states = [("ok", ""), ("error", "why"), ("cancelled", "why"), ("cancelled", "")]
     assert [(s.state, s.error, s.ran) for s in frozen(log).spans] == [(*state, False) for state in states]
 
@@ -96,11 +87,11 @@ def test_parents_batches_marks_and_the_rest(log: Log) -> None:
     log.cached.append(other)
     log.crossed.extend((child, 2, child, 1))
     log.timed.extend((child, SimpleNamespace(ns=lambda: 5)))
-    log.answer(child, 40, GOOD)
+    log.end(child, 40, GOOD, 1, 0)
     # Numbers of other profiles are ignored.
     log.place(log.base, PLACE, 1, 20)
     log.ran.extend((log.base, 30, 40))
-    log.answer(log.base, 35, GOOD)
+    log.end(log.base, 35, GOOD, 1, 0)
     log.held.extend((child, 45, log.base, 3))
     one, three, two = frozen(log).spans  # in the order of sending
     assert [(s.id, s.parent, s.batch) for s in (one, two, three)] == [(1, 0, 0), (2, 1, 1), (3, 1, 1)]
@@ -115,12 +106,12 @@ def test_an_iterative_sequence_began_when_it_first_ran(log: Log) -> None:
     for started in (20, 30):
         log.place(number, PLACE, 1, started)
         log.ran.extend((number, started + 5, started + 6))
-    log.answer(number, 35, GOOD)
+    log.end(number, 35, GOOD, 1, 0)
     assert [(s.started, s.inferred, s.released) for s in frozen(log).spans] == [(20, 35, 36)]
 
 
 def test_many_threads_lose_nothing() -> None:
-    observation = recording.Observation(4 * BLOCK)
+    observation = Observation(4 * BLOCK)
     log = observation.log
     begin = threading.Barrier(4)
 
@@ -145,14 +136,14 @@ NS = st.integers(0, 120)
 
 @given(st.lists(st.tuples(NS, NS, NS, NS, NS, NS, st.booleans()), max_size=5), NS)
 def test_times_are_in_order_whatever_the_clock_said(raw: list[tuple[Any, ...]], end: int) -> None:
-    log = recording.Observation(10).log
+    log = Observation(10).log
     for sent, queued, started, inferred, released, ended, answered in raw:
         number = log.take()
         log.begun.extend((number, 0, SEEN, "sync", DEFAULT_OPTIONS, 0, sent, queued))
         log.place(number, PLACE, 1, started)
         log.ran.extend((number, inferred, released))
         if answered:
-            log.answer(number, ended, GOOD)
+            log.end(number, ended, GOOD, 1, 0)
     session = frozen(log, end)
     for span in session.spans:
         order = (0, *times(span), session.wall)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,8 +15,8 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook import pb_utils
-from bls_notebook.engine.recording import request_log as recording
-from bls_notebook.extending import Host, host_of, observe
+from bls_notebook.engine.recording.spans import running_log
+from bls_notebook.extending import Host, host_of, observe, operation, undo
 from bls_notebook.repository.config import parse_config
 from bls_notebook.repository.source.model_source import ModelSource, RemoteVersions
 from bls_notebook.repository.substitution.variant import VariantChange
@@ -339,31 +338,24 @@ def test_observe_records_until_it_is_stopped(host: Host) -> None:
     host.repository.define("double", DOUBLE)
     observation = observe(10)
     other = observe(10)
-    assert recording.active is observation.log is other.log
+    assert running_log() is observation.log is other.log
     answer_of(host, "double")
     observation.stop()
     observation.stop()
-    assert recording.active is other.log
+    assert running_log() is other.log
     del other  # which also ends it
-    assert recording.active is None
+    assert running_log() is None
 
 
-CRITICAL = """
-from bls_notebook.engine.waiting.interrupts import press
-from bls_notebook.extending import critical
+def test_ctrl_c_does_not_split_an_operation() -> None:
+    done: list[str] = []
 
-done = []
-try:
-    with critical():
-        done.append("begun")
-        press()
-        done.append("ended")
-except KeyboardInterrupt:
-    print(*done)
-"""
+    @operation
+    def change() -> None:
+        undo(lambda: done.append("undone"))
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        done.append("changed")
 
-
-def test_ctrl_c_does_not_split_a_critical_section() -> None:
-    """In a process of its own: a key that came late would end the tests."""
-    run = subprocess.run([sys.executable, "-c", CRITICAL], capture_output=True, text=True, timeout=LIMIT, check=False)
-    assert run.stdout == "begun ended\n", run.stderr
+    with pytest.raises(KeyboardInterrupt):
+        change()
+    until(lambda: done == ["changed", "undone"], "it is undone")

@@ -26,8 +26,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.schedulers import clock
-from bls_notebook.engine.waiting import worker_threads
+from bls_notebook.engine.waiting import clock, worker_threads
 from tests.engine.harness import stacks, until
 from tests.repository import load_models
 from tests.repository.load_models import MODELS

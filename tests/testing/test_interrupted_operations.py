@@ -1,7 +1,7 @@
-"""SIGINT at points of each operation that starts something: it starts completely or not at all.
+"""Ctrl-C at calls and returns in each operation that starts something: it starts completely or not at all.
 
 Nothing stays behind (models, threads, processes, sockets, files, recordings), and the operation works afterwards.
-A sample of points, evenly spread; BLS_TEST_POINTS=160 takes that many, and BLS_TEST_EVERY_EVENT=1 every event.
+A sample of points, evenly spread; BLS_TEST_POINTS=160 takes that many.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import allocation_log
-from bls_notebook.engine.recording import request_log as recording
-from bls_notebook.engine.waiting import interrupts
+from bls_notebook.engine import observer
+from bls_notebook.engine.waiting import operations
+from bls_notebook.engine.waiting.parker import requester
 from tests.engine.harness import infer, ints, until
 from tests.engine.sources import pbtxt
-from tests.engine.test_injected_interrupts import Striking, handler, injector  # noqa: F401 - a fixture
 from tests.shipping.fake_tritonserver import linux, private, stand_in
 
-EVERY = bool(os.environ.get("BLS_TEST_EVERY_EVENT"))
-POINTS = int(os.environ.get("BLS_TEST_POINTS", "6"))
+POINTS = int(os.environ.get("BLS_TEST_POINTS", "4"))
+PROMPT = 20.0  # seconds until the prompt comes, on a busy machine
+PACKAGE = str(Path(bls.__file__).parent)
 MODEL = """
 import triton_python_backend_utils as pb_utils
 
@@ -85,16 +86,14 @@ class Place:
 
     def left(self) -> dict[str, Any]:
         """Return what an operation has left behind, by kind; empty if nothing."""
-        interrupts._later.clear()
         gc.collect()
         found = {
             "models": set(self.repo._server.names()) ^ {"double", "nested"},
             "substitutes": [name for name in ("double", "nested") if infer(self.repo, name, 4) != 8],
-            "recording": [each for each in (recording.active, allocation_log.recording) if each is not None],
+            "recording": [each for each in (observer.active, allocation_log.recording) if each is not None],
             "resources": dict(self.resources() - self.before),
             "beside": [path.name for path in self.out.iterdir() if path.name.startswith(".")],
             "half": [path.name for path in self.out.iterdir() if not _is_whole(path)],
-            "critical": list(interrupts.critical_files),
         }
         return {kind: value for kind, value in found.items() if value}
 
@@ -145,6 +144,12 @@ def connected(place: Place, url: str) -> None:
         raise
 
 
+def tried(place: Place) -> None:
+    repository = bls.try_repository(place.theirs).repository
+    sys.setprofile(None)  # a `close` that has not begun can be repeated
+    repository.close(1)
+
+
 FAULTS = ("error", "stall", "not-ready")
 OPERATIONS: dict[str, Operation] = {
     "stub": lambda place: within(place, place.repo.stub("double", {"Y": [0]})),
@@ -160,7 +165,7 @@ OPERATIONS: dict[str, Operation] = {
     "tune": lambda place: bls.tune("nested", ints(4), n=2, repeat=1, repo=place.repo),
     "export": lambda place: bls.export(place.out / "ship", "nested", repo=place.repo),
     "serve": lambda place: bls.serve("double", repo=place.repo, environment=place.program).stop(graceful=False),
-    "try": lambda place: bls.try_repository(place.theirs).repository.close(1),
+    "try": lambda place: tried(place),
     "check": lambda place: bls.check(repo=place.repo),
 }
 
@@ -175,36 +180,79 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         made.close()
 
 
+class Strikes:
+    """Counts calls and returns in the package, on the main thread or in its operations, and presses Ctrl-C at one."""
+
+    def __init__(self, on_main: bool, patch: pytest.MonkeyPatch) -> None:
+        self.on_main, self.at, self.count, self.pressed = on_main, 0, 0, 0.0
+        run = operations.Operation.run
+
+        def watched(operation: operations.Operation, call: Callable[[], Any]) -> Any:
+            before = sys.getprofile()
+            sys.setprofile(self.tick if requester() == threading.main_thread().ident else before)
+            try:
+                return run(operation, call)
+            finally:
+                sys.setprofile(before)
+
+        if not on_main:
+            patch.setattr(operations.Operation, "run", watched)
+
+    def run(self, call: Callable[[], Any], at: int = 0) -> bool:
+        """Run the operation; return whether Ctrl-C interrupted it."""
+        self.at, self.count = at, 0
+        try:
+            sys.setprofile(self.tick if self.on_main else None)
+            call()
+            time.sleep(0)  # for Ctrl-C at the last moment
+        except KeyboardInterrupt:
+            assert time.monotonic() - self.pressed < PROMPT
+            return True
+        finally:
+            sys.setprofile(None)
+        return False
+
+    def tick(self, frame: Any, event: str, _: object) -> None:
+        ended = frame.f_code if event == "return" else None
+        frame = frame.f_back if ended else frame
+        if event not in ("call", "return") or frame is None or not frame.f_code.co_filename.startswith(PACKAGE):
+            return
+        if ended is operations.perform.__code__ and frame.f_code.co_name[:2] != "__":
+            return  # the operation is complete, as when Ctrl-C strikes its caller
+        if frame.f_code.co_name == "died":
+            return  # Python loses an exception in a destructor
+        self.count += 1
+        if self.count != self.at:
+            return
+        self.pressed = time.monotonic()
+        if self.on_main:
+            handler: Any = signal.getsignal(signal.SIGINT)
+            handler(signal.SIGINT, frame)
+        else:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
 @linux
 @pytest.mark.slow
+@pytest.mark.parametrize("on_main", [True, False])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_nothing_stays_behind(
-    name: str,
-    place: Place,
-    injector: Any,  # noqa: F811 - the fixture
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    operation, striking = OPERATIONS[name], Striking(injector, monkeypatch)
+def test_nothing_stays_behind(name: str, on_main: bool, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def operation() -> Any:
+        return OPERATIONS[name](place)
+
+    strikes = Strikes(on_main, monkeypatch)
     bad: list[str] = []
-    struck = 0
-    with handler("default"):
-        operation(place)
-        time.sleep(0.5)
-        place.before = place.resources()
-        total = striking.count(lambda: operation(place))
-        stride = 1 if EVERY else max(1, total // POINTS)
-        for n in range(1 + stride // 2, total, stride):
-            striking.unheard.clear()
-            heard, events = striking.strike(n, lambda: operation(place))
-            struck += heard
-            if not (heard or events < n or striking.unheard or name == "try"):  # it reports the models not tried
-                bad.append(f"event {n} of {total}: Ctrl-C was swallowed")
-            with contextlib.suppress(AssertionError):
-                until(lambda: not place.left(), "nothing is left", 5.0)
-            if left := place.left():
-                bad.append(f"event {n} of {total}: {left}")
-        striking.unheard.clear()
-        operation(place)
-    print(f"\n{name}: struck {struck} times in {total} events; left behind {len(bad)} times")
+    operation()
+    place.before = place.resources()
+    assert not strikes.run(operation)
+    total = strikes.count
+    for n in range(1, total + 1, max(1, total // POINTS)):
+        heard = strikes.run(operation, n)
+        if not (heard or strikes.count < n or name == "try"):  # it reports the models not tried
+            bad.append(f"event {n} of {total}: Ctrl-C was swallowed")
+        with contextlib.suppress(AssertionError):
+            until(lambda: not place.left(), "nothing is left", 5.0)
+        if left := place.left():
+            bad.append(f"event {n} of {total}: {left}")
+    assert not strikes.run(operation)
     assert not bad, "\n".join(bad)
-    assert struck > 0

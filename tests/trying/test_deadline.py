@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bls_notebook.trying.load_deadline import Deadline
+from bls_notebook.engine.waiting.operations import WaitInterruptedError, perform, undo
+from bls_notebook.engine.waiting.parker import Parker
+from bls_notebook.trying import load_deadline
+from bls_notebook.trying.load_deadline import finished_within
 from tests.trying.conftest import DOUBLES, IO, put
 
 PYTHON = f'backend: "python" {IO}'
@@ -20,7 +24,7 @@ HANGS = """
 import threading
 class TritonPythonModel:
     def initialize(self, args):
-        threading.main_thread().hangs = True
+        threading.main_thread().passes()
         threading.Event().wait()
 """
 
@@ -28,19 +32,22 @@ class TritonPythonModel:
 @pytest.fixture(autouse=True)
 def _only_for_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The deadlines of models that load do not pass, however long that takes."""
-    watch = Deadline._watch
 
-    def watch_what_hangs(deadline: Deadline) -> None:
-        while not vars(threading.main_thread()).pop("hangs", False) and not deadline._over.wait(0.01):
-            pass
-        watch(deadline)
+    class Timer:
+        def __init__(self, seconds: float, interrupt: Callable[[], None]) -> None:
+            threading.main_thread().passes = interrupt  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(Deadline, "_watch", watch_what_hangs)
+        def start(self) -> None: ...
+
+        def cancel(self) -> None: ...
+
+    monkeypatch.setattr(load_deadline, "Timer", Timer)
 
 
 @pytest.mark.parametrize("main", [True, False])
-def test_a_model_that_takes_too_long_is_a_stub(trying: Any, tmp_path: Path, main: bool) -> None:
-    slow = HANGS if main else HANGS.replace("threading.Event().wait()", "exec('while True: pass')")
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_model_that_takes_too_long_is_a_stub(trying: Any, tmp_path: Path, main: bool, stops: bool) -> None:
+    slow = HANGS.replace("threading.Event().wait()", "exec('while True: pass')") if stops else HANGS
     put(tmp_path, "hangs", PYTHON, {"1/model.py": slow})
     put(tmp_path, "works", PYTHON, {"1/model.py": DOUBLES})
     found: list[Any] = []
@@ -58,6 +65,15 @@ def test_a_model_that_takes_too_long_is_a_stub(trying: Any, tmp_path: Path, main
     assert rows["hangs"].kind == "stub"
     assert "did not load within 0.3 s" in rows["hangs"].why
     assert (rows["works"].kind, repository.infer("hangs", ONES).stubs) == ("real", ("hangs",))
+
+
+def test_an_interrupt_of_the_whole_operation_is_no_deadline() -> None:
+    def loads() -> object:
+        signal.raise_signal(signal.SIGINT)  # the main thread handles it
+        return Parker().park()
+
+    with pytest.raises(KeyboardInterrupt):
+        perform(lambda: finished_within(60.0, loads), partial_result=True)
 
 
 def test_a_program_in_the_background_has_its_deadline_too(trying: Any, tmp_path: Path) -> None:
@@ -85,3 +101,21 @@ class TritonPythonModel:
     repository, rows = trying()
     assert (rows[""].left, repository.infer("a", ONES)["OUT"].as_numpy().tolist()) == (("b", "c"), [2, 2, 2])
     assert repository.load("c").stub == ""
+
+
+def test_a_second_ctrl_c_gives_up() -> None:
+    goes_on, undone = threading.Event(), threading.Event()
+
+    def twice() -> None:
+        undo(undone.set)
+        try:
+            signal.raise_signal(signal.SIGINT)  # the main thread handles it
+            Parker().park()
+        except WaitInterruptedError:
+            signal.raise_signal(signal.SIGINT)
+            goes_on.wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        perform(twice, partial_result=True)
+    goes_on.set()
+    assert undone.wait(60.0)

@@ -264,7 +264,7 @@ def test_bodies_in_flight_have_a_common_limit_and_their_memory_is_returned(monke
 HEAPS = """
 import os, sys, threading
 import bls_notebook as bls
-from bls_notebook.devices.registry import return_free_memory
+from bls_notebook.devices.host_memory import return_free_memory
 
 def megabytes():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20

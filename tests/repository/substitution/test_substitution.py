@@ -13,7 +13,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook import pb_utils
-from bls_notebook.engine import call_keys
+from bls_notebook.engine import observer
 from bls_notebook.repository.substitution.call import ASK, MADE_UP, Call, Last, Waiter
 from bls_notebook.repository.substitution.substitution import substitute
 from tests.engine.harness import Caller, ctrl_c_once, message, until
@@ -288,7 +288,7 @@ def test_models_that_are_not_ready(repo: Repository) -> None:
         substitute(repo, {"double": fixed(response(1)), "nowhere": fixed(MADE_UP)}),  # together or not at all
     ):
         pass
-    assert (values(repo.infer("double", X)), bool(call_keys.active)) == ([2], False)
+    assert (values(repo.infer("double", X)), bool(observer.active)) == ([2], False)
     with substitute(repo, {"nowhere": None}):
         assert "not ready" in message(repo.infer("nowhere", X))
 
@@ -324,5 +324,5 @@ def test_a_wait_for_the_lock_that_ctrl_c_ends_leaves_nothing_substituted(repo: R
         substitution.__exit__(None, None, None)
     leave.set()
     holder.result()
-    until(lambda: not call_keys.active)
+    until(lambda: observer.active is None)
     assert values(repo.infer("double", X)) == [2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.extending import critical
+from bls_notebook.engine.waiting.operations import perform
 from bls_notebook.shipping.servers import server_programs as environments
 from bls_notebook.shipping.servers.server_programs import (
     ServerEnvironment,
@@ -21,9 +20,7 @@ from bls_notebook.shipping.servers.server_programs import (
     default_environment_folder,
     make_environment,
 )
-from tests.engine.harness import until
-from tests.engine.test_interrupt_moments import at_every_line, ctrl_c  # noqa: F401 - a fixture
-from tests.shipping.fake_tritonserver import linux
+from tests.shipping.fake_tritonserver import linux, wait_gone
 
 
 def test_the_folder_is_in_the_users_cache_or_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -104,21 +101,12 @@ def test_an_environment_is_made_once(tmp_path: Path) -> None:
 
 
 @linux
-@pytest.mark.slow
-@pytest.mark.usefixtures("ctrl_c")
-def test_an_interrupted_command_leaves_no_file_open(tmp_path: Path) -> None:
-    FakeEnvironment(tmp_path)
-    make_environment(tmp_path)
-
-    def described() -> None:
-        with critical():
-            make_environment(tmp_path)
-
-    def open_files() -> set[str]:
-        return {f"{file.name} {file.readlink()}" for file in Path("/proc/self/fd").iterdir() if file.is_symlink()}
-
-    before = open_files()
-    assert at_every_line(described, lambda: until(lambda: open_files() <= before), within=subprocess.__file__) > 100
+def test_ctrl_c_ends_a_command(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    script = f"import os, time; open({str(file)!r}, 'w').write(str(os.getpid())); os.kill({os.getpid()}, 2); "
+    with pytest.raises(KeyboardInterrupt):
+        perform(lambda: environments._run([sys.executable, "-c", script + "time.sleep(1000)"], "sleep"))
+    wait_gone(int(file.read_text()))
 
 
 @linux

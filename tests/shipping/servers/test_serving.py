@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,9 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
+from bls_notebook.engine.waiting.parker import Parker
 from bls_notebook.shipping.servers.server_programs import Container, ServerEnvironment, TritonServerError
+from tests.engine.harness import until
 from tests.shipping.fake_tritonserver import leftovers, linux, on_path, stand_in, wait_gone
 from tests.waiting import LIMIT
 
@@ -65,14 +68,16 @@ def test_a_failed_start_leaves_nothing(
     made = stand_in(tmp_path, "never ready" if how == "interrupted" else how)
     if how == "interrupted":
 
-        def interrupted(*_: object) -> None:
-            raise KeyboardInterrupt
+        class Pressed(Parker):
+            def park(self, seconds: float = -1) -> bool:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                return super().park()
 
-        monkeypatch.setattr("bls_notebook.shipping.servers.tritonserver.time.sleep", interrupted)
+        monkeypatch.setattr("bls_notebook.shipping.servers.tritonserver.Parker", Pressed)
     message = {"dies": "ended with status 3", "never ready": r"^tritonserver was not ready within 0\.5 s"}.get(how)
     with pytest.raises(KeyboardInterrupt if how == "interrupted" else TritonServerError, match=message):
         bls.serve(repo=samples, environment=made, start_timeout=0.5 if how == "never ready" else 60)
-    assert not list(private.iterdir())
+    until(lambda: not list(private.iterdir()), "the folder is removed")
 
 
 def test_models_that_the_server_cannot_run_are_refused(
