@@ -34,13 +34,13 @@ from bls_notebook.shipping.servers.server_programs import is_supported
 
 RESULTS = Path(__file__).resolve().parent / "results" / "bls_call.json"
 CASES = (
-    Case("sync call, 64 B, array kept", "bench_caller", "kept", 64, 2000, 12),
-    Case("sync call, 64 B, array given", "bench_caller", "given", 64, 2000, 12),
-    Case("sync call, 1 MB, array kept", "bench_caller", "kept", MIB, 300),
-    Case("sync call, 1 MB, array given", "bench_caller", "given", MIB, 300),
-    Case("sync call, 16 MB, array kept", "bench_caller", "kept", 16 * MIB, 40, 3),
+    Case("sync call, 64 B, array kept", "bench_caller", "kept", 64, 2000, 6),
+    Case("sync call, 64 B, array given", "bench_caller", "given", 64, 2000, 6),
+    Case("sync call, 1 MB, array kept", "bench_caller", "kept", MIB, 300, 6),
+    Case("sync call, 1 MB, array given", "bench_caller", "given", MIB, 300, 6),
+    Case("sync call, 16 MB, array kept", "bench_caller", "kept", 16 * MIB, 40, 6),
     Case("sync call, 16 MB, array given", "bench_caller", "given", 16 * MIB, 40, 100),
-    Case(f"gather of {WIDTH} async calls, 64 B", "bench_caller_async", f"gather:{WIDTH}", 64, 40, 8),
+    Case(f"gather of {WIDTH} async calls, 64 B", "bench_caller_async", f"gather:{WIDTH}", 64, 40, 6),
 )
 REDEFINE_TARGET_MS = 20.0
 MEMORY_MODELS = 50
