@@ -134,7 +134,10 @@ class HomeThread:
             step.cancelled = True
             self.interrupt(step)
             report_if_busy(step, step.name)
-            parker.park(SECONDS_TO_STOP)
+            try:
+                parker.park(SECONDS_TO_STOP)
+            finally:
+                acting_for.pop(self.ident, None)  # nobody waits for code that goes on
             raise
         return step.result()
 
