@@ -19,6 +19,7 @@ from .deadlocks.detection import check, check_again
 from .deadlocks.wait_graph import lock
 from .ticket import Ticket
 from .waiting.busy_code import name_line, running_line
+from .waiting.clock import LONGEST_PAUSE
 from .waiting.event_loops import mailbox
 from .waiting.parker import blocked
 
@@ -35,7 +36,7 @@ def wait_for(ticket: Ticket) -> None:
         check([ticket])
         while not parker.park(pause):
             check_again([ticket])
-            pause = min(pause * 2, reports.LONGEST_PAUSE)
+            pause = min(pause * 2, LONGEST_PAUSE)
     except BaseException as error:
         name_line(error, running_line(ticket))
         ticket.interrupt()

@@ -15,6 +15,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine import batch_runner
 from bls_notebook.engine import lost_senders as left_to_senders
+from bls_notebook.engine.waiting.clock import Recheck
 from tests.engine.harness import Caller, infer, ints, message, until, value
 from tests.engine.sources import model, pbtxt
 
@@ -30,7 +31,7 @@ LOSES = """
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(left_to_senders, "FIRST_AFTER", 0.01)
-    monkeypatch.setattr(left_to_senders, "SHARE", 0)
+    monkeypatch.setattr(Recheck, "share", 0)
     gc.disable()  # nothing else causes a collection
     yield
     gc.enable()
@@ -82,8 +83,8 @@ def execute(self, requests):
     assert not caller.done
     assert infer(repo, "send") == 1
     assert [value(r) for r in caller.result()] == [4]
-    until(lambda: left_to_senders._alarm._alarm is None)
-    assert not list(left_to_senders._left)
+    until(lambda: left_to_senders._left._alarm._alarm is None)
+    assert not list(left_to_senders._left._objects)
     assert len(collections) <= 4
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from bls_notebook.engine.error_messages import running
 from bls_notebook.engine.error_responses import error_response
 from bls_notebook.engine.ticket import Ticket
+from bls_notebook.engine.waiting.clock import LONGEST_PAUSE
 from bls_notebook.engine.waiting.event_loops import WatchedSelector
 
 from . import reports
@@ -51,7 +52,7 @@ def _sleep(selector: WatchedSelector, timeout: float | None) -> Any:
             if events or (left <= pause and end is not None):
                 return events
             check_again(selector.executions)
-            pause = min(pause * 2, reports.LONGEST_PAUSE)
+            pause = min(pause * 2, LONGEST_PAUSE)
     finally:
         with lock:
             selector.idle = False

@@ -16,45 +16,21 @@ from weakref import WeakSet
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.busy_code import AT_ONCE, busy
-from bls_notebook.engine.waiting.clock import NextAlarm, system_clock
+from bls_notebook.engine.waiting.clock import Recheck
 from bls_notebook.engine.waiting.event_loops import loops
 from bls_notebook.engine.waiting.parker import blocked
-from bls_notebook.engine.waiting.worker_threads import start_in_thread
 
 from .wait_graph import ANY, LIVE, Need, Node, candidates, deadlocked, lock
 
 REPORT_AFTER = 1.0
-LONGEST_PAUSE = 60.0
 
 log = logging.getLogger("bls_notebook")
 _reported: WeakSet[Ticket] = WeakSet()
-# Requests whose waiters the engine cannot see, as they wait in a loop that a model runs itself.
-_unwatched: WeakSet[Ticket] = WeakSet()
-_pause = REPORT_AFTER
 
 
 def report_if_long(ticket: Ticket) -> None:
     """Look for long waits as long as a request is unanswered, although no thread or watched loop waits for it."""
-    global _pause
-    with lock:
-        _unwatched.add(ticket)
-        _pause = REPORT_AFTER
-        _alarm.at_latest(system_clock.now() + int(_pause * 1e9))
-
-
-def _look() -> None:
-    global _pause
-    report_long_waits()
-    with lock:
-        _alarm.rung()
-        for ticket in [ticket for ticket in _unwatched if ticket.done]:
-            _unwatched.discard(ticket)
-        if _unwatched:
-            _pause = min(2 * _pause, LONGEST_PAUSE)
-            _alarm.at_latest(system_clock.now() + int(_pause * 1e9))
-
-
-_alarm = NextAlarm(system_clock, lambda: start_in_thread(_look))
+    _unseen.add(ticket, REPORT_AFTER)
 
 
 def report_long_waits() -> None:
@@ -63,6 +39,10 @@ def report_long_waits() -> None:
         reports = [describe_wait(ticket) for ticket in _suspects()]
     for report in reports:
         log.warning(report)
+
+
+# Requests whose waiters the engine cannot see, as they wait in a loop that a model runs itself.
+_unseen = Recheck(report_long_waits)
 
 
 def senders(ticket: Ticket) -> Iterator[Execution]:
@@ -77,7 +57,7 @@ def senders(ticket: Ticket) -> Iterator[Execution]:
 def _suspects() -> list[Ticket]:
     """Return queued requests that only cancelled requests hold up, or that may be deadlocked. Lock held."""
     known: set[Ticket] = set()
-    todo: list[Ticket] = [*blocked.values(), *(ticket for ticket in _unwatched if not ticket.done)]
+    todo: list[Ticket] = [*blocked.values(), *_unseen.watched()]
     for loop in loops():
         if loop.selector.idle:
             todo.extend(ticket for execution in list(loop.executions) for ticket in list(execution.children))

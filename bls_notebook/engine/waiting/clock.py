@@ -1,4 +1,4 @@
-"""The engine's clock: the time, and alarms.
+"""The engine's clock: the time, alarms, and objects that are looked at again and again.
 
 Guarantees: `call_at` never blocks, and no call comes early. One thread makes the calls, one after the other, so they
 must be short; overdue calls keep their order. A cancelled alarm does not ring, unless it is ringing already, and is
@@ -13,7 +13,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
+from weakref import WeakSet
+
+from .worker_threads import start_in_thread
 
 log = logging.getLogger("bls_notebook")
 
@@ -126,3 +129,49 @@ class NextAlarm:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
+
+
+LONGEST_PAUSE = 60.0
+
+
+class Recheck:
+    """Calls `look()` on a thread as long as an added object is not `done`: after a while, then less and less often.
+
+    Objects are kept weakly. Calls take at most one part in `share` of the time.
+    """
+
+    share = 20
+
+    def __init__(self, look: Callable[[], object]) -> None:
+        self._look = look
+        self._guard = threading.Lock()
+        self._objects: WeakSet[Any] = WeakSet()
+        self._pause = self._took = 0.0
+        self._alarm = NextAlarm(system_clock, lambda: start_in_thread(self._rings))
+
+    def add(self, watched: Any, seconds: float) -> None:
+        """Watch an object; the next call comes within `seconds`, unless the last one took long."""
+        with self._guard:
+            self._objects.add(watched)
+            self._pause = seconds
+            self._set_alarm()
+
+    def watched(self) -> list[Any]:
+        """Return the objects that are not done."""
+        with self._guard:
+            return [each for each in self._objects if not each.done]
+
+    def _set_alarm(self) -> None:
+        self._alarm.at_latest(system_clock.now() + int(max(self._pause, self.share * self._took) * 1e9))
+
+    def _rings(self) -> None:
+        began = time.monotonic()
+        if self.watched():
+            self._look()
+        with self._guard:
+            self._took = time.monotonic() - began
+            self._alarm.rung()
+            self._objects = WeakSet(each for each in self._objects if not each.done)
+            if self._objects:
+                self._pause = min(2 * self._pause, LONGEST_PAUSE)
+                self._set_alarm()
