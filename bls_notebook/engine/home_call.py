@@ -1,7 +1,7 @@
 """`home_call`: the short way of a synchronous request to an idle instance: run at its home while its caller waits.
 
-It does what the scheduler and `BatchRunner` do for any request, in fewer steps, because most BLS calls are of this
-kind. What is unusual (a response sender, an exception) goes the long way.
+Most BLS calls are of this kind. So it does in few steps what a scheduler and `BatchRunner` do for any request, and
+leaves to them what is unusual, such as a response sender or an exception.
 
 Guarantees: no request overtakes the queue. The instance is given back before the caller wakes, so that the caller's
 next request finds it idle. The request has been given to an idle instance, so its wait needs no search for a deadlock.
@@ -51,8 +51,8 @@ def home_call(model: LoadedModel, scheduler: Lifecycle, runner: BatchRunner) -> 
     bound variables are faster than attributes.
     """
     server, outputs, statistics = model.server, model.outputs, model.statistics
-    idle, queue, alone = scheduler._idle, scheduler._queue, statistics.alone
-    take, give, count = idle.pop, idle.append, alone.append
+    queue, alone = scheduler._queue, statistics.alone
+    take, free, count = scheduler._idle.pop, scheduler._free, alone.append
     batching, lock = model.spec.max_batch_size > 0, scheduler._lock
 
     def call(parent: Execution, request: InferenceRequest) -> InferenceResponse:
@@ -62,6 +62,7 @@ def home_call(model: LoadedModel, scheduler: Lifecycle, runner: BatchRunner) -> 
         del request  # a reference here would keep the last response sender alive
         if queue or scheduler._closed:
             return scheduler.call_queued(parent, ticket)
+        thread = _get_ident()  # before the instance is taken, because it needs memory
         try:
             instance = take()
         except IndexError:
@@ -74,18 +75,13 @@ def home_call(model: LoadedModel, scheduler: Lifecycle, runner: BatchRunner) -> 
             parker = Parker()
             ticket._parkers = [parker]
             parent.children.add(ticket)
-            thread = _get_ident()
             blocked[thread] = ticket
-        except BaseException:  # at the end of the stack, or of the memory
-            give_back(instance)
-            ticket.interrupt()
-            raise
-        try:
             instance.home.post_and_wait(ticket, parker, reports.REPORT_AFTER)
         except BaseException as error:
-            if not ticket.posted:  # at the end of the stack, or of the memory
-                give_back(instance)
-            name_line(error, running_line(ticket))
+            if ticket.posted:
+                name_line(error, running_line(ticket))
+            else:  # at the end of the stack, or of the memory
+                free(instance)
             ticket.interrupt()
             raise
         finally:
@@ -131,7 +127,7 @@ def home_call(model: LoadedModel, scheduler: Lifecycle, runner: BatchRunner) -> 
                 or requests[0]._release_flags
             ):
                 del requests
-                runner.end(execution, box, failed, [partial(give_back, instance)])
+                runner.end(execution, box, failed, [partial(free, instance)])
                 _set_caller(None)
                 return True
             execution.inferred = inferred = perf_counter_ns()
@@ -150,20 +146,16 @@ def home_call(model: LoadedModel, scheduler: Lifecycle, runner: BatchRunner) -> 
             _set_caller(None)
             if queue or scheduler._watch:
                 with lock:
-                    give_back(instance)
+                    free(instance)
             else:
-                give_back(instance)
+                free(instance)
             ticket.finish_alone(response)
         except BaseException as problem:  # of a response whose class is the model's, or a lack of memory
             if instance.holder is ticket or (execution is not None and instance.holder is execution):
                 with lock:
-                    give_back(instance)
+                    free(instance)
             _set_caller(None)
             ticket.finish(failure(execution or SendingExecution(server, model, parent), problem))
         return True
-
-    def give_back(instance: Instance) -> None:
-        instance.holder = None
-        give(instance)
 
     return call, run

@@ -103,11 +103,6 @@ class DefaultScheduler(Lifecycle):
         if self._queue:
             self._look()
 
-    def _free(self, instance: Instance) -> None:
-        """Make an instance idle. Lock held."""
-        instance.holder = None
-        self._idle.append(instance)
-
     def _begin(self, instance: Instance, ticket: Ticket) -> None:
         """Begin a request of an async model in the instance's loop, and, if it has ended at once, the next."""
         following: Ticket | None = ticket

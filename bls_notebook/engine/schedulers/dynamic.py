@@ -320,10 +320,6 @@ class DynamicBatcher(BatchScheduler):
         else:
             super()._serve(instance, work)
 
-    def _free(self, instance: Instance) -> None:
-        instance.holder = None
-        self._idle.append(instance)
-
     def rule(self, rules: BatchRules) -> None:
         """Replace the rules, which profiling does to compare them."""
         with self._lock:

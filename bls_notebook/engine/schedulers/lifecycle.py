@@ -93,7 +93,7 @@ class Lifecycle:
 
     def _work_at_home(self, instance: Instance) -> None:
         """Serve work that is posted to an instance's home."""
-        # A weak reference: an idle home must not keep a model that nobody closes.
+        # Weak, because an idle home must not keep a model alive that nobody closes.
         weak = weakref.ref(self)
 
         def serve(work: Any) -> None:
@@ -172,6 +172,11 @@ class Lifecycle:
             out.append(self._on_drained)
             self._on_drained = None
         return out
+
+    def _free(self, instance: Instance) -> None:
+        """Make an instance idle. Without the lock, the caller looks at the queue next."""
+        instance.holder = None
+        self._idle.append(instance)
 
     def _taken(self, instance: Instance) -> bool:
         """Take an idle instance; False if a caller has just taken it."""
