@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from .worker_threads import when_dropped
 
 SLOW_NS = 20_000  # of a wake-up
-BOUND_WAKES = 64  # wake-ups near the sender after a slow one
+BOUND_WAKES = 64  # how many wake-ups are made on the sender's processor after a slow one
 MOST_FILES = 256  # eventfds of this process
 
 
@@ -36,7 +36,7 @@ class JobQueue(Protocol):
         """Append a job, and wake the thread."""
 
     def put_and_keep_gil(self, job: Any) -> None:
-        """As `put`, for a sender that goes on: the thread begins once the sender lets it."""
+        """As `put`, for a sender that does not wait for the job: it keeps the GIL, so the thread starts later."""
 
     def bind_sender(self) -> set[int] | None:
         """Bind the sender to its processor if it is to be woken there; return the processors that it may use, or None.
@@ -64,7 +64,7 @@ class _EventQueue:
         self._allowed: set[int] = set()  # the processors that the thread may use
         self._asleep = self._bound = False
         self._near = 0  # wake-ups that are still to be made near the sender
-        self._sent = 0  # time of the last job
+        self._sent = 0  # when a sleeping thread got the job that wakes it; 0 if its sender went on
 
     def put(self, job: Any) -> None:
         if self._asleep:
@@ -113,9 +113,10 @@ class _EventQueue:
         if self._bound:
             os.sched_setaffinity(0, self._allowed)
             self._bound = False
-        elif perf_counter_ns() - self._sent > SLOW_NS:
+        elif self._sent and perf_counter_ns() - self._sent > SLOW_NS:
             self._allowed = os.sched_getaffinity(0)
             self._near = BOUND_WAKES
+        self._sent = 0
 
 
 def _close(fd: int) -> None:
