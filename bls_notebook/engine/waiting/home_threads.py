@@ -30,6 +30,7 @@ from .worker_threads import when_dropped
 
 # The variables that say to which cell output belongs: of ipykernel, and of the log of cells.
 ROUTES = {"parent_header", "shell_parent", "shell_parent_ident", "bls_cell"}
+Routes = list[tuple[ContextVar[Any], Any]]  # of these, those that a context has set, with their values
 SECONDS_TO_STOP = 0.1
 
 
@@ -37,19 +38,9 @@ class HomeStep:
     """A method of a home's `half`, by name, with its arguments; `then` is called when it has ended."""
 
     __slots__ = (
-        "__weakref__",
-        "_guard",
-        "arguments",
-        "caller",
-        "cancelled",
-        "context",
-        "error",
-        "finished",
-        "name",
-        "then",
-        "thread",
-        "value",
-    )
+        "__weakref__", "_guard", "arguments", "caller", "cancelled", "context", "error", "finished", "name", "then",
+        "thread", "value",
+    )  # fmt: skip
 
     def __init__(self, name: str, arguments: tuple[Any, ...], then: Callable[[HomeStep], None]) -> None:
         self.name, self.arguments, self.then = name, arguments, then
@@ -91,7 +82,7 @@ class HomeThread:
         self.half = half
         self.serve: Callable[[Any], None] = _unserved
         self._tokens: list[tuple[ContextVar[Any], Any]] = []
-        self._routed: list[tuple[ContextVar[Any], Any]] = []
+        self._routed: Routes = []
         self._context = Context()  # as the last step left it
         self._thread = threading.Thread(
             target=self._context.copy().run, args=(_live, name, jobs.get), name=f"bls-home-{name}", daemon=True
@@ -163,26 +154,24 @@ class HomeThread:
         """Send output to the cell of a sender's context. Called on the thread."""
         if self._tokens and all(context.get(var) is value for var, value in self._routed):
             return  # the same cell
-        for var, token in self._tokens:
-            var.reset(token)
-        # Several variables have one name (each stream of ipykernel has its own), and not all change with the cell.
-        self._routed = [(var, value) for var, value in context.items() if var.name in ROUTES]
-        self._tokens = [(var, var.set(value)) for var, value in self._routed]
+        self._set_routes(_routes_of(context))
 
     def follow(self, sender: HomeThread) -> None:
         """As `route`, for a request that another home sends."""
         if self._routed is not sender._routed:
-            for var, token in self._tokens:
-                var.reset(token)
-            self._routed = sender._routed
-            self._tokens = [(var, var.set(value)) for var, value in self._routed]
+            self._set_routes(sender._routed)
+
+    def _set_routes(self, routes: Routes) -> None:
+        for var, token in self._tokens:
+            var.reset(token)
+        self._routed = routes
+        self._tokens = [(var, var.set(value)) for var, value in routes]
 
     def context_for(self, sender: Context) -> Context:
         """Return a context for a coroutine of the instance: that of `initialize`, with output to the sender's cell."""
         context = self._context.copy()
-        for var in sender:
-            if var.name in ROUTES:
-                context.run(var.set, sender[var])
+        for var, value in _routes_of(sender):
+            context.run(var.set, value)
         return context
 
     def run(self, step: HomeStep) -> None:
@@ -208,6 +197,11 @@ class HomeThread:
                     clear_interrupt(step.thread)
             self._context = copy_context()
             step.then(step)
+
+
+def _routes_of(context: Context) -> Routes:
+    # Several variables have one name (each stream of ipykernel has its own), and not all change with the cell.
+    return [(var, value) for var, value in context.items() if var.name in ROUTES]
 
 
 def _unserved(work: Any) -> None:
