@@ -354,6 +354,8 @@ class BatchRunner:
         execution.task = None
         instance.loop.executions.discard(execution)
         ended(instance, tickets, self.end(execution, box, failed, []))
+        if not idle_memory.armed:
+            idle_memory.arm()
 
     def _start(self, instance: Instance, tickets: Sequence[Ticket]) -> SendingExecution | None:
         """Make the execution of a batch; None if no request is left to run."""
@@ -433,8 +435,6 @@ class BatchRunner:
         if failed is not None:
             for ticket in tickets:
                 ticket.finish(alike(failed))
-        if not idle_memory.armed:
-            idle_memory.arm()
 
     def _count_batch(self, execution: SendingExecution, failed: bool, inferred: int, ended: int) -> None:
         statistics, tickets, started = self._model.statistics, execution.tickets, execution.started

@@ -29,7 +29,7 @@ _below: Callable[[Callable[[], Any]], Any] = FunctionType(
 
 
 def stepping_in(sender: int, call: Callable[[], Any]) -> Any:
-    """Return `call()`; this thread goes on with the *step in* of the sender's thread, if that is in one."""
+    """Return `call()`. If the sender's thread is at a *step in*, this thread continues that step."""
     commands: Any = sys.modules.get("_pydevd_bundle.pydevd_comm_constants")
     debugger: Any = getattr(sys.modules.get("pydevd"), "get_global_debugger", lambda: None)()
     there: Any = getattr(threading._active.get(sender), "additional_info", None)  # type: ignore[attr-defined]
@@ -44,8 +44,8 @@ def stepping_in(sender: int, call: Callable[[], Any]) -> Any:
         try:
             return call()
         finally:
-            if here.pydev_step_cmd != -1:  # else the user let the program continue
-                _set(there, step, here.step_in_initial_location)  # another one than before if this thread has stopped
+            if here.pydev_step_cmd != -1:  # else the user has chosen *continue*
+                _set(there, step, here.step_in_initial_location)  # it has changed if this thread has stopped
                 _set(here, -1, None)
 
     return _below(stepped)

@@ -13,7 +13,7 @@ import gc
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextvars import Context
 from time import perf_counter, perf_counter_ns
 
@@ -49,13 +49,12 @@ class Ticket:
 
     __slots__ = (
         "__weakref__", "_closed", "_lock", "_only", "_parkers", "_responses", "_sent", "_unfinished",
-        "arrived", "bound", "cancelled", "circle", "context", "discarded", "done", "execution", "expires", "held",
+        "arrived", "bound", "cancelled", "context", "discarded", "done", "execution", "expires", "held",
         "interrupted", "keep", "model", "observed", "on_response", "outside", "parent", "posted", "queued", "queued_at",
         "refused", "request", "requested", "serving",
     )  # fmt: skip
 
     arrived: int
-    circle: Sequence[str]  # models of the cycle that it was refused for
     discarded: bool  # no one reads its responses
     interrupted: bool
     observed: Observed | None  # None if nothing observed that the request was received
@@ -88,7 +87,6 @@ class Ticket:
         self.expires = False  # while queued: a timer answers it at the latest
         self.held = False  # its responses wait for those of earlier requests (preserve_ordering)
         self.cancelled = self.interrupted = self.refused = self.discarded = False
-        self.circle = ()
         self.execution: Execution | None = None
         self.on_response: Callable[[], None] | None = None
         # Called with each answer before it is delivered; must not take a ticket's lock.

@@ -2,8 +2,8 @@
 
 Guarantees: a model serves until `close`. Closing lets the requests in flight end, waits for the ensembles that hold
 the model, and finalizes every instance exactly once, at its home; nobody waits for that here. An exception of a
-`finalize` is logged and does not affect other instances. `regroup` changes the instances
-without a pause: the remaining ones are not disturbed, and a removed one is finalized when it is idle.
+`finalize` is logged and does not affect other instances. `regroup` changes the instances without a pause: the remaining
+ones are not disturbed, and a removed one is finalized when it is idle.
 """
 
 from __future__ import annotations

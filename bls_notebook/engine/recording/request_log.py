@@ -198,7 +198,7 @@ class Log:
 
 
 def new_log() -> Log:
-    """Return a log whose numbers follow those of all older logs."""
+    """Return a new log. Its numbers begin after the last number of the older logs."""
     global _base
     _base = _numbered
     return Log(_base)

@@ -87,7 +87,7 @@ class BatchScheduler(Lifecycle):
         self._idle: list[Instance] = list(model.instances)[::-1]
         self._queue: set[Ticket] = set()
         self._clock = system_clock if clock is None else clock
-        self._asked: set[Instance] = set()  # idle instances that have been told to look for work
+        self._asked: set[Instance] = set()  # idle instances that will soon look for a batch
         self._reschedules = reschedules
         self._alarm = NextAlarm(self._clock, self._rings)
         self._async = any(i.is_async for i in model.instances)

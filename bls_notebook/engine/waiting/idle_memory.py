@@ -22,7 +22,7 @@ WORTH_BYTES = 32 << 20
 
 
 class IdleMemory:
-    """Returns free memory after work; `armed` is false if an execution that ends now must call `arm`."""
+    """Returns free memory after work. An execution that ends while `armed` is false must call `arm`."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class IdleMemory:
         else:
             is_possible = now >= 0
         if not is_possible:
-            self.armed = True  # for ever: no execution needs to call `arm`
+            self.armed = True  # from now on: this system returns no memory
 
 
 idle_memory = IdleMemory()

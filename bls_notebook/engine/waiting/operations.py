@@ -1,4 +1,4 @@
-"""`operation`: what the notebook asks for (to load, to stub, to serve) runs on an engine thread, as one job.
+"""`operation`: a function that the notebook calls (to load, to stub, to serve) runs as one job on an engine thread.
 
 The main thread only waits for it, in `Parker.park`. So Ctrl-C cannot strike halfway between two steps::
 
@@ -56,7 +56,7 @@ class Operation:
     __slots__ = ("_guard", "_interrupted", "_outer", "_parker", "_undos")
 
     def __init__(self) -> None:
-        self._outer: Operation | None = running.get(threading.get_ident())
+        self._outer: Operation | None = None  # the one that it is a part of
         self._undos: list[Callable[[], object]] = []
         self._interrupted = False
         self._guard = threading.Lock()
@@ -141,7 +141,7 @@ def undo(function: Callable[[], object]) -> None:
         the result. Outside an operation, it is never called.
     """
     operation = running.get(threading.get_ident())
-    if isinstance(operation, Operation):
+    if operation is not None:
         operation.undone_by(function)
 
 

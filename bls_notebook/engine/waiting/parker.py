@@ -20,11 +20,10 @@ SECONDS_TO_CTRL_C = 0.1
 _get_ident = _thread.get_ident
 _main = threading.main_thread().ident
 
-
-# The sleeping threads, with the `Ticket` whose response each waits for; guarded by the lock of the wait graph.
+# The threads that wait for a response, each with the `Ticket` of its request; guarded by the lock of the wait graph.
 blocked: dict[int, Any] = {}
 running: dict[int, Any] = {}  # the innermost `Operation` of each thread; it may end a wait early
-acting_for: dict[int, int] = {}  # threads that run a part of what another thread does, which waits for it meanwhile
+acting_for: dict[int, int] = {}  # a thread that does another's work, and the other, which waits for it
 
 
 def requester() -> int:
