@@ -338,7 +338,8 @@ def test_answers_may_come_in_any_order(slow: bls.ModelRepository) -> None:
 def test_too_few_instances_are_named(repo: bls.ModelRepository) -> None:
     found = found_of(repo, graph("return ok(sum(out(ask('a', x + i).exec()) for i in range(3)))"))
     assert "3 calls queue for fewer instances of `a`" in found.sentence
-    assert (found.together, found.code) == (((0, 1, 2),), None)
+    assert found.together == ((0, 1, 2),)
+    assert (found.code is None) == (found.predicted < schedule.WORTH)  # the caller's own work may have taken long
     model = ModelSeen("a", instances=("a_0",), max_batch_size=4, scheduler="dynamic_batching")
     batched = replace(found, written=replace(found.written, models=(model,)))
     assert not schedule.lacking(batched)  # a batch takes all three
