@@ -35,7 +35,8 @@ def test_a_check_is_of_what_was_recorded_last(sender: Any) -> None:
     sender("%bls times IN=[3.0]")
     assert sender("%blscheck output COUNT == 1\n%blscheck device == cpu").text.count("✓") == 2
     sender("%blsprofile times IN=[1.0] -n 2 --repeat 1 -q")
-    assert sender("%blscheck verdict != helped").text.startswith("✓ verdict != helped: ")
+    judged = [sender(f"%blscheck verdict {operator} helped").text for operator in ("==", "!=")]
+    assert sorted(text[0] for text in judged) == ["✓", "✗"]  # which is which depends on the machine
 
 
 def test_another_record_can_be_named(sender: Any) -> None:
