@@ -28,6 +28,7 @@ from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.progress import stepped
 from bls_notebook.records.advice import Known
+from bls_notebook.records.models import ModelRecord
 
 from .catalog import Catalog
 from .source.model_folders import backend_folders, folder_path, shown_path
@@ -90,6 +91,10 @@ class Host:
         if name not in sources:
             self._catalog.ready_model(name)  # which raises
         return sources[name]
+
+    def serve(self, source: ModelSource) -> ModelRecord:
+        """Load a source in place of the model's own, until the model is reloaded."""
+        return self._catalog.serve_source(source)
 
     def failed(self, name: str, why: str) -> None:
         """Record in the index why a model is not loaded."""

@@ -5,8 +5,8 @@ from bls_notebook.extending import Capability, Drawing
 CAPABILITY = Capability(
     "trying",
     names={"try_repository": ".trial:try_repository"},
-    types={"Trial": ".trial:Trial", "Tried": ".records:Tried"},
+    types={"Trial": ".trial:Trial", "TrialReport": ".records:TrialReport"},
     commands={"try": ".command:TRY"},
     verbs={"try": ".tritonrepo_verbs:TRY"},
-    displays={".records:Tried": Drawing(".display:tried_document"), ".trial:Trial": Drawing()},
+    displays={".records:TrialReport": Drawing(".display:trial_document"), ".trial:Trial": Drawing()},
 )

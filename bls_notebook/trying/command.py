@@ -15,7 +15,7 @@ import bls_notebook as bls
 from bls_notebook.commands import Command, add_options, print_record
 from bls_notebook.engine.errors import BLSError
 
-from .records import Tried
+from .records import TrialReport
 
 # Remedies name notebook commands; these are the words for a shell.
 _IN_SHELL = json.loads(Path(__file__).with_name("shell_words.json").read_text("utf-8"))
@@ -42,7 +42,7 @@ def _words(text: str) -> str:
     return text
 
 
-def in_shell(report: Tried, folder: str) -> Tried:
+def in_shell(report: TrialReport, folder: str) -> TrialReport:
     """Return a report whose remedies suit a shell; example requests follow the lines that open the repository."""
     opens = "%load_ext bls_notebook", f"%tritonrepo try {shlex.quote(folder)}"
     models = tuple(replace(model, why=_words(model.why), remedy=_words(model.remedy)) for model in report.models)

@@ -10,7 +10,7 @@ from bls_notebook.display.html import join, tag
 from bls_notebook.records.script_messages import shells
 from bls_notebook.records.units import count, listed
 
-from .records import Tried, TriedModel
+from .records import TrialReport, TriedModel
 
 _KINDS = {"absent": ("not loaded", "unavailable"), "stub": ("stub", "loading"), "real": ("real", "ready")}
 _FOLDED = 8  # if there are more real models and others too, the real ones are folded
@@ -18,11 +18,11 @@ _REQUESTS = 3  # example requests outside the fold
 
 
 @doc.document("tried")
-def tried_document(tried: Tried) -> Iterator[doc.Block]:
+def trial_document(report: TrialReport) -> Iterator[doc.Block]:
     """Describe a trial: models that are not real first, then example requests."""
-    by_kind = {kind: [m for m in tried.models if m.kind == kind] for kind in _KINDS}
-    broken, unknown, asked = (sum(getattr(m, flag) for m in tried.models) for flag in ("broken", "unknown", "asked"))
-    answered = sum(m.asked and not m.problem for m in tried.models)
+    by_kind = {kind: [m for m in report.models if m.kind == kind] for kind in _KINDS}
+    broken, unknown, asked = (sum(getattr(m, flag) for m in report.models) for flag in ("broken", "unknown", "asked"))
+    answered = sum(m.asked and not m.problem for m in report.models)
     counts = {
         count(len(by_kind["stub"]), "stub"): by_kind["stub"],
         f"{len(by_kind['absent'])} not loaded": by_kind["absent"],
@@ -31,15 +31,15 @@ def tried_document(tried: Tried) -> Iterator[doc.Block]:
         f"{answered} of {asked} answered a generated request": asked,
     }
     shown_counts = [f"{len(by_kind['real'])} real", *(words for words, number in counts.items() if number)]
-    facts = parts.dots(count(len(tried.models), "model"), *shown_counts, parts.time(tried.seconds))
+    facts = parts.dots(count(len(report.models), "model"), *shown_counts, parts.time(report.seconds))
     mark = "!" if by_kind["absent"] or broken or unknown else "✓"
-    yield doc.Line([parts.name(tried.folder), parts.quiet(facts)], mark=mark)
-    if tried.left:
-        words = f"interrupted: {count(len(tried.left), 'model')} not loaded: {listed(tried.left, 12)}"
-        line = f"`%tritonrepo load {' '.join(tried.left[:3])}{' ...' * (len(tried.left) > 3)}`"
+    yield doc.Line([parts.name(report.folder), parts.quiet(facts)], mark=mark)
+    if report.left:
+        words = f"interrupted: {count(len(report.left), 'model')} not loaded: {listed(report.left, 12)}"
+        line = f"`%tritonrepo load {' '.join(report.left[:3])}{' ...' * (len(report.left) > 3)}`"
         yield doc.Warnings([f"{words}; the loaded models stay loaded. To continue: {line}"])
     real = by_kind["real"]
-    plain = [m for m in real if not _comments(m)] if len(real) > _FOLDED and len(real) < len(tried.models) else []
+    plain = [m for m in real if not _comments(m)] if len(real) > _FOLDED and len(real) < len(report.models) else []
     shown = [m for kind in _KINDS for m in by_kind[kind] if m not in plain]
     if shown:
         yield _table(shown)
@@ -47,8 +47,8 @@ def tried_document(tried: Tried) -> Iterator[doc.Block]:
         names = ", ".join(m.name for m in plain)
         fold = doc.Fold(f"{len(plain)} more models are real and unchanged", [_table(plain)])
         yield doc.Forms([doc.Note("real and unchanged", names)], [fold])
-    yield from _requests(tried)
-    notes = list(tried.notes)
+    yield from _requests(report)
+    notes = list(report.notes)
     if by_kind["stub"]:
         notes.append("`response.stubs` names the stubs that a response depends on; their outputs are made up")
     yield from (doc.Words(parts.quiet(parts.coded(note)), gap=not number) for number, note in enumerate(notes))
@@ -80,11 +80,11 @@ def _comments(model: TriedModel) -> list[str]:
     return [text for text in (model.why, problem, *(f"warning: {text}" for text in model.warnings)) if text]
 
 
-def _requests(tried: Tried) -> Iterator[doc.Block]:
-    if not tried.requests:
+def _requests(report: TrialReport) -> Iterator[doc.Block]:
+    if not report.requests:
         return
-    first, others = tried.requests[:_REQUESTS], tried.requests[_REQUESTS:]
-    models = "the model that no other calls" if len(tried.requests) == 1 else "the models that no others call"
+    first, others = report.requests[:_REQUESTS], report.requests[_REQUESTS:]
+    models = "the model that no other calls" if len(report.requests) == 1 else "the models that no others call"
     place = ", in a notebook" if first[0].startswith("%load_ext") or not shells else ""
     yield doc.Words(f"next{place}, send a request to {models}:", gap=True)
     yield parts.pasted("\n".join(first))

@@ -45,11 +45,14 @@ def offline_if_unreachable(wanted: bool) -> Iterator[str]:
     """
     host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname or ""
     proxied = any(name.lower() in ("https_proxy", "all_proxy") for name in os.environ)  # a connection proves nothing
-    if not wanted or _VARIABLE in os.environ or proxied or _reachable(host):
-        yield ""
-        return
-    with _offline(True):
-        yield f"{host} is unreachable: models loaded with {_VARIABLE}=1, which fetches nothing from it"
+    wanted = wanted and _VARIABLE not in os.environ and not proxied
+    with suppress(OSError):
+        if wanted:
+            socket.create_connection((host, 443), _PATIENCE).close()
+            wanted = False
+    with _offline(wanted):
+        note = f"{host} is unreachable: models loaded with {_VARIABLE}=1, which fetches nothing from it"
+        yield note if wanted else ""
 
 
 @contextmanager
@@ -64,14 +67,6 @@ def _offline(wanted: bool) -> Iterator[None]:
     finally:
         os.environ.pop(_VARIABLE, None)
         _set_offline(False)
-
-
-def _reachable(host: str) -> bool:
-    try:
-        socket.create_connection((host, 443), _PATIENCE).close()
-    except OSError:
-        return False
-    return True
 
 
 def _set_offline(offline: bool) -> None:

@@ -34,7 +34,7 @@ class TriedModel(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Tried(Record):
+class TrialReport(Record):
     """Report on a repository.
 
     ``entries`` are the models that no other model calls, ``requests`` an example line for each; ``notes`` are

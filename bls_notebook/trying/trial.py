@@ -3,38 +3,41 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, TextIO
 
-from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.operations import perform, undo
 from bls_notebook.extending import Host
-from bls_notebook.records.units import count
+from bls_notebook.records.units import count, listed
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.discovery import repository_folder
 from bls_notebook.repository.source.model_folders import shown_path
-from bls_notebook.repository.substitution.made_up_responses import VALUES, Stub, Values
+from bls_notebook.repository.substitution.made_up_responses import Values
 
-from .example_request import ExampleRequests
-from .load_or_stub import ModelLoader
-from .model_preparation import model_folders
-from .records import Tried
+from .generated_requests import RequestOutcome, TrialRequests, send_requests
+from .hub_offline import offline_if_unreachable
+from .load_or_stub import TrialLoad, load_models
+from .records import TrialReport, TriedModel
+from .trial_plan import TrialOptions, TrialPlan, plan_trial
 
 log = logging.getLogger("bls_notebook")
+
+_OWN_SERVER = re.compile(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0):800[01]\b")
 
 
 class Trial(NamedTuple):
     """Result of `try_repository`: the repository, open, and the report on its models."""
 
     repository: ModelRepository
-    report: Tried
+    report: TrialReport
 
     @property
-    def record(self) -> Tried:
+    def record(self) -> TrialReport:
         return self.report
 
     def __str__(self) -> str:
@@ -104,32 +107,35 @@ def try_repository(
     "%bls pipeline TEXT='It was a bright cold day in April.'"
     """
     began = perf_counter()
-    fill = fill or {}
     path = repository_folder(folder)
     project = next((p for p in (path, *path.parents) if (p / ".git").exists()), Path(folder).expanduser().resolve())
+    options = TrialOptions(
+        path, project, fill or {}, model_config_name, values, seed, latency or {}, recorded or {}, real, load_timeout
+    )
 
-    def load_all() -> Trial:
-        repository = ModelRepository(fill=fill)
+    def run() -> Trial:
+        repository = ModelRepository(fill=options.fill)
         undo(repository.close)
         host = Host(repository)
-        models, names, notes = model_folders(path, fill, host.add_folder)
-        host.add_folder(models)
-        make_stub = _stub_factory(names, values, seed, latency, recorded, real, load_timeout)
-        loader = ModelLoader(
-            host, names, make_stub, fill=fill, config_name=model_config_name, real=real,
-            seconds=load_timeout, project=project if project.is_dir() else path,
-        )  # fmt: skip
-        _announce(tell, path, [name for name, plan in loader.plans.items() if plan.runs_code])
-        examples = ExampleRequests(host, loader.plans)
-        with redirect_stdout(_kept_open(sys.stdout)), redirect_stderr(_kept_open(sys.stderr)):
-            left = loader.load_all(lambda reports: examples.answered(reports, load_timeout) if ask else ())
-        entries, requests = examples.lines(loader.reports)
-        report = Tried(
-            shown_path(path), loader.reports, entries, requests, (*notes, *loader.notes), left, perf_counter() - began
-        )
-        return Trial(repository, report)
+        plan = plan_trial(host, options)
+        _announce(tell, plan)
+        fetches = any(model.uses_hub and model.may_run for model in plan.models.values())
+        with _kept_open_streams(), offline_if_unreachable(fetches) as offline:
+            load = load_models(host, plan)
+            requests = send_requests(host, plan, load, load_timeout if ask and not load.left else 0.0)
+        return Trial(repository, _report(plan, offline, load, requests, perf_counter() - began))
 
-    return perform(load_all, partial_result=True)
+    return perform(run, partial_result=True)
+
+
+def _announce(tell: Callable[[str], None] | None, plan: TrialPlan) -> None:
+    """Name the models whose code will run, before it runs."""
+    if names := sorted(name for name, model in plan.models.items() if model.runs_code):
+        (tell or log.warning)(
+            f"this runs Python code of {count(len(names), 'model')} of {shown_path(plan.options.folder)} in this "
+            f"process, with your permissions: {', '.join(names)}; `--real a,b` runs only the code of a and b, "
+            "`--real none` no code"
+        )
 
 
 class _KeptOpen:
@@ -145,52 +151,34 @@ class _KeptOpen:
         """Do nothing."""
 
 
-def _kept_open(stream: TextIO | None) -> Any:
-    return stream and _KeptOpen(stream)
+@contextmanager
+def _kept_open_streams() -> Iterator[None]:
+    out, err = (stream and _KeptOpen(stream) for stream in (sys.stdout, sys.stderr))
+    with redirect_stdout(out), redirect_stderr(err):
+        yield
 
 
-def _stub_factory(
-    names: Collection[str],
-    values: Values,
-    seed: int,
-    latency: Mapping[str, float] | None,
-    recorded: Mapping[str, Any] | None,
-    real: Collection[str] | None,
-    load_timeout: float,
-) -> Callable[[str], Stub]:
-    """Validate the options, and return a function from a model's name to its stub."""
-    latency = latency or {}
-    unknown = next((name for name in (*latency, *(real or ())) if name not in names), None)
-    slow = next((name for name, seconds in latency.items() if not 0 <= seconds < 3600), None)
-    problem = ""
-    if values not in VALUES:
-        problem = f"values: got {values!r}, expected {' or '.join(map(repr, VALUES))}"
-    elif isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        problem = f"seed: got {seed!r}, expected a whole number, at least 0"
-    elif not load_timeout > 0:
-        problem = f"load_timeout: got {load_timeout!r}, expected more than 0 s"
-    elif unknown is not None:
-        option = "latency" if unknown in latency else "real"
-        problem = f"{option}: there is no model {unknown!r}; the models are {', '.join(sorted(names))}"
-    elif slow is not None:
-        problem = f"latency of {slow!r}: got {latency[slow]!r}, expected at least 0 s and less than 3600 s"
-    if problem:
-        raise BLSError(f"try: {problem}")
-
-    def stub(name: str) -> Stub:
-        outputs = (recorded or {}).get(name, {})
-        if hasattr(outputs, "as_numpy"):
-            outputs = outputs.as_numpy()
-        return Stub(values=values, seed=seed, seconds=latency.get(name, 0.0), recorded=outputs)
-
-    return stub
-
-
-def _announce(tell: Callable[[str], None] | None, path: Path, names: Sequence[str]) -> None:
-    """Name the models whose code will run, before it runs."""
-    if names:
-        (tell or log.warning)(
-            f"this runs Python code of {count(len(names), 'model')} of {shown_path(path)} in this process, "
-            f"with your permissions: {', '.join(names)}; `--real a,b` runs only the code of a and b, "
-            "`--real none` no code"
+def _report(plan: TrialPlan, offline: str, load: TrialLoad, requests: TrialRequests, seconds: float) -> TrialReport:
+    """Return the report from the records of the other steps; `offline` is a note on the hub, if any."""
+    models = {name: TriedModel(name, "", "absent", r.why, r.remedy) for name, r in plan.absent.items()}
+    for name, outcome in load.outcomes.items():
+        model, reason = plan.models[name], outcome.reason
+        sent = requests.outcomes.get(name, RequestOutcome(asked=False))
+        models[name] = TriedModel(
+            name, model.backend, outcome.kind, reason.why, reason.remedy, outcome.seconds, tuple(sorted(model.calls)),
+            reason.broken, reason.unknown, sent.asked, sent.problem, sent.warnings,
+        )  # fmt: skip
+    real = [plan.models[name] for name, outcome in sorted(load.outcomes.items()) if outcome.kind == "real"]
+    notes = [*plan.notes, *load.notes, offline, *requests.notes]
+    if missing := [model.prepared.missing_version for model in real if model.prepared.missing_version]:
+        line = f"`!mkdir {' '.join(missing)}`"
+        notes.append(f"version folders are missing, because Git stores no empty folders; a server needs them: {line}")
+    if callers := [model.name for model in real if any(map(_OWN_SERVER.search, model.sources))]:
+        notes.append(
+            f"the code of {listed(callers, 6)} names a server on this machine, at Triton's port: if it is the server "
+            "of these models, `bls.endpoint(http_port=8000, grpc_port=8001, token='')` runs one here, for any program"
         )
+    return TrialReport(
+        shown_path(plan.options.folder), tuple(models[name] for name in sorted(models)), requests.entries,
+        requests.lines, tuple(filter(None, notes)), load.left, seconds,
+    )  # fmt: skip

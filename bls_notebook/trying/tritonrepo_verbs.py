@@ -13,7 +13,7 @@ from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
 
-from .records import Tried
+from .records import TrialReport
 
 
 def _latencies(text: str) -> dict[str, float]:
@@ -26,7 +26,7 @@ def _latencies(text: str) -> dict[str, float]:
     return out
 
 
-def _try(notebook: Notebook, arguments: argparse.Namespace) -> Tried:
+def _try(notebook: Notebook, arguments: argparse.Namespace) -> TrialReport:
     before = bls.current_repository()
     real = arguments.real
     values = arguments.values

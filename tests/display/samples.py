@@ -50,7 +50,7 @@ from bls_notebook.testing.records import (
     ResponseKept,
     TensorKept,
 )
-from bls_notebook.trying.records import Tried, TriedModel
+from bls_notebook.trying.records import TrialReport, TriedModel
 
 HOSTILE = (
     "</style></pre></td><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;' onload=\"x\n"
@@ -194,7 +194,7 @@ def replayed(**changes: Any) -> Replay:
     return Replay(**{**given, **changes})
 
 
-def tried(**changes: Any) -> Tried:
+def tried(**changes: Any) -> TrialReport:
     models = (
         TriedModel("gone", "", "absent", "there is no folder with this name; called by pipeline", "make `gone`"),
         TriedModel("pipeline", "python", calls=("gone", "resize"), seconds=0.02),
@@ -204,7 +204,7 @@ def tried(**changes: Any) -> Tried:
         "folder": "their/models", "models": models, "entries": ("pipeline",),
         "requests": ("%bls pipeline IN=1",), "notes": ("a GPU is simulated",), "seconds": 0.1,
     }  # fmt: skip
-    return Tried(**{**given, **changes})
+    return TrialReport(**{**given, **changes})
 
 
 def drilled(**changes: Any) -> Drilled:

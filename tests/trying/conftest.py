@@ -14,6 +14,7 @@ from tests.repository.models import HEAD
 
 IN = 'input [{ name: "IN" data_type: TYPE_FP32 dims: [-1] }]'
 IO = f'{IN} output [{{ name: "OUT" data_type: TYPE_FP32 dims: [-1] }}]'
+PYTHON = f'backend: "python" {IO}'
 DOUBLES = f"""{HEAD}
 
 class TritonPythonModel:
@@ -41,6 +42,16 @@ class TritonPythonModel:
             responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", out)]))
         return responses
 """
+
+
+def ensemble(*steps: tuple[str, str, str]) -> str:
+    """Return the configuration of an ensemble; a step has a model, and the tensors of its IN and OUT."""
+    written = "".join(
+        f'step {{ model_name: "{name}" model_version: -1 input_map {{ key: "IN" value: "{a}" }} '
+        f'output_map {{ key: "OUT" value: "{b}" }} }}'
+        for name, a, b in steps
+    )
+    return f'platform: "ensemble" {IO} ensemble_scheduling {{ {written} }}'
 
 
 def put(root: Path, name: str, config: str | None, files: dict[str, str] | None = None) -> Path:

@@ -13,11 +13,10 @@ import pytest
 
 from bls_notebook.engine.waiting.operations import WaitInterruptedError, perform, undo
 from bls_notebook.engine.waiting.parker import Parker
-from bls_notebook.trying import load_deadline
-from bls_notebook.trying.load_deadline import finished_within
-from tests.trying.conftest import DOUBLES, IO, put
+from bls_notebook.trying import load_or_stub
+from bls_notebook.trying.load_or_stub import finished_within
+from tests.trying.conftest import DOUBLES, PYTHON, put
 
-PYTHON = f'backend: "python" {IO}'
 ONES = {"IN": np.ones(3, np.float32)}
 
 HANGS = """
@@ -41,7 +40,7 @@ def _only_for_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def cancel(self) -> None: ...
 
-    monkeypatch.setattr(load_deadline, "Timer", Timer)
+    monkeypatch.setattr(load_or_stub, "Timer", Timer)
 
 
 @pytest.mark.parametrize("main", [True, False])

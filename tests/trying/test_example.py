@@ -11,9 +11,11 @@ import pytest
 from bls_notebook.records.models import ModelRecord, TensorSpecRecord
 from bls_notebook.trying.example_request import example_inputs, json_text, request_line, takes_files
 
+OPENS = "Image.open(io.BytesIO(data))"
 
-def line_of(record: ModelRecord, sequence: bool = False, callee: str = "", files: bool = False) -> str:
-    return request_line(record, example_inputs(record, callee, files), sequence)
+
+def line_of(record: ModelRecord, sequence: bool = False, source: str = "") -> str:
+    return request_line(record, example_inputs(record, sources=[source]), sequence)
 
 
 @pytest.mark.parametrize(
@@ -55,15 +57,15 @@ def test_optional_ones_are_left_out_and_streams_and_sequences_asked_for() -> Non
 
 
 def test_a_picture_is_a_file_where_the_code_opens_one() -> None:
-    assert takes_files(["Image.open(io.BytesIO(data))"])
+    assert takes_files([OPENS])
     assert not takes_files(["cv2.imdecode(base64.b64decode(data))"])
     specs = (TensorSpecRecord("IMAGE", "BYTES", (1,)), TensorSpecRecord("CAPTION", "BYTES", (1,)))
-    line = line_of(ModelRecord("m", inputs=specs), files=True)
+    line = line_of(ModelRecord("m", inputs=specs), source=OPENS)
     assert r"IMAGE=b'\x89PNG\r\n" in line
     assert "CAPTION='It was" in line
     for dims, batch in (((-1,), 4), ((-1, -1), 0)):
         spec = TensorSpecRecord("RAW", "UINT8", dims)
-        assert "RAW=[[137, 80, 78" in line_of(ModelRecord("m", inputs=(spec,), max_batch_size=batch), files=True)
+        assert "RAW=[[137, 80, 78" in line_of(ModelRecord("m", inputs=(spec,), max_batch_size=batch), source=OPENS)
 
 
 @pytest.mark.parametrize(

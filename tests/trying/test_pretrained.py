@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from bls_notebook.trying import hub_offline
-from tests.trying.conftest import IO, calling, put
+from tests.trying.conftest import IO, PYTHON, calling, put
 
-PYTHON = f'backend: "python" {IO}'
 FETCHING = """
     def initialize(self, args):
         from transformers import AutoTokenizer

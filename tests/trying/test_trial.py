@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +15,10 @@ from bls_notebook.display import render
 from bls_notebook.profiling.analysis.call_graph import call_graph
 from bls_notebook.profiling.session_report import call_graph_mermaid, call_graph_text
 from bls_notebook.profiling.timeline.lanes import TimelineLayout
-from bls_notebook.trying.example_request import ExampleRequests
 from tests.repository.models import HEAD
-from tests.trying.conftest import DOUBLES, IN, IO, calling, put
+from tests.trying.conftest import DOUBLES, IN, IO, PYTHON, calling, ensemble, put
 
-PYTHON = f'backend: "python" {IO}'
 ONES = {"IN": np.ones(3, np.float32)}
-
-
-def ensemble(*steps: tuple[str, str, str]) -> str:
-    """Return the configuration of an ensemble; a step has a model, and the tensors of its IN and OUT."""
-    written = "".join(
-        f'step {{ model_name: "{name}" model_version: -1 input_map {{ key: "IN" value: "{a}" }} '
-        f'output_map {{ key: "OUT" value: "{b}" }} }}'
-        for name, a, b in steps
-    )
-    return f'platform: "ensemble" {IO} ensemble_scheduling {{ {written} }}'
 
 
 def test_what_cannot_load_is_a_stub_and_every_answer_says_so(trying: Any, tmp_path: Path) -> None:
@@ -55,46 +42,6 @@ def test_what_cannot_load_is_a_stub_and_every_answer_says_so(trying: Any, tmp_pa
     assert "pipeline" in told[0]
 
 
-def test_each_real_model_gets_one_generated_request(trying: Any, tmp_path: Path) -> None:
-    put(tmp_path, "double", PYTHON, {"1/model.py": DOUBLES})
-    put(tmp_path, "short", PYTHON, {"1/model.py": DOUBLES.replace("return ", "return 2 * ")})  # two responses
-    put(tmp_path, "engine", f'platform: "tensorrt_plan" {IO}')
-    _, rows = trying()
-    assert {n: row.asked for n, row in rows.items() if n} == {"double": True, "short": True, "engine": False}
-    assert (rows["double"].problem, rows["double"].warnings) == ("", ())
-    assert "Number of InferenceResponse objects do not match" in rows["short"].problem
-    _, rows = trying(ask=False)
-    assert not any(row.asked for name, row in rows.items() if name)
-
-
-def test_named_configurations_and_calls_over_http(trying: Any, tmp_path: Path) -> None:
-    url = 'URL = "http://localhost:8000/v2/models/double/infer"\n'
-    other = {"configs/big.pbtxt": f"max_batch_size: 8 {PYTHON}", "configs/small.pbtxt": f"max_batch_size: 2 {PYTHON}"}
-    put(tmp_path, "double", PYTHON, {"1/model.py": DOUBLES, **other})
-    put(tmp_path, "plain", PYTHON, {"1/model.py": url + DOUBLES})
-    repository, rows = trying(model_config_name="big")
-    assert (repository.config("double").max_batch_size, repository.config("plain").max_batch_size) == (8, 0)
-    assert "configs/big.pbtxt is used" in rows["double"].why
-    assert any("the code of plain names a server on this machine" in note for note in rows[""].notes)
-
-
-def test_a_model_that_does_not_answer_is_cancelled(
-    trying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits = (
-        "import time\n        first, self.asked = not hasattr(self, 'asked'), True\n"
-        "        while first: time.sleep(0.01)\n        return "
-    )
-    put(tmp_path, "endless", PYTHON, {"1/model.py": DOUBLES.replace("return ", waits)})
-    put(tmp_path, "asks", ensemble(("endless", "IN", "OUT")))
-    answered = ExampleRequests.answered
-    monkeypatch.setattr(ExampleRequests, "answered", lambda self, reports, seconds: answered(self, reports, 0.01))
-    repository, rows = trying()
-    assert rows["endless"].problem == "no answer within 0.01 s"
-    assert rows["asks"].warnings == ("no request was sent: it calls endless, which did not answer within 0.01 s",)
-    assert repository.infer("endless", ONES).error is None  # the first execute was stopped
-
-
 def test_remedies_suit_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(tmp_path, "needs", PYTHON, {"1/model.py": "import os; os.environ['NO_SUCH_KEY']"})
     put(tmp_path, "slow", PYTHON, {"1/model.py": "import time; time.sleep(100)"})
@@ -109,17 +56,6 @@ def test_remedies_suit_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert wrong.startswith("python -m bls_notebook try: ")
     assert "try: try:" not in wrong
     assert f"give its folder: `python -m bls_notebook try {tmp_path}`" in wrong
-
-
-def test_an_error_after_a_stub_says_so_too(trying: Any, tmp_path: Path) -> None:
-    put(tmp_path, "inner", PYTHON, {"1/model.py": calling("resize", "1 / (out[0] - out[0]).item()")})
-    put(tmp_path, "outer", PYTHON, {"1/model.py": calling("inner")})
-    put(tmp_path, "resize", f'backend: "x" {IO}')
-    repository, rows = trying()
-    assert rows["outer"].problem.endswith("(after made-up answers of the stub resize)")
-    answer = repository.infer("outer", ONES)
-    assert "ZeroDivisionError" in answer.error.message() or "division" in answer.error.message()
-    assert answer.stubs == ("resize",)
 
 
 def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
@@ -142,16 +78,6 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
     assert "a stub" in call_graph_text(graph)
     assert "classDef stub" in call_graph_mermaid(graph)
     assert "a stub" in render(session.record).text
-
-
-def test_a_backends_package_is_not_a_module_of_the_project(
-    trying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    put(tmp_path, "gone", f'backend: "onnxruntime" {IO}', {"1/model.onnx": "", "onnxruntime.py": ""})
-    _, rows = trying()
-    assert rows["gone"].why.startswith("the package onnxruntime is missing")
-    assert rows["gone"].remedy.startswith("`onnxruntime`: onnxruntime, or onnxruntime-gpu for CUDA")
 
 
 @pytest.mark.parametrize(
@@ -239,12 +165,10 @@ def test_all_missing_packages_are_named_at_once_and_only_known_distributions_ins
 
 BROKEN = {
     "syntax": ({"1/model.py": "x = ["}, True),
-    "class": ({"1/model.py": DOUBLES.replace("TritonPythonModel", "Model")}, True),
     "initialize": ({"1/model.py": DOUBLES + "    def initialize(self, args):\n        open('no/labels.txt')\n"}, True),
     "elsewhere": ({"1/model.py": DOUBLES + "    def initialize(self, args):\n        open('/no/labels.txt')\n"}, None),
     "file": ({"1/x": ""}, True),
     "package": ({"1/model.py": "import no_such_thing_x"}, False),
-    "variable": ({"1/model.py": "import os; os.environ['NO_SUCH_KEY']"}, False),
 }
 
 
@@ -327,25 +251,6 @@ class TritonPythonModel:
     assert answer["OUT"].as_numpy().shape == (2, 3, 2)
 
 
-def test_models_of_vllm_have_its_inputs_and_outputs(trying: Any, tmp_path: Path) -> None:
-    put(tmp_path, "llm", 'backend: "vllm" instance_group [{ kind: KIND_MODEL }]', {"1/model.json": "{}"})
-    repository, rows = trying()
-    assert rows["llm"].kind == "stub"
-    line = rows[""].requests[0]
-    assert line.startswith("%bls llm text_input=")
-    assert line.endswith("--stream")
-    answers = list(repository.stream("llm", {"text_input": "hello"}))
-    assert [answer["text_output"].as_numpy().shape for answer in answers] == [(1,)] * 3
-
-
-def test_an_ensemble_without_one_of_its_models(trying: Any, tmp_path: Path) -> None:
-    put(tmp_path, "whole", ensemble(("away", "IN", "OUT")), {"1/x": ""})
-    put(tmp_path, "away", "oops", {"1/model.py": DOUBLES})
-    repository, rows = trying()
-    assert (rows["whole"].kind, rows["whole"].why) == ("stub", "its step away is not loaded")
-    assert repository.infer("whole", ONES).stubs == ("whole",)
-
-
 @pytest.mark.parametrize(("batch", "dims", "shape"), [(0, "[-1, 27]", (3, 27)), (2, "[27]", (1, 27))])
 def test_a_stub_has_the_shape_that_the_next_step_declares(
     trying: Any, tmp_path: Path, batch: int, dims: str, shape: tuple[int, ...]
@@ -372,20 +277,6 @@ def test_real_says_whose_code_may_run(trying: Any, tmp_path: Path) -> None:
     assert "bad" not in told[0].split(":")[1]
 
 
-def test_files_beside_the_configuration_are_version_1(trying: Any, tmp_path: Path) -> None:
-    put(tmp_path, "flat", f'name: "other" {PYTHON}', {"model.py": DOUBLES})
-    put(tmp_path, "named", f'name: "other" {PYTHON}', {"1/model.py": DOUBLES, "notes/a.txt": ""})
-    put(tmp_path, "nothing", None, {"notes.txt": ""})
-    repository, rows = trying()
-    assert [rows[name].kind for name in ("flat", "named")] == ["real", "real"]
-    assert "are beside its config.pbtxt" in rows["flat"].why
-    assert 'has name: "other"' in rows["named"].why
-    assert repository.infer("flat", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
-    assert "nothing" not in rows
-    assert "nothing" in rows[""].notes[0]
-    assert not (tmp_path / "flat" / "1").exists()
-
-
 def test_from_a_shell(tmp_path: Path, capsys: Any) -> None:
     put(tmp_path, "double", PYTHON, {"1/model.py": f"print('loaded')\n{DOUBLES}"})
     put(tmp_path, "gone", f'backend: "tensorrt" {IO}')
@@ -399,56 +290,6 @@ def test_from_a_shell(tmp_path: Path, capsys: Any) -> None:
     assert "not loaded" in capsys.readouterr().out
     assert main(["try", str(tmp_path / "nowhere")]) == 2
     assert "no such folder" in capsys.readouterr().err
-
-
-def test_a_model_goes_by_the_name_that_others_use(trying: Any, tmp_path: Path) -> None:
-    put(tmp_path, "pipeline", f'name: "main" {PYTHON}', {"1/model.py": calling("od_resize")})
-    put(tmp_path, "resize", f'name: "od_resize" {PYTHON}', {"1/model.py": DOUBLES})
-    repository, rows = trying()
-    assert {name: row.kind for name, row in rows.items() if name}["od_resize"] == "real"
-    assert "resize is od_resize" in rows[""].notes[0]
-    assert repository.infer("pipeline", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
-    assert 'has name: "main"' in rows["pipeline"].why
-    folders = repository.paths
-    repository.close()
-    assert not any(folder.exists() for folder in folders), "the folder of links is removed"
-
-
-def test_an_ensemble_over_a_sequence_model_is_asked_in_a_sequence(trying: Any, tmp_path: Path) -> None:
-    put(tmp_path, "all", ensemble(("states", "IN", "OUT")))
-    put(tmp_path, "states", f"{PYTHON} sequence_batching {{ }}", {"1/model.py": DOUBLES})
-    _, rows = trying()
-    assert rows[""].requests[0].endswith("--sequence 1:start,end")
-
-
-def test_files_that_git_lfs_has_not_fetched(trying: Any, tmp_path: Path) -> None:
-    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
-    put(tmp_path, "weights", f'backend: "onnxruntime" {IO}', {"1/model.onnx": pointer})
-    _, rows = trying()
-    assert "Git LFS pointer" in rows["weights"].why
-    assert "lfs pull" in rows["weights"].remedy
-
-
-def test_what_is_not_there_at_all(trying: Any, tmp_path: Path) -> None:
-    put(tmp_path, "wrong", "input [{ name: ", {"1/model.py": DOUBLES})
-    put(tmp_path, "unknown", 'backend: "tensorrt"', {"1/x": ""})
-    put(tmp_path, "calls", PYTHON, {"1/model.py": calling("elsewhere")})
-    repository, rows = trying()
-    assert rows["wrong"].kind == rows["unknown"].kind == rows["elsewhere"].kind == "absent"
-    assert rows["wrong"].why.startswith("config.pbtxt:1:")
-    assert "names no outputs" in rows["unknown"].why
-    assert "called by calls" in rows["elsewhere"].why
-    assert "%%tritonmodel elsewhere" in rows["elsewhere"].remedy
-    assert not repository.ready("unknown")
-    assert "is not ready" in repository.infer("calls", ONES).error.message()
-
-
-def test_templates_are_filled_or_one_clear_line(trying: Any, tmp_path: Path) -> None:
-    put(tmp_path, "llm", f'backend: "tensorrtllm" max_batch_size: ${{triton_max_batch_size}} {IO}')
-    put(tmp_path, "loop", f'backend: "x" max_batch_size: ${{loop}} {IO}')
-    _, rows = trying(fill={"loop": "${loop}"})
-    assert (rows["llm"].kind, rows["loop"].kind) == ("stub", "absent")
-    assert "expected a whole number" in rows["loop"].why
 
 
 def test_an_engine_leaves_its_outputs_on_its_gpu(trying: Any, tmp_path: Path) -> None:
@@ -549,16 +390,6 @@ def test_options_that_make_no_sense(trying: Any, tmp_path: Path) -> None:
             trying(**{option: value})
 
 
-@pytest.mark.slow
-def test_a_hundred_models(trying: Any, tmp_path: Path) -> None:
-    for i in range(100):
-        config = PYTHON if i % 3 else f'backend: "x" {IO}'
-        put(tmp_path, f"m{i:02}", config, {"1/model.py": DOUBLES if i % 3 == 1 else "import no_such_thing_x"})
-    _, rows = trying()
-    kinds = [row.kind for name, row in rows.items() if name]
-    assert (kinds.count("real"), kinds.count("stub")) == (33, 67)
-
-
 ENDS = {
     "import os; os._exit(7)": "os._exit(7) would end this process",
     "import os; os.abort()": "os.abort() would end this process",
@@ -586,13 +417,3 @@ def test_what_ends_the_process_on_a_request_fails_that_and_a_forked_child_ends(t
     assert {rows["forks"].kind, rows["ends"].kind} == {"real"}
     assert "os._exit(7) would end this process" in repository.infer("ends", ONES).error.message()
     assert repository.infer("forks", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
-
-
-def test_a_folder_whose_name_no_model_may_have_keeps_no_other_from_its_place(trying: Any, tmp_path: Path) -> None:
-    put(tmp_path, "a<b>", PYTHON, {"1/model.py": DOUBLES})
-    put(tmp_path, "good", PYTHON, {"1/model.py": DOUBLES})
-    repository, rows = trying()
-    assert rows["a<b>"].kind == "absent"
-    assert "it contains '<'" in rows["a<b>"].why
-    assert rows[""].entries == ("good",)
-    assert repository.infer("good", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
