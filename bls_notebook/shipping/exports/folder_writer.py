@@ -11,10 +11,12 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import stat
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -28,6 +30,7 @@ Content = bytes | Path
 MANIFEST = "bls_notebook_export.json"
 """The file that lists the written files, with the SHA-256 of each."""
 
+_PIECE = 1 << 20  # bytes that are read at a time
 _KIND = "bls_notebook export"
 _CACHES = ("__pycache__", ".ipynb_checkpoints")  # folders that servers and editors create
 _TIME = (1980, 1, 1, 0, 0, 0)  # of every file in an archive: the earliest time in the zip format
@@ -78,9 +81,8 @@ def write_archive(target: Path, files: Mapping[str, Content]) -> None:
                     entry = zipfile.ZipInfo(path, _TIME)
                     entry.compress_type = zipfile.ZIP_DEFLATED
                     entry.external_attr = _mode(path, content) << 16
-                    with archive.open(entry, "w", force_zip64=True) as into, _opened(content) as pieces:
-                        for piece in pieces:
-                            into.write(piece)
+                    with archive.open(entry, "w", force_zip64=True) as into, _opened(content) as source:
+                        shutil.copyfileobj(source, into, _PIECE)
             os.replace(new, target)
 
 
@@ -106,24 +108,14 @@ def _mode(path: str, content: Content) -> int:
     return 0o755 if is_executable else 0o644
 
 
-@contextlib.contextmanager
-def _opened(content: Content) -> Iterator[Iterator[bytes]]:
-    if isinstance(content, bytes):
-        yield iter((content,))
-        return
-    with open_file(content) as file:
-        yield iter(lambda: _read(file), b"")
-
-
-def _read(file: BinaryIO) -> bytes:
-    return file.read(1 << 20)
+def _opened(content: Content) -> BinaryIO:
+    return BytesIO(content) if isinstance(content, bytes) else open_file(content)
 
 
 def _write(path: Path, content: Content) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("xb") as file, _opened(content) as pieces:
-        for piece in pieces:
-            file.write(piece)
+    with path.open("xb") as file, _opened(content) as source:
+        shutil.copyfileobj(source, file, _PIECE)
     path.chmod(_mode(path.name, content))
     return _hash(path)
 
@@ -156,8 +148,8 @@ def _manifest(target: Path) -> dict[str, str]:
 
 def _hash(path: Path) -> str:
     digest = hashlib.sha256()
-    with _opened(path) as pieces:
-        for piece in pieces:
+    with open_file(path) as file:
+        while piece := file.read(_PIECE):
             digest.update(piece)
     return digest.hexdigest()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from operator import sub
 from typing import Any
@@ -100,20 +100,16 @@ class LocalTarget:
             return answer
         return replace(answer, status=GRPC_STATUS[response.error.code()])
 
-    @contextmanager
-    def fresh(self) -> Iterator[set[str]]:
-        with fresh(self.repository, [self.spec.name, *self.names]) as revealed:
-            yield revealed
+    def fresh(self) -> AbstractContextManager[set[str]]:
+        return fresh(self.repository, [self.spec.name, *self.names])
 
     def counts(self) -> Counts:
         names = [name for name in self.names if self.repository.ready(name)]
         return {name: _counts(self.repository.statistics(name)["model_stats"]) for name in names}
 
-    @contextmanager
-    def with_instances(self, count: int) -> Iterator[None]:
+    def with_instances(self, count: int) -> AbstractContextManager[None]:
         """Run the model with this instance count during the ``with``."""
-        with with_instances(self.repository, [self.spec.name], count):
-            yield
+        return with_instances(self.repository, [self.spec.name], count)
 
 
 class RemoteTarget(LocalTarget):
@@ -130,12 +126,10 @@ class RemoteTarget(LocalTarget):
     def counts(self) -> Counts:
         return {}
 
-    @contextmanager
-    def with_instances(self, count: int) -> Iterator[None]:
+    def with_instances(self, count: int) -> AbstractContextManager[None]:
         raise BLSError(
             "prove: instances: instance counts can only be changed on a server that prove starts; omit server="
         )
-        yield
 
 
 class ServerTarget(RemoteTarget):
@@ -159,10 +153,9 @@ class ServerTarget(RemoteTarget):
             else:
                 self._load_fresh(dict.fromkeys(self.names))
 
-    @contextmanager
-    def fresh(self) -> Iterator[set[str]]:
+    def fresh(self) -> AbstractContextManager[set[str]]:
         self.renew()
-        yield set()
+        return nullcontext(set())
 
     def _restart(self) -> None:
         self._connection.disconnect()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -252,15 +252,13 @@ def test_a_full_disk_leaves_the_old_export(
     bls.export(tmp_path / name, "twice", repo=repo)
     before = files_in(tmp_path)
 
-    @contextmanager
-    def full(content: object) -> Iterator[Iterator[bytes]]:
-        def pieces() -> Iterator[bytes]:
-            yield b"x"  # the disk is full after the first piece
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    class Full(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell():  # the disk is full after the first byte
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().read(1)
 
-        yield pieces()
-
-    monkeypatch.setattr(writing, "_opened", full)
+    monkeypatch.setattr(writing, "_opened", lambda content: Full(b"xy"))
     with pytest.raises(bls.BLSError, match="No space left on device"):
         bls.export(tmp_path / name, repo=repo)
     monkeypatch.undo()
