@@ -122,7 +122,7 @@ class Seen:
         """Export the models that the last cell defined or changed."""
         samples = str(ROOT / SAMPLE)
         for name in repository._server.names():
-            source = repository._catalog.service.sources[name]
+            source = repository._service.sources[name]
             if str(source.folder).startswith(samples):
                 continue
             code = "".join(f.read_text("utf-8", "replace") for f in sorted(source.folder.rglob("*.py")))

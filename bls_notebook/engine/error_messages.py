@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+POLL_FAILED = "failed to load '{name}', failed to poll from model repository"
+
 
 def running(model: str, message: str) -> str:
     """Return the error of a BLS request that could not be served, as its sender sees it."""

@@ -52,11 +52,6 @@ class ForkedServer(Server):
             os._exit(code if isinstance(code, int) else int(code is not None))
 
 
-def in_own_process(server: Server) -> bool:
-    """Return whether a server was made in this process, and not in the one that it was forked from."""
-    return not isinstance(server, ForkedServer)
-
-
 def _free_locks(held_by: dict[str, Any]) -> None:
     for value in list(held_by.values()):
         if isinstance(value, _LOCKS):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook.records.regular_file import MAX_CONFIG, read_file
+from bls_notebook.repository.catalog import define_cell
 
 from .arguments import Parser, Variables, add_options, help_text
 from .cell_body import place_of
@@ -99,9 +100,8 @@ def tritonmodel(notebook: Notebook, line: str, cell: str, variables: Variables) 
     config = config_of(PARSER, arguments, variables)
     place = place_of(notebook, cell)
     with reported(notebook, arguments.name):
-        record = bls.current_repository().define(
-            arguments.name, cell, config, arguments.version, variables.keys(), place
-        )
+        repository = bls.current_repository()
+        record = define_cell(repository, arguments.name, cell, config, arguments.version, variables.keys(), place)
     notebook.definition_lines[arguments.name] = line
     record = with_changes_to_show(notebook, (cell, repr(config)), record)
     return None if arguments.quiet else record

@@ -117,7 +117,7 @@ def load_with_callees(repository: ModelRepository, names: Iterable[str] = ()) ->
             if name in certain:
                 raise
             continue
-        config, folder = repository.config(name), repository._catalog.service.sources[name].folder
+        config, folder = repository.config(name), repository._service.sources[name].folder
         sources = sources_in(folder) if runs_python(config.backend) else ()
         named, called = calls_of(name, config, config.backend, sources, known)
         certain |= named

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bls_notebook.engine.calling import Root, root_of
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.error_responses import cancelled_response
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.interrupts import Interrupted
@@ -30,7 +31,6 @@ from bls_notebook.progress import stepped
 from bls_notebook.records.advice import Known
 from bls_notebook.records.models import ModelRecord
 
-from .catalog import Catalog
 from .source.model_folders import backend_folders, folder_path, shown_path
 from .source.model_source import ModelSource, RemoteModel
 
@@ -51,14 +51,12 @@ class Host:
 
     def __init__(self, repository: ModelRepository) -> None:
         self.repository = repository
-        self._catalog: Catalog = repository._catalog
-        self._server = repository._catalog.server
-        self._sender = repository._sender
+        self._server: Server = repository._server
 
     @property
     def known(self) -> Known:
         """The models and names that advice on errors refers to; see `records.advice`."""
-        return self._catalog.known
+        return self.repository._known
 
     def names(self) -> list[str]:
         """Return the names of the loaded models, sorted; a snapshot."""
@@ -77,7 +75,7 @@ class Host:
 
     def ready(self, name: str) -> LoadedModel:
         """Return the newest version in service, or raise a ModelNotFoundError that suggests names."""
-        return self._catalog.ready_model(name)
+        return self.repository._ready_model(name)
 
     def source(self, name: str, loaded: bool = False) -> ModelSource:
         """Return the source of a model: a folder, a cell or a remote server. Reads the disk and runs no code.
@@ -86,10 +84,10 @@ class Host:
         if the model does not exist or, with `loaded`, was never loaded.
         """
         if not loaded:
-            return self._catalog._source(name, None)
-        sources = self._catalog.service.sources
+            return self.repository._source(name)
+        sources = self.repository._service.sources
         if name not in sources:
-            self._catalog.ready_model(name)  # which raises
+            self.repository._ready_model(name)  # which raises
         return sources[name]
 
     def serve(self, source: ModelSource) -> ModelRecord:
@@ -98,15 +96,15 @@ class Host:
 
     def failed(self, name: str, why: str) -> None:
         """Record in the index why a model is not loaded."""
-        folder = next((path / name for path in self._catalog.paths if (path / name).is_dir()), Path(name))
-        self._catalog.service.index.failed(ModelSource(name, folder, shown_path(folder)), why)
+        folder = next((path / name for path in self.repository.paths if (path / name).is_dir()), Path(name))
+        self.repository._service.index.failed(ModelSource(name, folder, shown_path(folder)), why)
 
     def request(self, model: str, inputs: Mapping[str, Any], **options: Any) -> InferenceRequest:
         """Build a request from the arguments of `ModelRepository.infer`, without sending it.
 
         Raises a BLSError if a value cannot become a tensor.
         """
-        return self._sender.request(model, inputs, **options)
+        return self.repository._sender.request(model, inputs, **options)
 
     def send(self, request: InferenceRequest, stream: bool = False) -> SentRequest:
         """Send a request from outside any model, on a new thread; return a future.
@@ -116,7 +114,7 @@ class Host:
         """
         # The root belongs to this thread: a root can be interrupted only if another thread runs it.
         future = SentRequest(root_of(self._server))
-        sender, model = self._sender, request._model_name
+        sender, model = self.repository._sender, request._model_name
 
         def work() -> None:
             caller_var.set(future.root)
@@ -167,7 +165,7 @@ class Host:
 
         The hook should be a pure function. An exception fails the load of that model only.
         """
-        return _added(self._catalog.before_load, hook)
+        return _added(self.repository._before_load, hook)
 
     def before_serving(self, hook: Callable[[Mapping[int, LoadedModel]], None]) -> Undo:
         """Call `hook` with a model's versions just before they enter service, on the thread that loads them."""
@@ -180,11 +178,11 @@ class Host:
         searched for models.
         """
         if path is None:
-            return self._catalog.service.folder.new()
+            return self.repository._service.folder.new()
         folder = folder_path(path, "add_folder", "give a folder whose sub-folders are models")
-        if folder not in self._catalog.paths:
-            self._catalog.paths = (*self._catalog.paths, folder)
-            self._server.backend_folders = backend_folders(self._catalog.paths, self.repository.backend_directory)
+        if folder not in self.repository.paths:
+            self.repository._paths = (*self.repository.paths, folder)
+            self._server.backend_folders = backend_folders(self.repository.paths, self.repository.backend_directory)
         return folder
 
 
@@ -225,60 +223,60 @@ class Registration:
         self._why = ""
 
     def _serve(self) -> None:
-        catalog = self._catalog()
-        assert catalog is not None
+        repository = self._open_repository()
+        assert repository is not None
         served: list[str] = []
         try:
             models = list(self.models.items())
             for name, remote in stepped(models, "models", len(models)) if len(models) > 1 else models:
-                folder = catalog.service.folder.write(name, {"1/.remote": remote.address.encode()})
-                catalog.serve_source(ModelSource(name, folder, remote.address, remote=remote), define=True)
+                folder = repository._service.folder.write(name, {"1/.remote": remote.address.encode()})
+                repository._serve(ModelSource(name, folder, remote.address, remote=remote))
                 served.append(name)
         except BaseException:
             for name in self.models:
                 if name in served:
-                    catalog.unload(name, False)
-                if not catalog.ready(name, None):
-                    catalog.forget(name)
+                    repository.unload(name)
+                if not repository.ready(name):
+                    repository._forget(name)
             raise
 
-    def _catalog(self) -> Catalog | None:
+    def _open_repository(self) -> ModelRepository | None:
         repository = self._repository()
-        return None if repository is None or repository.closed else repository._catalog
+        return None if repository is None or repository.closed else repository
 
     def names(self) -> list[str]:
         """Return the names that still belong to these models; others may since have been loaded under some names."""
-        catalog = self._catalog()
-        sources = {} if catalog is None else catalog.service.sources
+        repository = self._open_repository()
+        sources = {} if repository is None else repository._service.sources
         return [n for n, remote in self.models.items() if n in sources and sources[n].remote is remote]
 
     def lost(self, why: str) -> None:
         """Record in the index why the server cannot be reached; "" once it answers again."""
         self._why = why
-        catalog = self._catalog()
-        if catalog is not None:
+        repository = self._open_repository()
+        if repository is not None:
             for name in self.models:
-                catalog.service.index.remote_is(name, why)
+                repository._service.index.remote_is(name, why)
 
     def refresh(self) -> None:
         """Reload the models from the server. A failure is logged, and that model stays unchanged."""
         for name in self.names():
-            catalog = self._catalog()
-            if catalog is None or self._why:
+            repository = self._open_repository()
+            if repository is None or self._why:
                 return
             try:
-                if catalog.ready(name, None):
-                    catalog.reload(name)
+                if repository.ready(name):
+                    repository.reload(name)
             except BLSError as error:
                 log.warning("%s", error)
 
     def remove(self) -> None:
         """Take the models out of service once their requests have finished. May be called twice."""
         for name in self.names():
-            catalog = self._catalog()
-            if catalog is not None:
-                catalog.unload(name, False)
-                catalog.forget(name)
+            repository = self._open_repository()
+            if repository is not None:
+                repository.unload(name)
+                repository._forget(name)
 
 
 def _added(hooks: list[_Hook], hook: _Hook) -> Undo:
@@ -296,6 +294,6 @@ def load_again(repository: ModelRepository, name: str) -> None:
 
     Requests in flight finish in the instances that run them. If the load fails, the old instances stay in service.
     """
-    service = repository._catalog.service
+    service = repository._service
     with suppress(BLSError), service.lock_of(name):
         service.load(service.sources[name])

@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
-from bls_notebook.engine.fork_guard import in_own_process
 from bls_notebook.engine.waiting.operations import perform
 from bls_notebook.engine.waiting.parker import Parker, requester
 
@@ -54,9 +53,7 @@ def change(method: Callable[Concatenate[_C, _P], _R]) -> Callable[Concatenate[_C
     @wraps(method)
     def call(self: _C, /, *args: _P.args, **options: _P.kwargs) -> _R:
         __tracebackhide__ = True
-        server: Any = self.server  # type: ignore[attr-defined]
-        if not in_own_process(server):
-            server.serving("")  # raises: a forked child cannot use it
+        self._server.find("")  # type: ignore[attr-defined]  # raises in a forked child, which cannot use it
         return perform(partial(method, self, *args, **options))
 
     return call

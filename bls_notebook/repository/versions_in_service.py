@@ -29,6 +29,7 @@ from .loading.loader import load_versions
 from .locks import NameLock
 from .model_index import Index, model_record
 from .polling import Poller
+from .source.fingerprints import signature
 from .source.model_source import ModelSource, SourceFolder
 
 if TYPE_CHECKING:
@@ -71,14 +72,6 @@ class Service:
         with self._lock:
             return self._locks.setdefault(name, NameLock())
 
-    def load_written(self, source: ModelSource) -> ModelRecord:
-        """Load a model from a folder written for this load; remove the folder if the load fails."""
-        try:
-            return self.load(source)
-        except BaseException:
-            self.folder.discard(source.folder)
-            raise
-
     def load(self, source: ModelSource, keep: bool = False) -> ModelRecord:
         """Load a model and put it into service. The caller holds the model's lock."""
         name = source.name
@@ -87,6 +80,7 @@ class Service:
         before = self.server.own(name)
         specs = {version: model.spec for version, model in before.items()}
         try:
+            files = signature(source.folder)  # before the load, so that a file changed meanwhile is reloaded
             with progress(f"loading {name}"):
                 loaded = load_versions(self.server, source, keep, lambda versions: self.index.loading(source, versions))
         except OSError as error:  # the folder was removed, or is not readable
@@ -97,7 +91,6 @@ class Service:
             self.index.failed(source, str(error))
             raise
         seconds = perf_counter() - started
-        self.signatures.pop(name, None)
         self.dependencies.want(source, members_of_source(source))
         records = {}
         for version, model in loaded.items():
@@ -113,7 +106,7 @@ class Service:
             raise
         self.index.leaving(name, [v for v in before if v not in loaded], "unloaded")
         self.index.loaded(name, records)
-        self.sources[name] = source
+        self.sources[name], self.signatures[name] = source, files
         self.server.close_all(m for v, m in before.items() if loaded.get(v) is not m)
         return records[max(records)]
 

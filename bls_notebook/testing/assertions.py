@@ -42,7 +42,7 @@ class Assertions:
     _errors: list[ErrorRecord]
     _warned: list[tuple[str, str]]
     _servers: Servers | None
-    _known: set[str]  # models that served requests, or had a stub
+    _served: set[str]  # models that served requests, or had a stub
     _profile: RecordedCalls
 
     if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Assertions:
         """Return the requests that a model received (default: all models), in the order of their execution."""
         self._skip_on_server("which requests a model got")
         self._know(model)
-        wanted = {model} if model else self._known  # the profile has requests of other repositories too
+        wanted = {model} if model else self._served  # the profile has requests of other repositories too
         return tuple(call for call in self._profile.calls if call.model in wanted)
 
     def assert_called(
@@ -333,7 +333,7 @@ class Assertions:
         """Raise a ModelNotFoundError for an unknown model: an assertion about it would prove nothing."""
         __tracebackhide__ = True
         for model in models:
-            if model and model not in self._known:
+            if model and model not in self._served:
                 find_model(self.paths, model)
 
     def _skip_on_server(self, fact: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import re
 import shutil
 import weakref
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from bls_notebook.repository.config import parse_config, to_json, to_pbtxt
 from bls_notebook.repository.loading.ensembles import members_of_source
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
-from bls_notebook.repository.requests.sender import Sender, takes_arguments_of
 from bls_notebook.repository.source.names import check_model_name
 
 from .assertions import Assertions
@@ -38,6 +38,22 @@ else:
     _Repository = object
 
 _MOST_ERRORS = 20
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def _takes_arguments_of(
+    function: Callable[Concatenate[Any, _Arguments], object],
+) -> Callable[[Callable[..., _Result]], Callable[Concatenate[Any, _Arguments], _Result]]:
+    """Give the decorated method, which passes its arguments to `function`, the signature of `function`."""
+    parameters = list(inspect.signature(function).parameters.values())
+
+    def decorate(method: Callable[..., _Result]) -> Callable[Concatenate[Any, _Arguments], _Result]:
+        annotation = method.__annotations__.get("return")
+        method.__signature__ = inspect.Signature(parameters, return_annotation=annotation)  # type: ignore[attr-defined]
+        return method
+
+    return decorate
 
 
 def _link(file: str, place: str) -> None:
@@ -93,7 +109,7 @@ class RepositoryUnderTest(Assertions, _Repository):
         self.repository = ModelRepository(*paths, **options)
         self._host = Host(self.repository)
         self._profile = RecordedCalls()
-        known = self._known = set[str]()
+        known = self._served = set[str]()
         self._host.before_serving(lambda versions: known.update(model.name for model in versions.values()))
         mine = weakref.ref(self)
         self._host.on_missing(lambda name: _load_missing(mine(), name))
@@ -188,28 +204,28 @@ class RepositoryUnderTest(Assertions, _Repository):
         folders = {folder.name for path in self.paths for folder in path.iterdir() if folder.is_dir()}
         return folders.intersection(re.findall(r"""["']([^"'\n]+)["']""", text))
 
-    @takes_arguments_of(Sender.request)
+    @_takes_arguments_of(ModelRepository.infer)
     def infer(self, *arguments: Any, **options: Any) -> Response:
         """Send a request and wait for the response, like `ModelRepository.infer`."""
         if (server := self._before(arguments, options)) is not None:
             return self._noted(server.infer(self.repository, *arguments, **options))
         return self._noted(self.repository.infer(*arguments, **options))
 
-    @takes_arguments_of(Sender.request)
+    @_takes_arguments_of(ModelRepository.infer)
     async def infer_async(self, *arguments: Any, **options: Any) -> Response:
         """Send a request and await the response, like `infer`."""
         if (server := self._before(arguments, options)) is not None:
             return self._noted(await asyncio.to_thread(server.infer, self.repository, *arguments, **options))
         return self._noted(await self.repository.infer_async(*arguments, **options))
 
-    @takes_arguments_of(Sender.request)
+    @_takes_arguments_of(ModelRepository.infer)
     def stream(self, *arguments: Any, **options: Any) -> Iterator[Response]:
         """Send a request to a decoupled model and iterate over its responses, like `ModelRepository.stream`."""
         if (server := self._before(arguments, options)) is not None:
             return map(self._noted, server.stream(self.repository, *arguments, **options))
         return map(self._noted, self.repository.stream(*arguments, **options))
 
-    @takes_arguments_of(Sender.request)
+    @_takes_arguments_of(ModelRepository.infer)
     async def stream_async(self, *arguments: Any, **options: Any) -> AsyncIterator[Response]:
         """Send a request to a decoupled model and await its responses, like `stream`."""
         if (server := self._before(arguments, options)) is not None:
@@ -244,7 +260,7 @@ class RepositoryUnderTest(Assertions, _Repository):
         self.repository.clear(keep_folders=True)
         self._end_profile()
 
-    @takes_arguments_of(ModelRepository.stub)
+    @_takes_arguments_of(ModelRepository.stub)
     def stub(self, *arguments: Any, **options: Any) -> ModelStub:
         """Substitute a stub for a model, like `ModelRepository.stub`."""
         if self._servers is not None:

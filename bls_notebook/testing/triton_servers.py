@@ -20,7 +20,6 @@ from bls_notebook.pb_utils.dtypes import to_bits
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.inputs import tensors_of
 from bls_notebook.repository.requests.response import Response
-from bls_notebook.repository.requests.sender import Sender
 from bls_notebook.shipping.proof.comparison import ProofAnswer
 from bls_notebook.shipping.proof.prover import Prover, proving
 from bls_notebook.shipping.proof.requests import ProofRequest
@@ -107,7 +106,7 @@ class Servers:
 
 def _bound(arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[str, Any, dict[str, Any]]:
     """Return the model's name, the inputs and the other arguments of a call of `ModelRepository.infer`."""
-    bound = inspect.signature(Sender.request).bind(None, *arguments, **options).arguments
+    bound = inspect.signature(ModelRepository.infer).bind(None, *arguments, **options).arguments
     return bound.pop("name"), bound.pop("inputs"), {k: v for k, v in bound.items() if k != "self"}
 
 

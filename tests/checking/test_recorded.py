@@ -9,6 +9,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
+from bls_notebook.repository.catalog import define_cell
 from bls_notebook.repository.source.model_source import SourcePlace
 from tests.checking.conftest import CONFIG, MODEL
 from tests.engine import gates
@@ -108,7 +109,7 @@ def test_a_model_that_serves_has_what_it_completed(repo: bls.ModelRepository) ->
     (found,) = bls.check(repo=repo).findings
     assert (found.code, found.where) == ("output-never-made", "m/config.pbtxt")
     place = SourcePlace("cell", "Cell In[3]", 2)
-    repo.define("m", f"{source}\ndef f():\n    return undefined\n", place=place)
+    define_cell(repo, "m", f"{source}\ndef f():\n    return undefined\n", None, 1, (), place)
     found = bls.check(repo=repo).findings[0]
     assert (found.code, found.where) == ("code-undefined", f"Cell In[3]:{source.count(chr(10)) + 4}")
 

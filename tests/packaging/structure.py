@@ -31,7 +31,7 @@ PAIRS = {
     "testing": {"profiling", "lifetimes", "checking", "trying", "shipping"},
     "course": {"testing", "profiling", "lifetimes"},
 }
-UNDERSCORE_NAMES = {"_catalog", "_server", "_sender"}
+UNDERSCORE_NAMES = {"_server", "_sender", "_service"}
 
 
 class Package:
@@ -144,7 +144,7 @@ def _underscore_names(package: Package) -> Iterator[str]:
             if not isinstance(node, ast.Attribute) or node.attr not in UNDERSCORE_NAMES:
                 continue
             of_self = isinstance(node.value, ast.Name) and node.value.id == "self"
-            if node.attr == "_catalog" or not of_self:
+            if not of_self:
                 yield f"underscore name of a repository: {module}: {ast.unparse(node)}"
 
 

@@ -28,7 +28,7 @@ def test_each_kind_of_violation_is_found(tmp_path: Path) -> None:
     (root / "engine" / "queue.py").write_text("def run():\n    import made.engine.runner\nclass Queue: ...\n")
     (root / "profiling" / "verdict.py").write_text(
         "from made.checking import rules\nclass Queue: ...\n"
-        "def close(repo, self):\n    repo._server.close(self._server, self._catalog)\n"
+        "def close(repo, self):\n    repo._server.close(self._server, repo._service)\n"
     )
     (root / "checking" / "rules.py").write_text("")
     (root / "repository" / "catalog.py").write_text("def close(repo):\n    repo._server.close()\n")
@@ -40,5 +40,5 @@ def test_each_kind_of_violation_is_found(tmp_path: Path) -> None:
         "long: made.engine.long: 601 lines, at most 600",
         "pair not listed: made.profiling.verdict -> made.checking.rules",
         "underscore name of a repository: made.profiling.verdict: repo._server",
-        "underscore name of a repository: made.profiling.verdict: self._catalog",
+        "underscore name of a repository: made.profiling.verdict: repo._service",
     ]

@@ -111,7 +111,7 @@ def test_polling_goes_on_by_itself_and_ends_with_the_repository(folder: Path, mo
 
     monkeypatch.setattr(FolderPolling, "follow", told)
     with bls.ModelRepository(folder, control_mode="poll", poll_seconds=0.001) as repo:
-        poller = repo._catalog.service.poller
+        poller = repo._service.poller
         assert isinstance(poller, Poller)
         assert polled.wait(LIMIT)
     poller._thread.join(LIMIT)

@@ -144,7 +144,7 @@ def test_set_config(repo: bls.ModelRepository) -> None:
 
 
 def folder_of(repo: bls.ModelRepository) -> Path:
-    root = repo._catalog.service.folder._root
+    root = repo._service.folder._root
     assert root is not None
     return root
 
@@ -180,7 +180,7 @@ def test_a_context_manager_closes(tmp_path: Path) -> None:
 def test_loading_while_a_cell_redefines(repo: bls.ModelRepository) -> None:
     """The folder of the older source goes away between the look at it and the load."""
     repo.define("m", saying("1"), TEXT)
-    prepare, looked = repo._catalog._load_members, threading.Event()
+    prepare, looked = repo._load_members, threading.Event()
     main = threading.get_ident()
 
     def told(*arguments: Any) -> None:
@@ -188,10 +188,10 @@ def test_loading_while_a_cell_redefines(repo: bls.ModelRepository) -> None:
         if threading.get_ident() != main:
             looked.set()
 
-    repo._catalog._load_members = told  # type: ignore[method-assign]
+    repo._load_members = told  # type: ignore[method-assign]
     for verb in (repo.load, repo.reload):
         looked.clear()
-        with repo._catalog.service.lock_of("m"):
+        with repo._service.lock_of("m"):
             other = Caller(verb, "m")
             assert looked.wait(LIMIT)
             repo.define("m", saying("2"), TEXT)

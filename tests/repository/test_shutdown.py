@@ -212,7 +212,7 @@ def test_ctrl_c_while_somebody_else_loads_the_same_model(repo: bls.ModelReposito
     gates.counts["finalized"] = 1  # they do not wait
     other = Caller(repo.reload, "a")
     gates.pass_gate("initializing")
-    turn = repo._catalog.service.lock_of("a")
+    turn = repo._service.lock_of("a")
     with ctrl_c_once(lambda: turn._waiting):
         repo.define("a", DOUBLE, pbtxt())
     gates.shared["initialize"] = False
@@ -318,7 +318,7 @@ import asyncio, io
 repo = bls.ModelRepository()
 repo.define("a", DOUBLE, pbtxt())
 asyncio.run(repo.infer_async("a", ints(1)))
-folder = repo._catalog.service.folder._root
+folder = repo._service.folder._root
 
 def in_child(job):
     child = os.fork()

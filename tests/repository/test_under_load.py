@@ -265,7 +265,7 @@ def left(repo: bls.ModelRepository) -> dict[str, Any]:
         gc.collect()
     kinds = [type(item) for item in gc.get_objects()]
     own = [kind for kind in kinds if str(getattr(kind, "__module__", "")).startswith("bls_notebook.")]
-    root = repo._catalog.service.folder._root
+    root = repo._service.folder._root
     out: dict[str, Any] = {
         "objects": Counter(f"{kind.__module__}.{kind.__qualname__}" for kind in own),
         "modules": set(sys.modules),

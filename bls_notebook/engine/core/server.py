@@ -15,7 +15,8 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from bls_notebook.engine.core.response_cache import ResponseCache
-from bls_notebook.engine.error_messages import not_ready
+from bls_notebook.engine.error_messages import POLL_FAILED, not_ready
+from bls_notebook.engine.errors import BLSError, InvalidNameError, ModelNotFoundError
 from bls_notebook.engine.exception_text import describe
 from bls_notebook.engine.metrics import Metrics
 from bls_notebook.pb_utils import _runtime
@@ -27,16 +28,15 @@ log = logging.getLogger("bls_notebook")
 
 
 class Loader(Protocol):
-    """The repository's operations for models (`pb_utils.load_model` and the like)."""
+    """The repository, for models that load others and make metrics (`pb_utils.load_model` and the like)."""
 
-    def load_by_model(self, name: str, config: str, files: dict[str, bytes] | None) -> None:
-        """Load or reload a model; the text of an exception is Triton's message."""
+    metrics: Metrics
 
-    def unload_by_model(self, name: str, unload_dependents: bool) -> None:
+    def load(self, name: str, config: str | None, files: dict[str, bytes] | None) -> object:
+        """Load or reload a model."""
+
+    def unload(self, name: str, unload_dependents: bool) -> None:
         """Unload a model."""
-
-    def metric_family(self, name: str, description: str, kind: str) -> Any:
-        """Return a family of custom metrics."""
 
 
 class Substitute(Protocol):
@@ -165,15 +165,15 @@ class Server:
     def load_for_model(self, who: str, name: str, config: str, files: dict[str, bytes] | None) -> None:
         """Load a model for `pb_utils.load_model`; `who` is the calling instance."""
         try:
-            self._loader.load_by_model(name, config, files)
+            self._loader.load(name, config or None, files)
         except Exception as error:
-            raise failed_for(who, "Failed to load model", str(error)) from error
+            raise failed_for(who, "Failed to load model", _tritons_reason(error, name)) from error
 
     def unload_for_model(self, who: str, name: str, unload_dependents: bool) -> None:
         try:
-            self._loader.unload_by_model(name, unload_dependents)
+            self._loader.unload(name, unload_dependents)
         except Exception as error:
-            raise failed_for(who, "Failed to unload model", str(error)) from error
+            raise failed_for(who, "Failed to unload model", _tritons_reason(error, name)) from error
 
     def is_ready_for_model(self, who: str, name: str, version: str) -> bool:
         number = -1
@@ -194,7 +194,7 @@ class Server:
             return False
 
     def metric_family(self, who: str, directory: str, name: str, description: str, kind: str) -> Any:
-        family = _family(who, self._loader.metric_family, name, description, kind)
+        family = _family(who, self._loader.metrics.family, name, description, kind)
         maker = (who, directory)
         with self._lock:
             self._families.setdefault(maker, WeakSet()).add(family)
@@ -205,6 +205,12 @@ class Server:
         with self._lock:
             for family in list(self._families.pop((instance, directory), ())):
                 family.kept = True
+
+
+def _tritons_reason(error: Exception, name: str) -> str:
+    """Return Triton's message for a model that cannot be loaded or unloaded."""
+    unknown = POLL_FAILED.format(name=name) if isinstance(error, (ModelNotFoundError, InvalidNameError)) else str(error)
+    return (getattr(error, "reason", "") if isinstance(error, BLSError) else "") or unknown
 
 
 def _family(who: str, make: Callable[..., Any], *args: str) -> _Family:

@@ -23,6 +23,7 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.signature_check import RequestCheck
+from bls_notebook.engine.error_messages import POLL_FAILED
 from bls_notebook.engine.errors import BLSError, ConfigError, InvalidNameError, ModelLoadError
 from bls_notebook.engine.exception_text import describe, is_a
 from bls_notebook.engine.recording.spans import observed_of_frame
@@ -42,8 +43,6 @@ from bls_notebook.repository.source.names import check_launchable
 from .ensembles import check_members
 from .instances import InstanceMaker, Regrouping, regrouped_spec
 from .warmup import warm_up
-
-POLL_FAILED = "failed to load '{name}', failed to poll from model repository"
 
 
 def load_versions(

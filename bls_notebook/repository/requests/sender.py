@@ -5,12 +5,11 @@ Guarantees: ending or dropping a stream cancels its request; awaiting a response
 
 from __future__ import annotations
 
-import inspect
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 from weakref import ReferenceType
 
 from bls_notebook.engine.calling import SendingExecution, root_of
@@ -140,24 +139,6 @@ class AsyncClientStream(_ClientStream, AsyncIterator[Response]):
         self.close()
 
 
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
-
-
-def takes_arguments_of(
-    function: Callable[Concatenate[Any, _Arguments], object],
-) -> Callable[[Callable[..., _Result]], Callable[Concatenate[Any, _Arguments], _Result]]:
-    """Give the decorated method, which passes its arguments to `function`, the signature of `function`."""
-    parameters = list(inspect.signature(function).parameters.values())
-
-    def decorate(method: Callable[..., _Result]) -> Callable[Concatenate[Any, _Arguments], _Result]:
-        annotation = method.__annotations__.get("return")
-        method.__signature__ = inspect.Signature(parameters, return_annotation=annotation)  # type: ignore[attr-defined]
-        return method
-
-    return decorate
-
-
 class Sender:
     """Sends requests to the models of a server.
 
@@ -166,8 +147,7 @@ class Sender:
 
     def __init__(self, server: Server, known: Known) -> None:
         self._server = server
-        self._known = weakref.ref(known)
-        self._keeps = known  # responses have a weak reference only, so that they do not keep the repository alive
+        self._known = weakref.ref(known)  # responses must not keep the repository alive
 
     def caller(self) -> SendingExecution:
         """Return the sender: the execution that runs on this thread, or else the notebook."""
@@ -218,9 +198,6 @@ class Sender:
                 priority=priority,
             )
         return request
-
-    # Python's errors about wrong arguments then name the method that the user called.
-    request.__qualname__ = "ModelRepository.infer"
 
     def response(
         self, request: InferenceRequest, response: InferenceResponse, started: float, index: int = 0, final: bool = True

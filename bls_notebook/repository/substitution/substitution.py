@@ -31,7 +31,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from bls_notebook.backends.protocol import OpenModel
 from bls_notebook.backends.python import open_model as open_python
@@ -57,14 +56,8 @@ from .stub_config import FOR_ENSEMBLE, as_stub, backend_of
 Check = Callable[[str, ModelSpec], None]
 
 
-class HasCatalog(Protocol):
-    """A `ModelRepository`, which imports this package."""
-
-    _catalog: Catalog
-
-
 def substitute(
-    repo: HasCatalog,
+    repo: Catalog,
     answers: Mapping[str, Answers | None],
     *,
     configs: Mapping[str, Config] | None = None,
@@ -79,7 +72,7 @@ def substitute(
     time, each as soon as it arrives. `check` is called with each name and specification before the substitution; an
     exception prevents it.
     """
-    return Substitution(repo._catalog, answers, configs or {}, concurrent, check)
+    return Substitution(repo, answers, configs or {}, concurrent, check)
 
 
 class Substitution(Scope):
@@ -96,8 +89,8 @@ class Substitution(Scope):
         for name in answers:
             check_model_name(name)
         self.names = tuple(answers)
-        self._server = catalog.server
-        self._progress = CallProgress(catalog.server)
+        self._server = catalog._server
+        self._progress = CallProgress(catalog._server)
         self._calls: list[Call] = []
         self._used = False
         self._keys = CallKeys()
@@ -182,11 +175,11 @@ class _SubstitutedModel:
 
     def enter(self) -> None:
         """Substitute the versions in service; without any, load the model with substituted instances."""
-        catalog, service = self._catalog, self._catalog.service
+        catalog, service = self._catalog, self._catalog._service
         with service.lock_of(self.name):
             service.refuse_if_closed(self.name)
             service.ending.append(self.end)
-            if catalog.server.own(self.name):
+            if catalog._server.own(self.name):
                 self._serve_for_own()
             elif self._answers_from is not None:
                 self._define()
@@ -195,16 +188,16 @@ class _SubstitutedModel:
             catalog._refresh_users(self.name)
 
     def unload(self) -> None:
-        server = self._catalog.server
-        with self._catalog.service.lock_of(self.name):
+        server = self._catalog._server
+        with self._catalog._service.lock_of(self.name):
             self._answers_from = None
             if self._source is None:
                 server.exchange(self.name, server.own(self.name))
             else:
-                self._catalog.service.unload(self.name)
+                self._catalog._service.unload(self.name)
 
     def _serve_for_own(self) -> None:
-        server = self._catalog.server
+        server = self._catalog._server
         if self._config is not None:
             raise BLSError(
                 f"stub of {self.name!r}: got a config, but the model in service already has a configuration; omit "
@@ -225,26 +218,26 @@ class _SubstitutedModel:
         stub_config = as_stub(config, backend or "python", list(source.versions))
         source = replace(source, config=stub_config, config_is_json=False, stub=stub)
         try:
-            if not catalog.service.load(source).outputs:
+            if not catalog._service.load(source).outputs:
                 raise BLSError(f"stub of {name!r}: its configuration names no outputs; pass one that does: config=...")
-            self._check(name, catalog.ready_model(name).spec)
+            self._check(name, catalog._ready_model(name).spec)
             self._source = catalog._definitions[name] = source
         except BaseException:
-            catalog.service.unload(name)
-            catalog.service.folder.discard(source.folder)
+            catalog._service.unload(name)
+            catalog._service.folder.discard(source.folder)
             raise
 
     def _source_of_model(self) -> ModelSource:
         catalog, name = self._catalog, self.name
         try:
-            source = catalog._source(name, None)
+            source = catalog._source(name)
         except ModelNotFoundError as error:
             if self._config is None:
                 raise BLSError(
                     f"stub of {name!r}: there is no such model, so its inputs and outputs are unknown; pass "
                     f"config=... ({error})"
                 ) from error
-            folder = catalog.service.folder.write(name, {"1/model.py": b"# A stub answers for this model.\n"})
+            folder = catalog._service.folder.write(name, {"1/model.py": b"# A stub answers for this model.\n"})
             return ModelSource(name, folder, "stub", parse_config(self._config, model=name))
         config = self._config
         return source if config is None else replace(source, config=parse_config(config, model=name))
@@ -252,13 +245,13 @@ class _SubstitutedModel:
     def leave(self) -> None:
         """Restore the real versions. May be called twice."""
         catalog, name = self._catalog, self.name
-        service = catalog.service
+        service = catalog._service
         with service.lock_of(name):
             if self.end not in service.ending:
                 return
             if self._source is None:
-                catalog.server.restore(name, self)
-                catalog.server.close_all(self._serving.values())
+                catalog._server.restore(name, self)
+                catalog._server.close_all(self._serving.values())
             else:
                 if catalog._definitions.get(name) is self._source:
                     del catalog._definitions[name]
@@ -284,7 +277,7 @@ class _SubstitutedModel:
 
     def close_replaced(self) -> None:
         stale, self._stale = self._stale, []
-        self._catalog.server.close_all(stale)
+        self._catalog._server.close_all(stale)
 
     def _substitute_of(self, model: LoadedModel) -> LoadedModel:
         spec = replace(model.spec, response_cache=False)
@@ -299,7 +292,7 @@ class _SubstitutedModel:
                 "model_version": str(model.version),
             }
             instances.append(Instance(each.name, self._instance(arguments), spec=each))
-        out = LoadedModel(self._catalog.server, spec, model.version, model.directory, instances, True)
+        out = LoadedModel(self._catalog._server, spec, model.version, model.directory, instances, True)
         out.scheduler = scheduler_for(out)
         return out
 

@@ -29,8 +29,6 @@ from bls_notebook.repository.catalog import Catalog
 from bls_notebook.repository.loading.loader import load_versions
 from bls_notebook.repository.source.model_source import ModelSource, SourcePlace
 
-from .substitution import HasCatalog
-
 
 @dataclass(frozen=True)
 class VariantChange:
@@ -45,13 +43,13 @@ class VariantChange:
     config: Mapping[str, Any] | None = None
 
 
-def variant(repo: HasCatalog, changes: Mapping[str, VariantChange]) -> Variant:
+def variant(repo: Catalog, changes: Mapping[str, VariantChange]) -> Variant:
     """Return a context manager that loads changed copies of these models' newest versions beside those in service.
 
     Of a model without a change, it loads all versions. If entering raises ModelNotFoundError, ConfigError or
     ModelLoadError, no variant is loaded.
     """
-    return Variant(repo._catalog, changes)
+    return Variant(repo, changes)
 
 
 class Variant(Scope):
@@ -67,16 +65,16 @@ class Variant(Scope):
 
     def _enter(self) -> None:
         for name, change in self._changes.items():
-            self._catalog.ready_model(name)
-            with self._catalog.service.lock_of(name), self._catalog.metrics.apart():
-                self._loaded[name] = load_versions(self._catalog.server, self._source(name, change))
+            self._catalog._ready_model(name)
+            with self._catalog._service.lock_of(name), self._catalog.metrics.apart():
+                self._loaded[name] = load_versions(self._catalog._server, self._source(name, change))
 
     def _leave(self) -> None:
         while self._loaded:
-            self._catalog.server.close_all(self._loaded.popitem()[1].values())
+            self._catalog._server.close_all(self._loaded.popitem()[1].values())
 
     def _source(self, name: str, change: VariantChange) -> ModelSource:
-        service = self._catalog.service
+        service = self._catalog._service
         source = service.sources[name]
         if source.remote is not None:
             raise BLSError(
@@ -109,13 +107,13 @@ class Serving(Scope):
 
     def _enter(self) -> None:
         for name, route in self._routes.items():
-            with self._catalog.service.lock_of(name):
-                self._catalog.server.substitute(name, route)
+            with self._catalog._service.lock_of(name):
+                self._catalog._server.substitute(name, route)
 
     def _leave(self) -> None:
         for name, route in self._routes.items():
-            with self._catalog.service.lock_of(name):
-                self._catalog.server.restore(name, route)
+            with self._catalog._service.lock_of(name):
+                self._catalog._server.restore(name, route)
 
 
 class _Route:
@@ -140,24 +138,24 @@ def _config_of(model: LoadedModel) -> dict[str, Any]:
 
 
 @contextmanager
-def with_instances(repo: HasCatalog, models: Iterable[str], count: int) -> Iterator[None]:
+def with_instances(repo: Catalog, models: Iterable[str], count: int) -> Iterator[None]:
     """Serve these models with another instance count; only the first instance group is kept."""
     with with_fields(repo, {name: with_count(repo, name, count) for name in models}):
         yield
 
 
-def with_count(repo: HasCatalog, name: str, count: int) -> dict[str, Any]:
+def with_count(repo: Catalog, name: str, count: int) -> dict[str, Any]:
     """Return the `instance_group` field with another count, for `with_fields`."""
-    group = _config_of(repo._catalog.ready_model(name)).get("instance_group") or [{}]
+    group = _config_of(repo._ready_model(name)).get("instance_group") or [{}]
     return {"instance_group": [{**group[0], "count": count}]}
 
 
 @contextmanager
-def with_fields(repo: HasCatalog, changes: Mapping[str, Mapping[str, Any]]) -> Iterator[Variant]:
+def with_fields(repo: Catalog, changes: Mapping[str, Mapping[str, Any]]) -> Iterator[Variant]:
     """Serve models with changed fields in their configurations; None removes a field."""
     variants = {}
     for name, fields in changes.items():
-        config = {**_config_of(repo._catalog.ready_model(name)), **fields}
+        config = {**_config_of(repo._ready_model(name)), **fields}
         variants[name] = VariantChange(config={key: value for key, value in config.items() if value is not None})
     with variant(repo, variants) as changed, changed.serving():
         yield changed

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.repository.catalog import define_cell
 from bls_notebook.repository.source import pip_packages
 from bls_notebook.repository.source.code_analysis import (
     called_models,
@@ -98,12 +99,12 @@ output [{ name: "OUT" data_type: TYPE_FP32 dims: [1] }]
 
 
 def test_the_record_of_a_model_carries_them(repo: bls.ModelRepository) -> None:
-    record = repo.define("m", MODEL.format(name="scale"), CONFIG, notebook_names={"scale", "np"})
+    record = define_cell(repo, "m", MODEL.format(name="scale"), CONFIG, 1, {"scale", "np"}, None)
     assert len(record.warnings) == 1
     assert "notebook variable 'scale'" in record.warnings[0]
     assert repo.record("m").warnings == record.warnings
     assert repo.set_config("m", CONFIG).warnings == record.warnings  # type: ignore[union-attr]
-    assert repo.define("m", MODEL.format(name="2"), CONFIG, notebook_names={"scale"}).warnings == ()
+    assert define_cell(repo, "m", MODEL.format(name="2"), CONFIG, 1, {"scale"}, None).warnings == ()
 
 
 def test_called_models_that_a_source_names() -> None:

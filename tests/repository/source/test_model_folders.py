@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bls_notebook as bls
-from bls_notebook.engine.errors import ModelLoadError
+from bls_notebook import pb_utils
 from bls_notebook.repository.source.names import check_model_name, file_override_path
 from tests.repository.models import TEXT, said, saying, with_method, write
 
@@ -169,8 +169,9 @@ def test_python_models_cannot_have_shell_characters_in_their_names(
     with bls.ModelRepository(tmp_path) as disk:
         with pytest.raises(bls.InvalidNameError, match="which has a meaning in a shell"):
             disk.load(name)
-        with pytest.raises(ModelLoadError, match=r"^load failed for model .*: Invalid argument: Invalid stub name"):
-            disk._server._loader.load_by_model(name, "", None)
+        reason = "load failed for model .*: Invalid argument: Invalid stub name"
+        with pytest.raises(pb_utils.TritonModelException, match=reason):
+            disk._server.load_for_model("a_0", name, "", None)
     with pytest.raises(bls.InvalidNameError, match="of an instance group"):
         repo.define(
             "m",

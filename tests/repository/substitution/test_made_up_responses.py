@@ -24,8 +24,8 @@ def stubbed(repo: Repository, root: Path, config: str, **how: Any) -> None:
     name = config.split('"')[1]
     (root / name / "1").mkdir(parents=True)
     (root / name / "config.pbtxt").write_text(config, encoding="utf-8")
-    source = repo._catalog._source(name, None)
-    repo._catalog.serve_source(replace(source, stub=Stub("asked for", **how)))
+    source = repo._source(name)
+    repo._serve(replace(source, stub=Stub("asked for", **how)))
 
 
 @pytest.fixture

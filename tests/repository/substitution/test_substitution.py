@@ -308,7 +308,7 @@ def test_nested_substitutions_end_in_any_order(repo: Repository) -> None:
 
 def test_a_wait_for_the_lock_that_ctrl_c_ends_leaves_nothing_substituted(repo: Repository) -> None:
     """The own versions serve again as soon as whoever changes the model is done."""
-    lock = repo._catalog.service.lock_of("double")
+    lock = repo._service.lock_of("double")
     held, leave = threading.Event(), threading.Event()
 
     def hold() -> None:

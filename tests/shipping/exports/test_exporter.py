@@ -17,6 +17,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.__main__ import main
 from bls_notebook.repository.call_order import load_with_callees
+from bls_notebook.repository.catalog import define_cell
 from bls_notebook.shipping.exports import folder_writer as writing
 from tests.shipping.fake_tritonserver import linux
 
@@ -150,7 +151,7 @@ def test_an_ensemble_is_exported_with_its_steps(repo: bls.ModelRepository, tmp_p
 def test_models_that_would_fail_on_a_server_are_refused(
     repo: bls.ModelRepository, tmp_path: Path, source: str, told: str
 ) -> None:
-    repo.define("unfit", source, CONFIG, notebook_names=["factor"])
+    define_cell(repo, "unfit", source, CONFIG, 1, ["factor"], None)
     with pytest.raises(bls.BLSError, match="nothing was written") as caught:
         bls.export(tmp_path / "out", repo=repo)
     assert told in str(caught.value)
