@@ -1,12 +1,10 @@
-"""`OwnGPU`: the current GPU of a model instance, as if each instance were a process.
+"""`OwnGPU`: simulated GPUs in PyTorch, for the code of models only.
 
-On Triton, each instance starts with the first GPU as its current one, and its choice of another persists. Here
-instances share threads, so this state is set when a thread enters a model's code, and restored when it leaves.
-`enter` marks that boundary; `install` registers a function that is called there: simulated GPUs turn PyTorch's
-CUDA on for models and off for all other code. With at most one CUDA GPU and no simulated ones, `execute` is not
-wrapped.
+`enter` marks that a thread runs a model's code; `install` registers a function that is called there: it turns
+PyTorch's CUDA on for models and off for all other code. Without simulated GPUs, `execute` is not wrapped. The current
+GPU is each thread's own, and so each instance's.
 
-Guarantees: when a thread leaves a model's code, its current GPU and the libraries are in the same state as before.
+Guarantees: when a thread leaves a model's code, the libraries are in the same state as before.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from .registry import gpu_count, gpus, simulated_gpus
+from .registry import simulated_gpus
 
 
 class _Here(threading.local):
@@ -69,45 +67,30 @@ def carried(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class OwnGPU:
-    """The GPU state of one instance. It has no effect if there was only one GPU, or none, when it was made."""
+    """The simulated GPUs as one instance sees them. It has no effect if there were none when it was made."""
 
     def __init__(self) -> None:
         self.default_device: Any = None  # argument of the last `torch.set_default_device`; None for the CPU
-        self._index = 0
-        self._needed = gpu_count() > 1 or simulated_gpus() > 0
+        self._needed = simulated_gpus() > 0
 
     def current(self) -> AbstractContextManager[None]:
-        """Make the instance's GPU the thread's current one, and afterwards record the model's current GPU."""
+        """Mark this thread as running the instance's code."""
         return self._current() if self._needed else nullcontext()
 
     @contextmanager
     def _current(self) -> Iterator[None]:
-        there = gpus()
-        if there is None or self._index >= there.count:  # simulated GPUs have been removed
-            yield
-            return
-        before, inside = there.current(), here()
-        there.set_current(self._index)
+        before = self._enter()
         try:
-            if there.simulated:
-                enter(self)
             yield
         finally:
-            if there.simulated:
-                enter(inside)
-            self._index = there.current()
-            there.set_current(before)
+            enter(before)
+
+    def _enter(self) -> OwnGPU | None:
+        return enter(self if simulated_gpus() else None)  # they may have been removed
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that runs on the instance's GPU."""
-        if not self._needed:
-            return function
-
-        def call(*args: Any) -> Any:
-            with self._current():
-                return function(*args)
-
-        return call
+        """Return a function that runs as the instance's code."""
+        return self._current()(function) if self._needed else function
 
     def into(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """As `around`, for a coroutine function; its loop's thread belongs to the instance and is not restored."""
@@ -115,10 +98,7 @@ class OwnGPU:
             return function
 
         def start(*args: Any) -> Any:
-            there = gpus()
-            if there is not None and self._index < there.count:
-                there.set_current(self._index)
-            enter(self if there is not None and there.simulated else None)
+            self._enter()
             return function(*args)
 
         return start
