@@ -15,9 +15,9 @@ import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from bls_notebook import pb_utils
 from bls_notebook.engine.core.model import LoadedModel, wait_until_closed
@@ -26,7 +26,7 @@ from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.error_messages import POLL_FAILED
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError, ModelNotFoundError
 from bls_notebook.engine.metrics import Metrics
-from bls_notebook.engine.waiting.operations import undo
+from bls_notebook.engine.waiting.operations import perform, undo
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.progress import progress
 from bls_notebook.records.advice import Known, missing_model
@@ -35,9 +35,7 @@ from bls_notebook.records.models import ModelRecord, ModelRecords
 from .config import ModelConfigMessage, parse_config
 from .loading import ensembles
 from .loading.ensembles import refuse_ensemble
-from .locks import change
-from .metric_families import server_families
-from .polling import FolderPolling, Poller
+from .polling import FolderPolling, poll_every
 from .shutdown import opened
 from .source.code_analysis import model_class_warnings, stray_import_warnings, undefined_name_warnings
 from .source.definition_changes import changes, texts_of
@@ -45,7 +43,7 @@ from .source.fingerprints import signature
 from .source.model_folders import backend_folders, backend_path, config_text, find_model, repository_paths, shown_path
 from .source.model_source import ModelSource, SourcePlace
 from .source.names import check_model_name, check_version
-from .statistics import statistics_of, statistics_record_of
+from .statistics import server_families, statistics_of, statistics_record_of
 from .versions_in_service import Service
 
 if TYPE_CHECKING:
@@ -59,6 +57,21 @@ _NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabl
 _MOST_NESTED = 64  # ensembles in ensembles; each one needs a part of the stack
 
 log = logging.getLogger("bls_notebook")
+_C = TypeVar("_C", bound="Catalog")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def change(method: Callable[Concatenate[_C, _P], _R]) -> Callable[Concatenate[_C, _P], _R]:
+    """Decorate a change of a repository: it is an operation, see `engine.waiting.operations`."""
+
+    @wraps(method)
+    def call(self: _C, /, *args: _P.args, **options: _P.kwargs) -> _R:
+        __tracebackhide__ = True
+        self._server.find("")  # raises in a forked child, which cannot use it
+        return perform(partial(method, self, *args, **options))
+
+    return call
 
 
 class Catalog:
@@ -105,7 +118,7 @@ class Catalog:
         undo(partial(self._service.close, 0))
         self._polling.follow()
         if self.control_mode == "poll" and poll_seconds is not None:
-            self._service.poller = Poller(weakref.WeakMethod(self._polling.follow), poll_seconds)
+            poll_every(weakref.WeakMethod(self._polling.follow), poll_seconds, self._service.closing)
 
     @property
     def paths(self) -> tuple[Path, ...]:

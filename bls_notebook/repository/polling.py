@@ -11,10 +11,10 @@ from pathlib import Path
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.progress import stepped
 
-from .locks import NameLock
 from .source.fingerprints import signature
 from .source.model_folders import duplicates, find_model, model_names
 from .source.names import check_model_name
+from .versions_in_service import NameLock
 
 log = logging.getLogger("bls_notebook")
 
@@ -68,19 +68,12 @@ class FolderPolling:
         return changed
 
 
-class Poller:
-    """Calls a method every `seconds` in a daemon thread, until `stop` or until the method's object is gone."""
+def poll_every(method: weakref.WeakMethod[Callable[[], object]], seconds: float, closing: threading.Event) -> None:
+    """Call a method every `seconds` in a daemon thread, until `closing` is set or the method's object is gone."""
 
-    def __init__(self, method: weakref.WeakMethod[Callable[[], object]], seconds: float) -> None:
-        self._method = method
-        self._seconds = seconds
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="bls-poll", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._seconds):
-            call = self._method()
+    def poll() -> None:
+        while not closing.wait(seconds):
+            call = method()
             if call is None:
                 return
             try:
@@ -89,6 +82,4 @@ class Poller:
                 log.error("polling the model repository failed: %s: %s", type(error).__name__, error)
             del call
 
-    def stop(self) -> None:
-        """Stop calling the method. Does not wait for a running call."""
-        self._stop.set()
+    threading.Thread(target=poll, name="bls-poll", daemon=True).start()

@@ -21,14 +21,13 @@ from bls_notebook.engine.core.server import Loader, Server
 from bls_notebook.engine.errors import BLSError, ModelLoadError, RepositoryClosedError
 from bls_notebook.engine.ticket import give_up
 from bls_notebook.engine.waiting.operations import perform
+from bls_notebook.engine.waiting.parker import Parker, requester
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.progress import progress
 
 from .loading.ensembles import Dependencies, members_of_source
 from .loading.loader import load_versions
-from .locks import NameLock
 from .model_index import Index, model_record
-from .polling import Poller
 from .source.fingerprints import signature
 from .source.model_source import ModelSource, SourceFolder
 
@@ -49,6 +48,37 @@ def finish_closing(models: list[LoadedModel], seconds: float) -> None:
             give_up(left, _CLOSED)
 
 
+class NameLock:
+    """A reentrant lock, also for the code of a model that its owner waits for; Ctrl-C interrupts a wait for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner = 0
+        self._depth = 0
+        self._waiting: list[Parker] = []
+
+    def __enter__(self) -> None:
+        me = requester()
+        while True:
+            with self._lock:
+                if self._owner in (0, me):
+                    self._owner, self._depth = me, self._depth + 1
+                    return
+                parker = Parker()
+                self._waiting.append(parker)
+            parker.park()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._depth -= 1
+            if self._depth:
+                return
+            self._owner = 0
+            woken, self._waiting = self._waiting, []
+        for parker in woken:
+            parker.unpark()
+
+
 class Service:
     """The models in service, and the index of all known models."""
 
@@ -61,11 +91,14 @@ class Service:
         self.sources: dict[str, ModelSource] = {}  # of the last successful load
         # Substitutions end their waits when the service closes, and return the models to close with it.
         self.ending: list[Callable[[], list[LoadedModel]]] = []
-        self.poller: Poller | None = None  # stopped by `close`
-        self.closed = False
+        self.closing = threading.Event()
         self._lock = threading.Lock()
         self._locks: dict[str, NameLock] = {}
         self.remove_files = weakref.finalize(self, self.folder.close)  # or called by `close`
+
+    @property
+    def closed(self) -> bool:
+        return self.closing.is_set()
 
     def lock_of(self, name: str) -> NameLock:
         """Return the lock of a model, held while its versions change."""
@@ -153,13 +186,12 @@ class Service:
         with self._lock:
             if self.closed:
                 return []
-            self.closed, self.server.why_closed = True, CLOSED
+            self.closing.set()
+            self.server.why_closed = CLOSED
             for name in self.server.names():
                 self.index.leaving(name, self.server.serving(name), CLOSED)
             left = [m for name in self.server.names() for m in self.server.exchange(name, {}).values()]
             left += [model for end in self.ending for model in end()]
-        if self.poller is not None:
-            self.poller.stop()
         self.server.last_failure = None
         for model in left:
             model.close()
@@ -171,7 +203,8 @@ class Service:
 
     def leave_behind(self) -> None:
         """Give up the models without closing them: in a forked child they belong to the parent process."""
-        self.closed = True
+        self.closing = threading.Event()  # another thread may have held the lock of the old one
+        self.closing.set()
         self.remove_files.detach()
         self.folder = SourceFolder()
         self._locks = {}

@@ -13,7 +13,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine.core import instance
-from bls_notebook.repository.polling import FolderPolling, Poller
+from bls_notebook.repository.polling import FolderPolling
 from tests.engine import gates
 from tests.engine.harness import Caller
 from tests.repository.models import TEXT, said, saying, with_method, write
@@ -110,12 +110,13 @@ def test_polling_goes_on_by_itself_and_ends_with_the_repository(folder: Path, mo
         return out
 
     monkeypatch.setattr(FolderPolling, "follow", told)
-    with bls.ModelRepository(folder, control_mode="poll", poll_seconds=0.001) as repo:
-        poller = repo._service.poller
-        assert isinstance(poller, Poller)
+    before = threading.enumerate()
+    with bls.ModelRepository(folder, control_mode="poll", poll_seconds=0.001):
         assert polled.wait(LIMIT)
-    poller._thread.join(LIMIT)
-    assert not poller._thread.is_alive()
+        pollers = [t for t in threading.enumerate() if t.name == "bls-poll" and t not in before]
+    for thread in pollers:
+        thread.join(LIMIT)
+        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("options", [{"control_mode": "sometimes"}, {"poll_seconds": 0}])

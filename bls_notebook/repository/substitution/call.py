@@ -1,11 +1,16 @@
 """The interface of a substitution: a `Call` (one request), `Answers` to it, and a `Waiter` for delays.
 
-The `Waiter` also sends a request to the real model beneath the substitution. Guarantees: a wait ends with its request
-and with the substitution; Ctrl-C ends a wait.
+The `Waiter` also sends a request to the real model beneath the substitution. Keys identify BLS calls across runs: (key
+of the sender's call, callee, number of the call to this callee). `CallKeys` assigns a key when a request is sent, so
+concurrent calls keep their identity in whatever order they are executed.
+
+Guarantees: a wait ends with its request and with the substitution; Ctrl-C ends a wait. No two requests of one server
+get the same key; assigning a key never blocks.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -20,11 +25,13 @@ import numpy as np
 
 from bls_notebook.devices.transfers import to_cpu
 from bls_notebook.engine.calling import SendingExecution
+from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.signature_check import input_reshapes, reshape_all
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.observer import Observed, Observer
 from bls_notebook.engine.response_stream import TicketStream
 from bls_notebook.engine.tensors.received_inputs import received
 from bls_notebook.engine.ticket import Ticket
@@ -34,7 +41,63 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse, StreamEnded
 from bls_notebook.pb_utils.tensor import Tensor
 
-from .call_keys import Key, key_of_request
+Key = tuple[Any, ...]
+
+OUTSIDE: Key = ()  # the sender of requests from outside any model
+THREAD = "thread"  # in the key of a model's bare threads: (OUTSIDE, model, THREAD)
+_lock = threading.Lock()
+_unknown = itertools.count(1)
+
+
+class CallKey:
+    """The key of one request, with a count of the requests that its receiver has sent to each callee."""
+
+    __slots__ = ("_sent", "key")
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self._sent: dict[str, int] = {}
+
+    def next(self, callee: str) -> CallKey:
+        with _lock:
+            number = self._sent.get(callee, 0)
+            self._sent[callee] = number + 1
+        return CallKey((self.key, callee, number))
+
+    def sent(self) -> dict[str, int]:
+        """Return the number of requests sent so far, by callee."""
+        with _lock:
+            return self._sent.copy()
+
+
+class CallKeys(Observer):
+    """Assigns keys while a substitution is on; several that are on at once assign one."""
+
+    def received(
+        self, model: LoadedModel, request: InferenceRequest, inputs: Any, copy: InferenceRequest, sender: Execution
+    ) -> None:
+        if copy._observed.key is None:
+            copy._observed.key = key_of_execution(sender).next(model.name)
+
+
+def key_of_request(request: InferenceRequest) -> CallKey | None:
+    observed: Observed | None = getattr(request, "_observed", None)  # unset if the scheduler made the request
+    return None if observed is None else observed.key
+
+
+def key_of_execution(execution: Execution) -> CallKey:
+    """Return the key of an execution's request; for a batch, the key of its first request."""
+    if execution.model is None:  # the notebook, or a bare thread of a model
+        numbers: dict[str, CallKey] = execution.server.outside
+        name = execution._of
+        key = (OUTSIDE, name, THREAD) if name else OUTSIDE
+        return numbers.get(name) or numbers.setdefault(name, CallKey(key))
+    observed = execution.observed = execution.observed or Observed()
+    if observed.key is None:  # the request was sent before the substitution began
+        known = next(filter(None, map(key_of_request, execution.requests)), None)
+        observed.key = known or CallKey((OUTSIDE, execution.model.name, -next(_unknown)))
+    assert isinstance(observed.key, CallKey)
+    return observed.key
 
 
 class AnswerKind(Enum):

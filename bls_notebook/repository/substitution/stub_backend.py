@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -27,8 +27,21 @@ from bls_notebook.pb_utils.response import TRITONSERVER_RESPONSE_COMPLETE_FINAL 
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records.visible_text import first_line
 
-from .call import ASK, MADE_UP, Answer, Answers, Call, CallProgress, Last, Waiter, call_of, is_null
-from .call_keys import CallKey, Key, key_of_request
+from .call import (
+    ASK,
+    MADE_UP,
+    Answer,
+    Answers,
+    Call,
+    CallKey,
+    CallProgress,
+    Key,
+    Last,
+    Waiter,
+    call_of,
+    is_null,
+    key_of_request,
+)  # fmt: skip
 from .made_up_responses import MadeUpResponses, Stub
 
 log = logging.getLogger("bls_notebook")
@@ -196,7 +209,7 @@ class SubstituteInstance(StubInstance):
         try:
             while True:
                 try:
-                    answer = await anext(answers) if in_loop else _next(answers)
+                    answer = await anext(answers) if in_loop else next(answers)
                 except (StopIteration, StopAsyncIteration):
                     return
                 if answer is ASK:
@@ -305,7 +318,3 @@ def _run(coroutine: Any) -> Any:
     except StopIteration as ended:
         return ended.value
     raise AssertionError("the answers need an event loop")
-
-
-def _next(answers: Iterator[Answer]) -> Answer:
-    return next(answers)

@@ -47,8 +47,7 @@ from bls_notebook.repository.model_index import STUBBED
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.names import check_model_name
 
-from .call import Answers, Call, CallProgress
-from .call_keys import OUTSIDE, THREAD, CallKey, CallKeys, Key
+from .call import OUTSIDE, THREAD, Answers, Call, CallKey, CallKeys, CallProgress, Key
 from .made_up_responses import Stub
 from .stub_backend import AnswerSource, SubstituteInstance
 from .stub_config import FOR_ENSEMBLE, as_stub, backend_of
