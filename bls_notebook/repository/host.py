@@ -35,9 +35,10 @@ from .source.model_folders import backend_folders, folder_path, shown_path
 from .source.model_source import ModelSource, RemoteModel
 
 if TYPE_CHECKING:
+    from .catalog import Config
     from .repository import ModelRepository
     from .substitution.call import Answers
-    from .substitution.substitution import Substitution
+    from .substitution.substitution import Check, Substitution
     from .substitution.variant import Variant, VariantChange
 
 Undo = Callable[[], None]
@@ -47,11 +48,16 @@ log = logging.getLogger("bls_notebook")
 
 
 class Host:
-    """The models of a `ModelRepository`, for code that is not part of the core."""
+    """The models of a `ModelRepository`, for code that is not part of the core.
+
+    `request` builds a request from the arguments of `ModelRepository.infer`, without sending it. It raises a BLSError
+    if a value cannot become a tensor.
+    """
 
     def __init__(self, repository: ModelRepository) -> None:
         self.repository = repository
         self._server: Server = repository._server
+        self.request = repository._sender.request
 
     @property
     def known(self) -> Known:
@@ -99,13 +105,6 @@ class Host:
         folder = next((path / name for path in self.repository.paths if (path / name).is_dir()), Path(name))
         self.repository._service.index.failed(ModelSource(name, folder, shown_path(folder)), why)
 
-    def request(self, model: str, inputs: Mapping[str, Any], **options: Any) -> InferenceRequest:
-        """Build a request from the arguments of `ModelRepository.infer`, without sending it.
-
-        Raises a BLSError if a value cannot become a tensor.
-        """
-        return self.repository._sender.request(model, inputs, **options)
-
     def send(self, request: InferenceRequest, stream: bool = False) -> SentRequest:
         """Send a request from outside any model, on a new thread; return a future.
 
@@ -132,20 +131,27 @@ class Host:
         start_in_thread(lambda: Context().run(work))
         return future
 
-    def substitute(self, answers: Mapping[str, Answers | None], **options: Any) -> Substitution:
+    def substitute(
+        self,
+        answers: Mapping[str, Answers | None],
+        *,
+        configs: Mapping[str, Config] | None = None,
+        concurrent: bool = False,
+        check: Check | None = None,
+    ) -> Substitution:
         """Return a context manager in which other code answers for models; it substitutes all names or none.
 
-        See `repository.substitution.substitution.substitute` for the options.
+        See `repository.substitution.substitution.Substitution` for the options.
         """
-        from .substitution.substitution import substitute
+        from .substitution.substitution import Substitution
 
-        return substitute(self.repository, answers, **options)
+        return Substitution(self.repository, answers, configs=configs, concurrent=concurrent, check=check)
 
     def variant(self, changes: Mapping[str, VariantChange]) -> Variant:
         """Return a context manager that loads changed models beside the serving versions."""
-        from .substitution.variant import variant
+        from .substitution.variant import Variant
 
-        return variant(self.repository, changes)
+        return Variant(self.repository, changes)
 
     def register(self, models: Mapping[str, RemoteModel]) -> Registration:
         """Serve models of remote servers under these names: all of them, or none and a ModelLoadError."""

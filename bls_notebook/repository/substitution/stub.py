@@ -91,7 +91,7 @@ class ModelStub(Substitution):
         self.model = model
         self._given_answers = GivenAnswers(model, answer, delay, clock)
         configs = {} if config is None else {model: config}
-        super().__init__(catalog, {model: self._given_answers}, configs, check=self._given_answers.check)
+        super().__init__(catalog, {model: self._given_answers}, configs=configs, check=self._given_answers.check)
 
     @property
     def calls(self) -> tuple[StubCall, ...]:

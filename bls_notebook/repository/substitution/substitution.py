@@ -1,4 +1,4 @@
-"""`substitute`: run models with substituted answers of their callees.
+"""`Substitution`: run models with substituted answers of their callees.
 
 Example: answer `resize` and `detect` with their real responses, and record these::
 
@@ -12,7 +12,7 @@ Example: answer `resize` and `detect` with their real responses, and record thes
                 yield response
 
     kept = Kept()
-    with substitute(repo, {"resize": kept, "detect": kept}, concurrent=True) as substitution:
+    with Substitution(repo, {"resize": kept, "detect": kept}, concurrent=True) as substitution:
         repo.infer("front", inputs)
     substitution.calls      # every Call, in the order of execution
     substitution.answered   # the keys of answered calls, in the order of completion
@@ -55,15 +55,8 @@ from .stub_config import FOR_ENSEMBLE, as_stub, backend_of
 Check = Callable[[str, ModelSpec], None]
 
 
-def substitute(
-    repo: Catalog,
-    answers: Mapping[str, Answers | None],
-    *,
-    configs: Mapping[str, Config] | None = None,
-    concurrent: bool = False,
-    check: Check | None = None,
-) -> Substitution:
-    """Return a context manager in which `answers` answer for these models; None makes a model not ready.
+class Substitution(Scope):
+    """A context manager in which `answers` answer for models; None makes a model not ready.
 
     A model in service stays loaded; a model in the folders is not loaded. `configs` has the configurations of models
     that are in no folder, and replaces those of folders. By default a model answers like the real one: as many calls at
@@ -71,17 +64,13 @@ def substitute(
     time, each as soon as it arrives. `check` is called with each name and specification before the substitution; an
     exception prevents it.
     """
-    return Substitution(repo, answers, configs or {}, concurrent, check)
-
-
-class Substitution(Scope):
-    """Substituted models inside a ``with`` block; see `substitute`."""
 
     def __init__(
         self,
         catalog: Catalog,
         answers: Mapping[str, Answers | None],
-        configs: Mapping[str, Config],
+        *,
+        configs: Mapping[str, Config] | None = None,
         concurrent: bool = False,
         check: Check | None = None,
     ) -> None:
@@ -100,7 +89,7 @@ class Substitution(Scope):
                 name,
                 None if each is None else AnswerSource(each, self._progress, self._relative, self._calls, concurrent),
                 self._progress,
-                configs.get(name),
+                None if configs is None else configs.get(name),
                 check or (lambda name, spec: None),
             )
             for name, each in answers.items()

@@ -1,8 +1,8 @@
-"""`variant`: load changed models beside the serving ones.
+"""`Variant`: load changed models beside the serving ones.
 
 Example: run a model with another source, and again with fresh state::
 
-    with variant(repo, {"front": VariantChange(source=text)}) as changed:
+    with Variant(repo, {"front": VariantChange(source=text)}) as changed:
         with changed.serving():
             repo.infer("front", inputs)   # the changed model answers
         repo.infer("front", inputs)       # the model as it is loaded
@@ -43,17 +43,12 @@ class VariantChange:
     config: Mapping[str, Any] | None = None
 
 
-def variant(repo: Catalog, changes: Mapping[str, VariantChange]) -> Variant:
-    """Return a context manager that loads changed copies of these models' newest versions beside those in service.
+class Variant(Scope):
+    """A context manager that loads changed copies of models' newest versions beside those in service.
 
     Of a model without a change, it loads all versions. If entering raises ModelNotFoundError, ConfigError or
     ModelLoadError, no variant is loaded.
     """
-    return Variant(repo, changes)
-
-
-class Variant(Scope):
-    """Changed models, loaded inside a ``with`` block; see `variant`."""
 
     def __init__(self, catalog: Catalog, changes: Mapping[str, VariantChange]) -> None:
         self._catalog = catalog
@@ -157,5 +152,5 @@ def with_fields(repo: Catalog, changes: Mapping[str, Mapping[str, Any]]) -> Iter
     for name, fields in changes.items():
         config = {**_config_of(repo._ready_model(name)), **fields}
         variants[name] = VariantChange(config={key: value for key, value in config.items() if value is not None})
-    with variant(repo, variants) as changed, changed.serving():
+    with Variant(repo, variants) as changed, changed.serving():
         yield changed

@@ -18,7 +18,7 @@ from bls_notebook.network.kserve.errors import GRPC_STATUS
 from bls_notebook.repository.call_order import sources_in
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
-from bls_notebook.repository.substitution.variant import VariantChange, variant, with_instances
+from bls_notebook.repository.substitution.variant import Variant, VariantChange, with_instances
 from bls_notebook.shipping.exports.proof_script import PREFIX
 from bls_notebook.shipping.records import ModelCounts
 from bls_notebook.shipping.servers.server_programs import TritonServerError
@@ -44,7 +44,7 @@ def fresh(repository: ModelRepository, names: Iterable[str]) -> Iterator[set[str
     host = Host(repository)
     models = reached(host, names)
     revealed = set[str]()
-    with variant(repository, {name: VariantChange() for name in sorted(models)}) as changed:
+    with Variant(repository, {name: VariantChange() for name in sorted(models)}) as changed:
         with changed.serving():
             yield revealed
         for name in models:

@@ -31,7 +31,7 @@ from bls_notebook.records.responses import TensorRecord
 from bls_notebook.records.tensor_preview import tensor_record
 from bls_notebook.records.units import count
 from bls_notebook.repository.repository import ModelRepository, current_repository
-from bls_notebook.repository.substitution.substitution import substitute
+from bls_notebook.repository.substitution.substitution import Substitution
 from bls_notebook.shipping.proof.comparison import Allowed, Output, ProofAnswer, differences
 from bls_notebook.shipping.proof.requests import ProofRequest
 from bls_notebook.shipping.proof.targets import ServerTarget
@@ -186,7 +186,7 @@ def replay(
     sent: list[Resent] = []
     allowed = Allowed(tolerance, ulps)
     with ExitStack() as stack:
-        stack.enter_context(substitute(repository, callees))
+        stack.enter_context(Substitution(repository, callees))
         send, place = stack.enter_context(_place(repository, server, names, to))
         every_hop = recording.record.tensors == "all"
         recorder = None if server else record(tensors=recording.record.tensors, limit=recording.record.limit or LIMIT)
@@ -380,7 +380,7 @@ def recorded_execution(
 
     def run() -> list[InferenceResponse]:
         __tracebackhide__ = True
-        with substitute(repository, recorded_callees(recording, request.model, name) if alone else {}):
+        with Substitution(repository, recorded_callees(recording, request.model, name) if alone else {}):
             return list(repository.run(call))
 
     return RecordedExecution(name, code, run)

@@ -15,7 +15,7 @@ import bls_notebook as bls
 from bls_notebook import pb_utils
 from bls_notebook.engine import observer
 from bls_notebook.repository.substitution.call import ASK, MADE_UP, Call, Last, Waiter
-from bls_notebook.repository.substitution.substitution import substitute
+from bls_notebook.repository.substitution.substitution import Substitution
 from tests.engine.harness import Caller, ctrl_c_once, message, until
 from tests.repository.models import FLOATS, values
 from tests.waiting import LIMIT
@@ -106,7 +106,7 @@ def until_left(begun: threading.Event) -> By:
 def test_keys_are_those_of_the_senders_calls(repo: Repository) -> None:
     repo.define("twice", TWICE, FLOATS)
     repo.infer("front", X)
-    with substitute(repo, {"double": fixed(ASK)}) as substitution:
+    with Substitution(repo, {"double": fixed(ASK)}) as substitution:
         repo.infer("twice", X)
         repo.infer("front", X)
         repo.infer("double", X)
@@ -119,7 +119,7 @@ def test_keys_are_those_of_the_senders_calls(repo: Repository) -> None:
     ]
     assert [call.chain for call in substitution.calls] == [("twice", "front")] * 2 + [("front",), ()]
     assert substitution.answered == tuple(call.key for call in substitution.calls)
-    with substitute(repo, {"double": fixed(ASK)}) as again:
+    with Substitution(repo, {"double": fixed(ASK)}) as again:
         repo.infer("twice", X)
     assert [call.key for call in again.calls] == [call.key for call in substitution.calls[:2]]
 
@@ -137,7 +137,7 @@ def test_keys_of_gathered_calls_are_fixed_when_they_are_sent(repo: Repository) -
 
     for _ in range(3):
         names = {"double": By(answer), "half": By(answer)}
-        with substitute(repo, names, concurrent=True) as substitution:
+        with Substitution(repo, names, concurrent=True) as substitution:
             assert values(repo.infer("gather", X)) == [1, 2, 3, 4]
         assert list(substitution.answered) == order
         sent = {call.key: float(call.inputs["X"].as_numpy()[0]) for call in substitution.calls}
@@ -155,7 +155,7 @@ def test_threads_of_a_model_have_keys_of_their_own(repo: Repository) -> None:
         return [response(value(ask("double", 3).exec())) for r in requests]
 """
     repo.define("front", source, FLOATS)
-    with substitute(repo, {"double": fixed(ASK)}) as substitution:
+    with Substitution(repo, {"double": fixed(ASK)}) as substitution:
         repo.infer("front", X)
     front = ((), "front", 0)
     assert {call.key: call.inputs["X"].as_numpy()[0] for call in substitution.calls} == {
@@ -175,7 +175,7 @@ ensemble_scheduling {
   step { model_name: "double" model_version: -1
          input_map { key: "X" value: "M" } output_map { key: "Y" value: "Y" } }
 }""")  # fmt: skip
-    with substitute(repo, {"double": fixed(ASK)}) as substitution:
+    with Substitution(repo, {"double": fixed(ASK)}) as substitution:
         assert values(repo.infer("steps", X)) == [12]
     steps = ((), "steps", 0)
     assert [call.key for call in substitution.calls] == [((steps, "front", 0), "double", 0), (steps, "double", 0)]
@@ -194,7 +194,7 @@ def test_answers_of_every_kind(repo: Repository, concurrent: bool) -> None:
         (fixed(3), "got int, expected an InferenceResponse"),
     ]  # fmt: skip
     for given, expected in answers:
-        with substitute(repo, {"double": given}, concurrent=concurrent):
+        with Substitution(repo, {"double": given}, concurrent=concurrent):
             got = repo.infer("front", X)
         if isinstance(expected, str):
             assert expected in message(got)
@@ -217,10 +217,10 @@ def test_streams(repo: Repository, concurrent: bool) -> None:
         (fixed(response(5), Last(response(6))), [5.0, 6.0]), (fixed(), []), (fixed(MADE_UP, MADE_UP), [0.0, 0.0]),
         (fixed(ASK), real), (By(lambda call, wait: wait.ask()), real), (By(later), [0.0, 1.0]),
     ]:  # fmt: skip
-        with substitute(repo, {"words": given}, concurrent=concurrent):
+        with Substitution(repo, {"words": given}, concurrent=concurrent):
             got = list(repo.stream("words", X))
         assert [values(each)[0] for each in got if "Y" in each.as_numpy()] == expected
-    with substitute(repo, {"words": fixed(response(1), pb_utils.TritonError("late"))}, concurrent=concurrent):
+    with Substitution(repo, {"words": fixed(response(1), pb_utils.TritonError("late"))}, concurrent=concurrent):
         first, second, *_ = repo.stream("words", X)
     assert (values(first), "late" in message(second)) == ([1], True)
 
@@ -229,9 +229,9 @@ def test_streams(repo: Repository, concurrent: bool) -> None:
 def test_the_real_model_calls_with_the_keys_that_it_has_alone(repo: Repository, concurrent: bool) -> None:
     repo.define("twice", TWICE, FLOATS)
     names = {"front": fixed(ASK), "double": fixed(ASK)}
-    with substitute(repo, names, concurrent=concurrent) as both:
+    with Substitution(repo, names, concurrent=concurrent) as both:
         assert values(repo.infer("twice", X)) == [6, 6]
-    with substitute(repo, {"double": fixed(ASK)}) as alone:
+    with Substitution(repo, {"double": fixed(ASK)}) as alone:
         repo.infer("twice", X)
     inner = [call for call in both.calls if call.model == "double"]
     assert [call.key for call in inner] == [call.key for call in alone.calls]
@@ -241,7 +241,7 @@ def test_the_real_model_calls_with_the_keys_that_it_has_alone(repo: Repository, 
 @pytest.mark.parametrize("concurrent", [False, True])
 def test_leaving_ends_waits_and_answers_late_calls_with_an_error(repo: Repository, concurrent: bool) -> None:
     begun = threading.Event()
-    with substitute(repo, {"double": until_left(begun)}, concurrent=concurrent):
+    with Substitution(repo, {"double": until_left(begun)}, concurrent=concurrent):
         late: Any = repo._server.find("double")
         asked = Caller(repo.infer, "double", X)
         assert begun.wait(LIMIT)
@@ -258,7 +258,7 @@ def test_leaving_ends_waits_and_answers_late_calls_with_an_error(repo: Repositor
 @pytest.mark.parametrize("concurrent", [False, True])
 def test_ctrl_c_ends_a_wait(repo: Repository, concurrent: bool) -> None:
     answer = By(lambda call, wait: iter([wait.sleep(3600)]))
-    with substitute(repo, {"double": answer}, concurrent=concurrent) as calls, ctrl_c_once(lambda: calls.calls):
+    with Substitution(repo, {"double": answer}, concurrent=concurrent) as calls, ctrl_c_once(lambda: calls.calls):
         repo.infer("front", X)
     assert values(repo.infer("front", X)) == [6]
 
@@ -268,13 +268,13 @@ def test_the_response_cache_keeps_no_answer_of_a_substitution(repo: Repository) 
     repo.define("double", DOUBLE, FLOATS + " response_cache { enable: true }")
     assert values(repo.infer("front", X)) == [6]
     answers = iter([response(1), response(2)])
-    with substitute(repo, {"double": By(lambda call, wait: iter([next(answers)]))}):
+    with Substitution(repo, {"double": By(lambda call, wait: iter([next(answers)]))}):
         assert (values(repo.infer("front", X)), values(repo.infer("double", X))) == ([1], [2])
     assert (values(repo.infer("front", X)), values(repo.infer("double", X))) == ([6], [2])
 
 
 def test_models_that_are_not_ready(repo: Repository) -> None:
-    with substitute(repo, {"double": None, "half": fixed(response(1))}) as substitution:
+    with Substitution(repo, {"double": None, "half": fixed(response(1))}) as substitution:
         assert not repo.ready("double")
         assert "'double' is not ready" in message(repo.infer("front", X))
         assert values(repo.infer("half", X)) == [1]
@@ -285,16 +285,16 @@ def test_models_that_are_not_ready(repo: Repository) -> None:
     assert (values(repo.infer("front", X)), values(repo.infer("half", X))) == ([6], [2])
     with (
         pytest.raises(bls.BLSError, match="no such model"),
-        substitute(repo, {"double": fixed(response(1)), "nowhere": fixed(MADE_UP)}),  # together or not at all
+        Substitution(repo, {"double": fixed(response(1)), "nowhere": fixed(MADE_UP)}),  # together or not at all
     ):
         pass
     assert (values(repo.infer("double", X)), bool(observer.active)) == ([2], False)
-    with substitute(repo, {"nowhere": None}):
+    with Substitution(repo, {"nowhere": None}):
         assert "not ready" in message(repo.infer("nowhere", X))
 
 
 def test_nested_substitutions_end_in_any_order(repo: Repository) -> None:
-    outer, inner = (substitute(repo, {"double": fixed(response(n))}) for n in (1, 2))
+    outer, inner = (Substitution(repo, {"double": fixed(response(n))}) for n in (1, 2))
     with ExitStack() as stack:
         stack.callback(inner.__enter__().__exit__, None, None, None)
         outer.__enter__()
@@ -316,7 +316,7 @@ def test_a_wait_for_the_lock_that_ctrl_c_ends_leaves_nothing_substituted(repo: R
             held.set()
             leave.wait(LIMIT)
 
-    substitution = substitute(repo, {"double": fixed(response(1))})
+    substitution = Substitution(repo, {"double": fixed(response(1))})
     substitution.__enter__()
     holder = Caller(hold)
     assert held.wait(LIMIT)

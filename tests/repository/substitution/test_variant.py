@@ -10,7 +10,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.repository.config import to_dict
-from bls_notebook.repository.substitution.variant import VariantChange, variant
+from bls_notebook.repository.substitution.variant import Variant, VariantChange
 from tests.repository.models import FLOATS, HEAD, values
 from tests.waiting import LIMIT
 
@@ -39,7 +39,7 @@ def count(repo: Repository) -> float:
 def test_a_variant_has_fresh_state_and_the_model_keeps_its_own(repo: Repository) -> None:
     assert [count(repo), count(repo)] == [1, 2]
     own = repo._server.find("counts")
-    with variant(repo, {"counts": VariantChange()}) as fresh:
+    with Variant(repo, {"counts": VariantChange()}) as fresh:
         (loaded,) = fresh.models("counts").values()
         assert count(repo) == 3
         with fresh.serving():
@@ -55,7 +55,7 @@ def test_a_variant_has_fresh_state_and_the_model_keeps_its_own(repo: Repository)
 def test_another_source_and_another_config(repo: Repository) -> None:
     other = COUNTS.replace("self.count += 1", "self.count += 10")
     config = {**to_dict(repo.config("counts")), "instance_group": [{"count": 2, "kind": "KIND_CPU"}]}
-    with variant(repo, {"counts": VariantChange(source=other, config=config)}) as changed:
+    with Variant(repo, {"counts": VariantChange(source=other, config=config)}) as changed:
         assert len(changed.models("counts")[1].instances) == 2
         with changed.serving():
             assert count(repo) == 10
@@ -66,7 +66,7 @@ def test_another_source_and_another_config(repo: Repository) -> None:
 
 def test_errors_name_the_changed_source(repo: Repository) -> None:
     broken = COUNTS.replace("self.count += 1", "self.count += nothing")
-    with variant(repo, {"counts": VariantChange(source=broken, label="cell 3")}) as changed, changed.serving():
+    with Variant(repo, {"counts": VariantChange(source=broken, label="cell 3")}) as changed, changed.serving():
         response: Any = repo.infer("counts", X)
     assert "nothing" in response.error.message()
     assert any("cell 3, changed" in str(frame) for frame in response.record.error.frames)
@@ -76,14 +76,14 @@ def test_what_cannot_be_loaded_changes_nothing(repo: Repository) -> None:
     broken = VariantChange(source="raise RuntimeError('it was run')")
     repo.define("other", COUNTS, FLOATS)
     with pytest.raises(bls.ModelLoadError, match="it was run"):
-        variant(repo, {"other": VariantChange(), "counts": broken}).__enter__()
+        Variant(repo, {"other": VariantChange(), "counts": broken}).__enter__()
     with pytest.raises(bls.ModelNotFoundError):
-        variant(repo, {"nowhere": VariantChange()}).__enter__()
+        Variant(repo, {"nowhere": VariantChange()}).__enter__()
     assert [count(repo), count(repo)] == [1, 2]
 
 
 def test_a_model_that_is_replaced_meanwhile(repo: Repository) -> None:
-    with variant(repo, {"counts": VariantChange()}) as fresh:
+    with Variant(repo, {"counts": VariantChange()}) as fresh:
         with fresh.serving():
             repo.define("counts", COUNTS.replace("+= 1", "+= 100"), FLOATS)
             assert count(repo) == 1

@@ -15,7 +15,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.repository.substitution.substitution import substitute
+from bls_notebook.repository.substitution.substitution import Substitution
 from bls_notebook.testing import RepositoryUnderTest
 from bls_notebook.testing.drills import callees
 from bls_notebook.testing.drills.callees import Callee, FailingAnswers
@@ -275,14 +275,14 @@ def test_what_is_held_is_answered_once_it_is_released() -> None:
         define(repo, "twice")
         callee = Callee("twice", Mock(), Mock(flag_alone=False), 1, 1, False, False, None, {})
         failing = FailingAnswers(faults_named(["stall"])[0], callee, delay, lambda: None)
-        with substitute(repo, {"twice": failing}):
+        with Substitution(repo, {"twice": failing}):
             asked = Caller(repo.infer, "twice", REQUEST)
             assert delay.entered.wait(LIMIT)
             assert not asked.done
             delay.release()
             assert "'twice' was released" in asked.result().error.message()
         delay = failing._delay = DelayedResponse()
-        with substitute(repo, {"twice": failing}):
+        with Substitution(repo, {"twice": failing}):
             asked = Caller(repo.infer, "twice", REQUEST)
             assert delay.entered.wait(LIMIT)
         assert "'twice' was released" in asked.result().error.message()  # by the end of the substitution
