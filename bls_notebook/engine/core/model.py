@@ -76,7 +76,6 @@ class LoadedModel:
         self.check = RequestCheck(spec)
         self.reshapes = input_reshapes(spec.inputs)
         self.text_in = any(tensor.datatype == "BYTES" for tensor in spec.inputs.values())
-        self.text_out = any(tensor.datatype == "BYTES" for tensor in spec.outputs.values())
         # For an ensemble, the models of its steps decide.
         self.cpu_only = spec.scheduler != "ensemble" and (
             spec.force_cpu_only_input_tensors
@@ -111,7 +110,7 @@ class LoadedModel:
         self._lock = threading.Lock()
         self._holds = 0
         self._closing = False
-        self._unfinalized = -1  # number of instances to finalize; -1 before the model closes, and after
+        self._finalizing = False  # whether all instances are being finalized
 
     def be(self, seen: ModelSeen) -> None:
         """Set the record of the model and its instances in profiles."""
@@ -137,56 +136,36 @@ class LoadedModel:
         if last:
             self.scheduler.close(self._finalize)
 
-    def regroup(self, spec: ModelSpec, instances: Sequence[Instance]) -> threading.Event:
-        """Serve with these instances, and finalize the idle ones of those that are removed.
-
-        Return an event that is set once all removed instances are finalized.
-        """
+    def regroup(self, spec: ModelSpec, instances: Sequence[Instance]) -> None:
+        """Serve with these instances; finalize those that are removed, and wait for the `finalize` of idle ones."""
         before = (*self.instances, *self.passive)
         added = [i for i in instances if i not in before]
-        leaving = [i for i in before if i not in instances]
-        over = threading.Event()
+        removed = [i for i in before if i not in instances]
         caller: int | None = threading.get_ident()
         idle: list[Parker] = []
-
-        def finalized(instance: Instance, error: BaseException | None) -> None:
-            self._log_failed(instance, error)
-            with self._lock:
-                self.leaving = tuple(i for i in self.leaving if i is not instance)
-            if not any(i in self.leaving for i in leaving):
-                over.set()
-            self._say_closed()
 
         def left(instance: Instance) -> None:
             parker = Parker()
             if threading.get_ident() == caller:
                 idle.append(parker)
-
-            def then(error: BaseException | None) -> None:
-                finalized(instance, error)
-                parker.unpark()
-
-            instance.close(then)
+            instance.close(partial(self._finalized, instance, parker.unpark))
 
         with self._lock:
-            self.leaving = (*self.leaving, *leaving)
+            self.leaving = (*self.leaving, *removed)
         self.spec = spec
         self.instances = tuple(i for i in instances if not i.spec.passive)
         self.passive = tuple(i for i in instances if i.spec.passive)
         self.check = RequestCheck(spec)
         self.be(replace(self.seen, instances=tuple(i.name for i in self.instances)))
         self.scheduler.resize(
-            [i for i in added if not i.spec.passive], [i for i in leaving if not i.spec.passive], left
+            [i for i in added if not i.spec.passive], [i for i in removed if not i.spec.passive], left
         )
-        for instance in leaving:
+        for instance in removed:
             if instance.spec.passive:
                 left(instance)
-        if not leaving:
-            over.set()
         caller = None
         for parker in idle:
             parker.park()
-        return over
 
     def close(self) -> bool:
         """Accept no more requests, and finalize once the last one is answered, without waiting for that.
@@ -198,27 +177,25 @@ class LoadedModel:
             self._closing = True
         if not held:
             self.scheduler.close(self._finalize)
-        return self._unfinalized >= 0
+        return self._finalizing
 
     def _finalize(self) -> None:
         """Finalize all instances at their homes; without any, say at once that the model is closed."""
         instances = (*self.instances, *self.passive)
-        self._unfinalized = len(instances)
-        for instance in instances:
-            instance.close(partial(self._one_finalized, instance))
-        if not instances:
-            self._say_closed()
-
-    def _one_finalized(self, instance: Instance, error: BaseException | None) -> None:
-        self._log_failed(instance, error)
         with self._lock:
-            self._unfinalized -= 1
+            self.leaving = (*self.leaving, *instances)
+            self._finalizing = True
+        for instance in instances:
+            instance.close(partial(self._finalized, instance, lambda: None))
         self._say_closed()
 
-    @staticmethod
-    def _log_failed(instance: Instance, error: BaseException | None) -> None:
+    def _finalized(self, instance: Instance, then: Callable[[], None], error: BaseException | None) -> None:
         if error is not None:
             log.error("finalize of %s raised %s", instance.name, describe(error))
+        with self._lock:
+            self.leaving = tuple(i for i in self.leaving if i is not instance)
+        self._say_closed()
+        then()
 
     def when_closed(self, call: Callable[[], None]) -> None:
         """Call `call()` once all instances are finalized; at once if they are."""
@@ -230,15 +207,15 @@ class LoadedModel:
 
     def interrupt_finalize(self) -> None:
         """Interrupt the `finalize` of its instances."""
-        for instance in (*self.instances, *self.passive, *self.leaving):
+        for instance in self.leaving:
             instance.interrupt_finalize()
 
     def _say_closed(self) -> None:
         """Call `on_closed` once all instances are finalized, including those removed earlier."""
         with self._lock:
-            if self._unfinalized != 0 or self.leaving:
+            if self.leaving or not self._finalizing:
                 return
-            self._unfinalized = -1
+            self._finalizing = False
         try:
             if self.on_closed is not None:
                 self.on_closed(self)

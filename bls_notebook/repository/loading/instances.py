@@ -12,7 +12,6 @@ instances the last one stays and keeps its name, and new ones receive the config
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -319,7 +318,7 @@ class Regrouping:
     def undo(self) -> None:
         self._maker.give_up(self._new)
 
-    def commit(self) -> threading.Event:
+    def commit(self) -> None:
         """Replace the version's instances; see `LoadedModel.regroup`."""
         self._maker.set_owner(self.model)
-        return self.model.regroup(self._spec, self._instances)
+        self.model.regroup(self._spec, self._instances)
