@@ -434,7 +434,8 @@ class Catalog:
         name = source.name
         try:
             try:
-                self._load_members(source, chain, set() if tried is None else tried)
+                if source.stub is None:  # a stub replaces an ensemble without its steps
+                    self._load_members(source, chain, set() if tried is None else tried)
             except ModelLoadError as error:
                 self._service.index.failed(source, str(error))
                 raise

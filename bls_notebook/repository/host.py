@@ -98,7 +98,7 @@ class Host:
 
     def serve(self, source: ModelSource) -> ModelRecord:
         """Load a source in place of the model's own, until the model is reloaded."""
-        return self._catalog.serve_source(source)
+        return self.repository._load(lambda: source)
 
     def failed(self, name: str, why: str) -> None:
         """Record in the index why a model is not loaded."""

@@ -114,6 +114,7 @@ class SourceFolder:
         self._lock = threading.Lock()
         self._root: Path | None = None
         self._count = 0
+        self._of_others: set[Path] = set()  # made by `new`
         self._closed = False
 
     def write(self, name: str, files: Mapping[str, bytes]) -> Path:
@@ -121,7 +122,7 @@ class SourceFolder:
         new_folder: Path | None = None
         path = ""
         try:
-            new_folder = self.new()
+            new_folder = self._new()
             for path, content in files.items():
                 file = new_folder / name / path
                 if len(file.parts) > DEEPEST:
@@ -144,6 +145,12 @@ class SourceFolder:
         return new_folder / name
 
     def new(self) -> Path:
+        """Return a new folder for models that others write; it stays until `close`."""
+        folder = self._new()
+        self._of_others.add(folder)
+        return folder
+
+    def _new(self) -> Path:
         with self._lock:
             if self._closed:
                 raise _closed()
@@ -175,7 +182,7 @@ class SourceFolder:
 
     def discard(self, folder: Path) -> None:
         """Remove a folder that `write` created; ignore other folders."""
-        if self._root is not None and self._root in folder.parents:
+        if self._root is not None and self._root in folder.parents and folder.parent not in self._of_others:
             _remove(folder.parent)
 
     def close(self) -> None:
