@@ -122,7 +122,7 @@ def take(lab: Any, browser: Any, name: str) -> None:
         shown = notebook.cell(len(CELLS[name]) - 1).locator(".jp-OutputArea-output").last
         shown.scroll_into_view_if_needed()
         box = shown.bounding_box()
-        clip = {"x": box["x"] - 5, "y": box["y"] - 2, "width": box["width"] + 9, "height": box["height"] + 6}
+        clip = {"x": box["x"] - 5, "y": box["y"] - 2, "width": box["width"] + 9, "height": box["height"] + 2}
         save(page.screenshot(clip=clip), HERE / "images" / f"{name}-{theme.lower()}.png")
     print(name, notebook.errors() or "fine")
     notebook.close()

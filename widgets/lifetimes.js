@@ -1,26 +1,24 @@
 // The chart of a memory track: bytes over time on each device, a bar for each block of memory. Python's side is
-// display/lifetimes/widget.py. What is selected is the trait `selected`, the id of a block.
+// lifetimes/display/widget.py. What is selected is the trait `selected`, the id of a block.
 
 import { Chart } from "./chart.js";
 import { Filter, Tools } from "./chart_tools.js";
 import { above, columns, counted, make, size } from "./common.js";
 import { AXIS, BAR, HEAD, paintHead, paintRows, PANEL, ROW } from "./lifetimes_paint.js";
-import { flameView } from "./lifetimes_flame.js";
-import { aliveTable, describe, shortly } from "./lifetimes_words.js";
+import { describe, shortly } from "./lifetimes_words.js";
 import { onTop } from "./on_top.js";
 
 const MOST_ROWS = 48; // unless names are unfolded
-const MOST_TABLE = 200; // rows
 
 /**
  * @typedef {import("./on_top.js").Model} Model
  * @typedef {import("./lifetimes_words.js").Info} Info
- * @typedef {Record<string, any>} Columns typed arrays by name; see display/lifetimes/columns.py
+ * @typedef {Record<string, any>} Columns typed arrays by name; see lifetimes/display/widget.py
  * @typedef {{ at: number[], level: number[], left: number[], tops: number[][] }} Steps the bytes of some blocks, of those
  *   left behind, and on top of these of the others by model
- * @typedef {{ label: string, line: string, deep: number, rank: number, size: string, peak: string, lives: number[], rows: number[][],
+ * @typedef {{ label: string, line: string, owners: string[], deep: number, rank: number, size: string, peak: string, lives: number[], rows: number[][],
  *   model: number, device: number, open: boolean }} Lane
- * @typedef {import("./chart.js").Row & { lane: Lane, lives: number[], first: undefined, begins: boolean, steps: Steps | null, heights: number[] }} LifeRow
+ * @typedef {import("./chart.js").Row & { lane: Lane, lives: number[], owners: string, first: undefined, begins: boolean, steps: Steps | null, heights: number[] }} LifeRow
  * @typedef {import("./chart.js").Spot<LifeRow>} Spot
  * @typedef {{ number: number, models: number[], lives: number[], steps: Steps, peak: number, peakAt: number, text: string }} Panel
  */
@@ -52,17 +50,13 @@ export class LifetimesChart extends Chart {
     this.rowOf = new Map(Array.from(c.id, (/** @type {number} */ id, /** @type {number} */ i) => [id, i]));
     /** @type {Lane[]} */
     this.lanes = info.lanes.map((lane) => ({
-      ...lane, line: "", lives: [], rows: Array.from({ length: lane.deep }, () => []), model: 0, device: 0, open: false,
+      ...lane, lives: [], rows: Array.from({ length: lane.deep }, () => []), model: 0, device: 0, open: false,
     }));
     for (let life = 0; life < c.id.length; life += 1) {
       const lane = this.lanes[c.lane[life]];
       [lane.model, lane.device] = [c.model[life], c.device[life]];
       lane.lives.push(life);
       lane.rows[c.row[life]].push(life);
-    }
-    for (const lane of this.lanes) {
-      const lines = new Set(lane.lives.map((life) => info.words[c.line_[life]]));
-      lane.line = lines.size > 1 ? `${lines.size} lines` : [...lines].join("");
     }
     const changed = () => {
       this.arrange();
@@ -73,7 +67,7 @@ export class LifetimesChart extends Chart {
     this.build(this.tools);
     this.arrange();
     const keys = "Arrow keys go from block to block, Enter selects, plus and minus zoom, Shift with arrows moves, 0 shows all.";
-    this.start(this.frame, `${info.title}, ${info.facts.join(", ")}. ${keys}`, "chart of lifetimes", [this.frame]);
+    this.start(this.frame, `${info.title}. ${keys}`, "chart of lifetimes", [this.frame]);
     const picked = () => this.showSelected();
     model.on("change:selected", picked);
     this.ends.push(() => model.off("change:selected", picked));
@@ -88,24 +82,15 @@ export class LifetimesChart extends Chart {
     const used = new Set(c.device);
     const devices = info.devices.map((_, i) => used.has(i) && filters.device.chip(i));
     const models = info.models.map((_, i) => filters.model.chip(i, info.inks[i]));
-    const search = (/** @type {string} */ text) => {
-      tools.query.value = text;
-      tools.find();
-    };
     const dim = (/** @type {string} */ text) => make("span", { class: "bls-chart-dim" }, text);
     this.root.append(
-      make("div", { class: "bls-life-top" }, make("b", {}, info.title), dim(info.facts.join(" · ")), tools.bar),
-      ...info.verdict.map((text) => text && make("div", { class: "bls-life-verdict" },
-        ...text.split("`").map((part, i) => (i % 2 ? make("code", {}, part) : part)))),
-      make("div", { class: "bls-life-warnings", role: "list", hidden: !info.warnings.length }, ...info.warnings.map((text) =>
-        make("div", { role: "listitem" }, make("b", {}, "warning"), ` ${text}`))),
       make("div", { class: "bls-life-filters" },
         make("span", { role: "group", "aria-label": "Devices" }, dim("devices"), ...devices),
-        make("span", { role: "group", "aria-label": "Models" }, dim("made by"), ...models)),
+        make("span", { role: "group", "aria-label": "Models" }, dim("made by"), ...models), tools.bar),
       this.frame,
       make("div", { class: "bls-life-legend bls-chart-dim", "aria-hidden": "true" },
         "higher: more bytes   │ passed to a model   ➝ copied or transferred   ▸ still alive at the end · click a block for its line, request and holders"),
-      this.details, tools.card, flameView(this, search) ?? "", aliveTable(c, info, MOST_TABLE, (life) => this.go(life)) ?? "", this.live,
+      this.details, tools.card, this.live,
     );
   }
 
@@ -132,11 +117,11 @@ export class LifetimesChart extends Chart {
         top += HEAD;
       }
       const bars = lane.open || whole.has(lane) || lane.deep === 1;
-      for (const lives of bars ? lane.rows : [lane.lives]) {
+      for (const [k, lives] of (bars ? lane.rows : [lane.lives]).entries()) {
         const of = bars ? lives : []; // a band has nothing that can be pointed at
         const row = {
           top, height: ROW, of, begin: of.map((life) => c.born[life]), end: of.map((life) => this.ended[life]),
-          lane, lives, first: undefined, begins: lives === lane.rows[0] || !bars, steps: bars ? null : this.profile(lives),
+          lane, lives, owners: lane.owners[bars ? k + 1 : 0], first: undefined, begins: lives === lane.rows[0] || !bars, steps: bars ? null : this.profile(lives),
           heights: [],
         };
         this.rows.push(row);

@@ -2,7 +2,6 @@
 
 import { triangle } from "./axis.js";
 import { above, size } from "./common.js";
-import { holdersOf } from "./lifetimes_words.js";
 
 /** @typedef {import("./axis.js").Pen} Pen */
 /** @typedef {import("./lifetimes.js").LifetimesChart} LifetimesChart */
@@ -153,7 +152,7 @@ function paintStays(chart, pen, life, y, stop) {
 }
 
 /** What stands left of a row, and right of it who holds what is left. @param {LifetimesChart} chart @param {Pen} pen @param {LifeRow} row */
-function paintLabel(chart, pen, { lane, lives, begins, steps, top }) {
+function paintLabel(chart, pen, { lane, lives, owners, begins, steps, top }) {
   const { c, info, theme, left, width } = chart;
   const middle = top + ROW / 2;
   if (begins) {
@@ -167,20 +166,9 @@ function paintLabel(chart, pen, { lane, lives, begins, steps, top }) {
     const line = left - taken - pen.measureText(text).width - 24; // px that are left for it
     if (lane.line && lane.line !== lane.label) chart.write(pen, lane.line, 10, middle, { colour: theme.dim, most: line, least: 4 });
   }
-  const stay = lives.filter((life) => c.died[life] < 0);
-  if (!stay.length) return;
-  const names = (/** @type {number} */ life) => holdersOf(c, info, life).map(({ who }) => who);
-  const [first = "no holder found", ...others] = new Set(stay.flatMap((life) => (stay.length > 1 ? names(life).map(root) : names(life))));
-  const owner = `${first.split(".")[0]}.`; // once is enough
-  const whose = [first, ...others.map((who) => (who.startsWith(owner) ? who.slice(owner.length - 1) : who))].join(", ");
-  const all = `${stay.length.toLocaleString("en")}, ${size(stay.reduce((sum, life) => sum + c.bytes[life], 0))}: ${whose}`;
-  const text = stay.length > 1 ? all : whose;
-  const colour = stay.some((life) => c.left[life]) ? chart.ink(info.alarm) : theme.dim;
-  chart.write(pen, text, left + width + 12, middle, { colour, most: chart.canvasWidth - left - width - 14 });
+  const colour = lives.some((life) => c.left[life]) ? chart.ink(info.alarm) : theme.dim;
+  chart.write(pen, owners, left + width + 12, middle, { colour, most: chart.canvasWidth - left - width - 14 });
 }
-
-/** What several holders have in common: `kept[3]` is in `kept`. @param {string} who */
-const root = (who) => who.replace(/(?:\[[^\[\]]*\])+$/, "");
 
 /** Arrows from blocks to their copies. @param {LifetimesChart} chart @param {Pen} pen @param {number} from @param {number} to @param {Set<number>} [related] */
 function paintLinks(chart, pen, from, to, related) {

@@ -1,12 +1,12 @@
 // What is said about blocks: in the tooltip, in the panel of a block, to a screen reader.
 
-import { counted, duration, make, size } from "./common.js";
+import { duration, make, size } from "./common.js";
 
 /**
  * @typedef {import("./lifetimes.js").Columns} Columns
- * @typedef {{ title: string, facts: string[], end: number, words: string[], models: string[], inks: Ink[], alarm: Ink,
- *   flames: import("./lifetimes_flame.js").Flame[],
- *   lanes: { label: string, deep: number, rank: number, size: string, peak: string }[], verdict: string[], warnings: string[], devices: { label: string, name: string, total: number, used: number }[] }} Info
+ * @typedef {{ title: string, end: number, words: string[], models: string[], inks: Ink[], alarm: Ink,
+ *   lanes: { label: string, line: string, owners: string[], deep: number, rank: number, size: string, peak: string }[],
+ *   devices: { label: string, name: string, total: number, used: number }[] }} Info
  * @typedef {{ light: string, dark: string, hatch: string }} Ink
  */
 
@@ -98,33 +98,4 @@ function heldBy(c, info, life) {
     make("li", {}, make("code", {}, who), remedy && " · to release: ", remedy && make("code", {}, remedy)));
   return make("div", { class: `bls-life-held${c.left[life] ? " bls-life-left" : ""}` },
     "Still alive, held by", said.length ? make("ul", {}, ...said) : " an unknown owner");
-}
-
-/**
- * A table of what was alive at the end, the largest first; its rows select.
- * @param {Columns} c @param {Info} info @param {number} most rows @param {(life: number) => void} go
- */
-export function aliveTable(c, info, most, go) {
-  const alive = Array.from(c.id.keys()).filter((/** @type {number} */ life) => c.died[life] < 0);
-  if (!alive.length) return null;
-  alive.sort((a, b) => c.bytes[b] - c.bytes[a] || a - b);
-  const heads = ["tensor", "size", "device", "made by", "line", "held by", "to release"];
-  const rows = alive.slice(0, most).map((life) => {
-    const holders = holdersOf(c, info, life);
-    return make("tr", {},
-      make("th", { scope: "row" }, make("button", { class: "bls-life-link", onclick: () => go(life) }, info.words[c.name_[life]])),
-      make("td", {}, size(c.bytes[life])),
-      make("td", {}, info.devices[c.device[life]].label),
-      make("td", { title: info.words[c.maker_[life]] }, info.models[c.model[life]]),
-      make("td", { title: info.words[c.source_[life]] }, make("code", {}, info.words[c.line_[life]])),
-      make("td", {}, make("code", {}, holders.map(({ who }) => who).join(", ") || "an unknown owner")),
-      make("td", {}, make("code", {}, [...new Set(holders.map(({ remedy }) => remedy).filter(Boolean))].join("; "))));
-  });
-  const more = alive.length - rows.length;
-  return make("details", { class: "bls-life-table" },
-    make("summary", {}, `alive at the end: ${counted(alive.length, "block")}`),
-    make("div", {}, make("table", {},
-      make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))),
-      make("tbody", {}, ...rows))),
-    more > 0 && make("div", { class: "bls-chart-dim" }, `and ${more.toLocaleString("en")} more`));
 }

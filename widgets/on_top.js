@@ -6,11 +6,19 @@
 /** @typedef {(context: { model: Model, el: HTMLElement }) => (() => void) | void} Render */
 
 /**
- * Make a widget out of its drawing: as a view of its own, and on top of every picture that waits for it.
+ * Make a widget out of its drawing: on top of every picture that waits for it, and as a view of its own. A view that
+ * replaces a whole display contains its HTML, with the picture.
  * @param {Render} render
  */
 export function onTop(render) {
-  return { render, initialize: (/** @type {{ model: Model }} */ { model }) => cover(model, render) };
+  return {
+    render: (/** @type {{ model: Model, el: HTMLElement }} */ { model, el }) => {
+      const report = model.get("report");
+      if (!report) return render({ model, el });
+      el.innerHTML = report;
+    },
+    initialize: (/** @type {{ model: Model }} */ { model }) => cover(model, render),
+  };
 }
 
 /**

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.records.messages import message_document
-from bls_notebook.display.svg import picture_html
-from bls_notebook.display.widgets import covered
-from bls_notebook.lifetimes.display.lifetime_chart import chart_lines, lifetimes_svg
-from bls_notebook.lifetimes.display.report import figure_alt
+from bls_notebook.lifetimes.display.report import chart_block
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.timeline.picture import timeline_block
@@ -136,15 +132,9 @@ def _picture(check: PuzzleCheck, widget: Any) -> list[doc.Block]:
         return [timeline_block(check.sessions, widget=widget, gap=True)]
     blocks: list[doc.Block] = []
     for record in check.memory:
-        picture = picture_html(lifetimes_svg(record), figure_alt(record))
-        if widget is not None and not blocks:
-            picture = covered(picture, widget)
-        blocks += [doc.Words(parts.name(record.name), gap=True), doc.Both(_chart_of(record), picture)]
+        title = doc.Words(parts.name(record.name), gap=True)
+        blocks += [title, chart_block(record, widget=None if blocks else widget)]
     return blocks
-
-
-def _chart_of(record: Lifetimes) -> Callable[[int], Sequence[str]]:
-    return lambda width: list(chart_lines(record, width=width))
 
 
 def check_widget(check: PuzzleCheck, width: int) -> Any:

@@ -149,7 +149,12 @@ def covered(picture: Html, widget: Any) -> Html:
 
 
 def with_view(bundle: dict[str, Any], widget: Any) -> dict[str, Any]:
-    """Add the widget's view to a MIME bundle, for the frontends that need it (VS Code and Colab)."""
+    """Add the widget's view to a MIME bundle, for the frontends that need it (VS Code and Colab).
+
+    They show it in place of the HTML, so a widget that covers a part gets all of it as its trait ``report``.
+    """
     if widget is None or not ("google.colab" in sys.modules or any(name.startswith("VSCODE_") for name in os.environ)):
         return bundle
+    if widget.has_trait("report"):
+        widget.report = bundle.get("text/html", "")
     return {**bundle, VIEW: {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}}

@@ -9,7 +9,7 @@ CAPABILITY = Capability(
     magics={"%%blsmemory": ".magic:MAGIC"},
     displays={
         ".memory_recording:MemoryTrack": Drawing(),
-        ".records:Lifetimes": Drawing(display=".display:lifetimes_display"),
+        ".records:Lifetimes": Drawing(".display.report:lifetimes_document", widget=".display:lifetimes_widget"),
     },
     loaders={"bls_notebook.lifetimes": ".records:load_lifetimes"},
     shell=(".notebook_variables:watch_memory",),

@@ -124,7 +124,6 @@ def test_a_verdict_is_about_many_tensors_that_one_execute_got() -> None:
     lines = " ".join(as_text(record).split())
     assert lines.index(sentence) < lines.index(advice) < lines.index("alive at the peak")
     assert sentence.replace("`", "") in Page(as_html(record)).text
-    assert packed(record)["info"]["verdict"] == [sentence, advice]
     early = replace(record, lives=(replace(record.lives[0], id=9, born=0, died=1), *record.lives[1:]))
     assert "3 of 4 tensors `TILE`" in verdict(early)[0]
     kept = replace(record, lives=(*record.lives[1:], replace(record.lives[0], died=-1)))
@@ -283,6 +282,15 @@ def test_pictures_name_models_functions_and_lines() -> None:
     ET.fromstring(flame_svg(samples.hostile()))
     nothing = flame_svg(samples.leak()), flame_lines(samples.leak()), flames(samples.empty())
     assert nothing == ("", [], [])  # without lines
+
+
+def test_a_row_of_blocks_that_differ_says_how_large_at_most() -> None:
+    record = samples.leak()
+    halves = tuple(replace(life, bytes=life.bytes // 2) if life.id % 2 else life for life in record.lives)
+    for lives, wanted in ((record.lives, "96 MiB"), (halves, "≤ 96 MiB")):
+        [lane] = [each for each in packed(replace(record, lives=lives))["info"]["lanes"] if each["label"] == "STATES"]
+        assert lane["size"] == wanted
+        assert lane["owners"][1:] == [f"leaky.kept[{n}]" for n in range(6)]
 
 
 @pytest.mark.parametrize("most", [1, 1 << 20, 1 << 40])

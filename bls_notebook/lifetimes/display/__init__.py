@@ -1,22 +1,14 @@
-"""Lifetimes in a notebook: the report, and a widget that covers it while a kernel is running."""
+"""Lifetimes in a notebook: the report, its pictures, and a widget that covers the lifetime chart."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from bls_notebook.display.mime_bundle import Display, display_of, with_widget
 from bls_notebook.lifetimes.records import Lifetimes
 
-from .report import lifetimes_document
 
-
-def lifetimes_display(record: Lifetimes, *, width: int, live: bool) -> Display:
-    """Draw lifetimes; a widget covers the report if `live` allows it and there are blocks."""
-    display = display_of(lifetimes_document(record), width)
-    return with_widget(display, lambda: _widget(record, width)) if live and record.lives else display
-
-
-def _widget(record: Lifetimes, width: int) -> Any:
+def lifetimes_widget(record: Lifetimes, width: int) -> Any:
+    """Return the interactive lifetime chart; None if there are no blocks."""
     from .widget import LifetimesWidget  # needs anywidget
 
-    return LifetimesWidget(record, width)
+    return LifetimesWidget(record, width) if record.lives else None

@@ -202,7 +202,7 @@ def draw_lives(
             label = _label(place.row, place.row.device if several else "")
             pen.words(label, 0, place.middle, right=-8, align="end", colour="#444444")
             room = int((side - 22 - width_of(label)) / width_of("x", 10))
-            line = row_line(place.row)
+            line = lines_text(place.row.lives)
             if line != place.row.label and room > 5:
                 pen.words(clip(line, room), 0, place.middle, right=6 - side, size=10, colour=DIM)
         (_draw_band if place.row.folded else _draw_bars)(pen, place)
@@ -215,9 +215,9 @@ def row_most(row: LifeRow) -> int:
     return max(*(alive for _, alive, _ in bytes_over_time(row.lives)), *(life.bytes for life in row.lives))
 
 
-def row_line(row: LifeRow) -> str:
-    """Return the line that allocated the blocks of a row, or the number of lines."""
-    lines = {block_facts.line_text(life.line) for life in row.lives}
+def lines_text(lives: Iterable[Life]) -> str:
+    """Return the line that allocated blocks, or the number of lines."""
+    lines = {block_facts.line_text(life.line) for life in lives}
     return lines.pop() if len(lines) == 1 else f"{len(lines)} lines"
 
 
@@ -277,15 +277,19 @@ def _draw_band(pen: Pen, place: _Place) -> None:
 
 def _draw_holders(pen: Pen, place: _Place) -> None:
     """Write the owners of the blocks that are still alive beside their row."""
-    left = [life for life in place.row.lives if life.died < 0]
+    if text := owners_text(place.row.lives):
+        colour = LEFT_BEHIND if any(map(is_left_behind, place.row.lives)) else INK
+        pen.words(clip(text, 27), pen.end, place.middle, right=12, colour=colour)
+
+
+def owners_text(lives: Iterable[Life]) -> str:
+    """Return the owners of those blocks that are still alive, with the number and bytes of several blocks."""
+    left = [life for life in lives if life.died < 0]
     if not left:
-        return
+        return ""
     largest, *others = block_facts.held(left)
     text = largest.held_by.replace(" and ", ", ") + (f" and {len(others):,} more" if others else "")
-    if len(left) > 1:
-        text = f"{len(left):,}, {size(sum(life.bytes for life in left))}: {text}"
-    colour = LEFT_BEHIND if any(map(is_left_behind, left)) else INK
-    pen.words(clip(text, 27), pen.end, place.middle, right=12, colour=colour)
+    return text if len(left) == 1 else f"{len(left):,}, {size(sum(life.bytes for life in left))}: {text}"
 
 
 def _draw_links(pen: Pen, places: Sequence[_Place]) -> None:
@@ -402,7 +406,7 @@ def chart_lines(record: Lifetimes, *, width: int = 100) -> list[str]:
             bars = (_band if row.folded else _bars)(row, columns, column, most)
             many = f" ×{len(row.lives):,}" if row.folded else ""
             largest = size(max(life.bytes for life in row.lives))
-            line = row_line(row)
+            line = lines_text(row.lives)
             name = row.label + many if row.first else ""
             rows.append(
                 ["" if number else _title(model), name, "" if line == row.label else line, largest, row.device, bars]

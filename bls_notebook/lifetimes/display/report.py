@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag
 from bls_notebook.display.svg import picture_html
+from bls_notebook.display.widgets import covered
 from bls_notebook.lifetimes.records import Lifetimes, is_left_behind
 from bls_notebook.records.units import count, duration, size
 
@@ -17,19 +20,15 @@ _MANY = 3  # the fewest blocks that a verdict is about
 _TEXT, _WHOLE, _MOST = 12, 12, 200  # rows of living blocks: in text, unfolded in HTML, and at most in HTML
 
 
-def lifetimes_document(record: Lifetimes) -> doc.Document:
+def lifetimes_document(record: Lifetimes, *, widget: Any = None) -> doc.Document:
+    """Describe lifetimes; a `widget` covers the lifetime chart while a kernel is running."""
     first, *facts = summary(record)
     top = doc.Line([doc.Piece(first, tag("b", first)), parts.quiet(parts.dots(*facts))], by=" · ")
     devices = _devices(record)
     said = zip(verdict(record), ("session-verdict", "session-advice"), strict=True)
     words = [doc.Words(parts.coded(sentence), style, "  ") for sentence, style in said if sentence]
     warnings = doc.Warnings(block_facts.left_behind(record))
-    picture: list[doc.Block] = [
-        doc.Both(
-            lambda width: ["", *chart_lines(record, width=width)],
-            picture_html(lifetimes_svg(record), figure_alt(record)),
-        )
-    ]
+    picture: list[doc.Block] = [chart_block(record, widget=widget, gap=True)]
     peaks = flame_svg(record)
     if peaks:
         lines = doc.Both(lambda width: ["", *flame_lines(record, width=width)], picture_html(peaks, flame_alt(record)))
@@ -38,6 +37,16 @@ def lifetimes_document(record: Lifetimes) -> doc.Document:
     order = doc.Forms([*devices, warnings, *shown], [warnings, *shown, *devices])
     styles = "session figure" if words else "figure"
     return doc.Document([top, *words, order, *_alive(record)], styles=styles)
+
+
+def chart_block(record: Lifetimes, *, widget: Any = None, gap: bool = False) -> doc.Both:
+    """Draw the lifetime chart, for a document with the style ``figure``.
+
+    A ``widget`` covers the picture; with a ``gap`` the text has an empty line above.
+    """
+    picture = picture_html(lifetimes_svg(record), figure_alt(record))
+    picture = picture if widget is None else covered(picture, widget)
+    return doc.Both(lambda width: [""] * gap + chart_lines(record, width=width), picture)
 
 
 def summary(record: Lifetimes) -> list[str]:

@@ -1,7 +1,8 @@
 """The lifetime chart as an interactive widget: hover, zoom, filter and select in the browser.
 
-The browser gets binary columns of numbers, and the texts that the numbers refer to. Without a kernel the static
-picture remains. Importing this module imports anywidget (the extra ``widgets``).
+The browser gets binary columns of numbers, and the texts that the numbers refer to. The widget covers the picture of
+the chart; the rest of the report is the same with and without it. Importing this module imports anywidget (the extra
+``widgets``).
 """
 
 from __future__ import annotations
@@ -17,16 +18,15 @@ import traitlets
 from bls_notebook.display.as_html import document_html
 from bls_notebook.display.as_text import document_text
 from bls_notebook.display.palette import ALARM, model_inks
-from bls_notebook.display.widgets import Names, covered, new_place, pack_columns, widget_source, with_view
+from bls_notebook.display.widgets import Names, new_place, pack_columns, widget_source, with_view
 from bls_notebook.lifetimes.records import Life, Lifetimes, Stay, bytes_over_time, is_left_behind
 from bls_notebook.records.memory_blocks import Maker
 from bls_notebook.records.units import size
 from bls_notebook.records.visible_text import visible
 
-from .block_facts import device_facts, end_of, holder_text, kind_of, left_behind, line_text, name_of, owner, sizes_text
-from .flame_graph import Flame, flames
-from .lifetime_chart import LifeLane, heaviest_first, life_lanes
-from .report import lifetimes_document, summary, verdict
+from .block_facts import device_facts, end_of, holder_text, kind_of, line_text, name_of, owner, sizes_text
+from .lifetime_chart import LifeLane, heaviest_first, life_lanes, lines_text, owners_text
+from .report import lifetimes_document, summary
 
 _HOW = {"copy": 1, "transfer": 2}
 
@@ -60,10 +60,8 @@ def packed(record: Lifetimes) -> dict[str, Any]:
         "remedy_": ("u4", words.of(holder.remedy for holder in holders)),
     })  # fmt: skip
     ranks = {id(lane): rank for rank, lane in enumerate(heaviest_first(lanes))}
-    title, *facts = map(visible, summary(record))
     info = {
-        "title": title,
-        "facts": facts,
+        "title": visible(", ".join(summary(record))),
         "end": end_of(record),
         "words": words.shown,
         "lanes": [_lane(lane, ranks[id(lane)]) for lane in lanes],
@@ -73,10 +71,7 @@ def packed(record: Lifetimes) -> dict[str, Any]:
             {"label": visible(each.label), "name": visible(each.name), "total": each.total, "used": each.used}
             for each in devices
         ],
-        "flames": [_flame(each, models) for each in flames(record)],
         "alarm": asdict(ALARM),
-        "verdict": [visible(text) for text in verdict(record)],
-        "warnings": [visible(text) for text in left_behind(record)],
     }
     return {"data": data, "columns": columns, "info": info}
 
@@ -114,27 +109,12 @@ def _of_lives(
     }
 
 
-def _flame(flame: Flame, models: list[str]) -> dict[str, Any]:
-    boxes = [
-        {
-            "depth": box.depth,
-            "left": box.start / flame.bytes,
-            "width": box.bytes / flame.bytes,
-            "model": models.index(box.model),
-            "label": visible(box.label),
-            "size": size(box.bytes),
-            "source": visible(box.source),
-            "about": visible(box.about),
-        }
-        for box in flame.boxes
-    ]
-    return {"title": visible(flame.title), "boxes": boxes}
-
-
 def _lane(lane: LifeLane, rank: int) -> dict[str, Any]:
     peak = max(alive for _, alive, _ in bytes_over_time(lane.lives))
     return {
         "label": visible(lane.label),
+        "line": visible(lines_text(lane.lives)),
+        "owners": [visible(owners_text(lives)) for lives in (lane.lives, *lane.rows)],
         "deep": len(lane.rows),
         "rank": rank,
         "size": sizes_text(lane.lives),
@@ -173,6 +153,7 @@ class LifetimesWidget(anywidget.AnyWidget):
     columns: Any = traitlets.List().tag(sync=True)
     info = traitlets.Dict().tag(sync=True)
     place = traitlets.Unicode().tag(sync=True)
+    report = traitlets.Unicode().tag(sync=True)
     selected = traitlets.Int(0).tag(sync=True)
 
     def __init__(self, record: Lifetimes, width: int = 100) -> None:
@@ -186,6 +167,7 @@ class LifetimesWidget(anywidget.AnyWidget):
         return self._by_id.get(self.selected)
 
     def _repr_mimebundle_(self, **_: Any) -> Any:
-        document = lifetimes_document(self.record)
-        html = covered(document_html(document), self)
-        return with_view({"text/plain": document_text(document, self._width), "text/html": html}, self)
+        document = lifetimes_document(self.record, widget=self)
+        return with_view(
+            {"text/plain": document_text(document, self._width), "text/html": document_html(document)}, self
+        )
