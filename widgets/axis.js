@@ -5,7 +5,7 @@ import { above, duration, isDark, make, tickLabels } from "./common.js";
 /**
  * @typedef {CanvasRenderingContext2D} Pen
  * @typedef {{ light: string, dark: string }} Ink
- * @typedef {{ colour: string, font?: string, align?: CanvasTextAlign, most?: number, least?: number }} Look
+ * @typedef {{ colour: string, font?: string, align?: CanvasTextAlign, most?: number, least?: number, halo?: boolean }} Look
  */
 
 export const CLOSEST = 200; // ns that are seen at least
@@ -149,11 +149,16 @@ export class Axis {
   }
 
   /** @param {Pen} pen @param {string} text @param {number} x @param {number} y @param {Look} look */
-  write(pen, text, x, y, { colour, font = this.theme.font, align = "left", most = Infinity, least = 0 }) {
+  write(pen, text, x, y, { colour, font = this.theme.font, align = "left", most = Infinity, least = 0, halo = false }) {
     pen.font = font;
     pen.fillStyle = colour;
     pen.textAlign = align;
-    pen.fillText(fit(pen, text, most, least), x, y);
+    const fitted = fit(pen, text, most, least);
+    if (halo) {
+      [pen.strokeStyle, pen.lineWidth, pen.lineJoin] = [this.theme.paper, 4, "round"];
+      pen.strokeText(fitted, x, y);
+    }
+    pen.fillText(fitted, x, y);
     pen.textAlign = "left";
   }
 

@@ -1,4 +1,4 @@
-// The timeline of a profile: who ran when, who waited for whom. Python's side is display/timeline/widget.py,
+// The timeline of a profile: who ran when, who waited for whom. Python's side is profiling/timeline/widget.py,
 // which says where everything stands; here it is shown, searched and selected.
 
 import { Chart } from "./chart.js";
@@ -91,17 +91,9 @@ export class Timeline extends Chart {
   makeLegend() {
     const inks = new Map(this.sessions.flatMap(({ raw }) => raw.models.map((model) => [model.name, model])));
     const buttons = this.filter.names.map((name, i) => this.filter.chip(i, inks.get(name)));
-    const any = (/** @type {(session: Session) => boolean} */ test) => this.sessions.some(test);
-    const signs = /** @type {[string, string, boolean][]} */ ([
-      ["queued", "queued", any(({ queued }) => queued.most > 0)],
-      ["loop", "waits for the event loop", any(({ raw }) => raw.lanes.some(({ loop }) => loop))],
-      ["calls", "its calls run", any(({ c }) => c.calls.length > 0)],
-      ["lock", "turns on Python’s lock (GIL)", any(({ c }) => c.lock_span.length > 0)],
-      ["ghost", "could have run here", any(({ c }) => c.ghost_span.length > 0)],
-      ["mark", "a response", any(({ c }) => c.mark_kind.includes(0))], ["error", "✗ error", any(({ raw }) => raw.states.includes("error"))],
-    ]);
-    return [...buttons, ...signs.filter(([, , seen]) => seen).map(([kind, text]) =>
-      make("span", {}, make("i", { class: `bls-tl-sign bls-tl-sign-${kind}` }), text))];
+    const signs = new Map(this.sessions.flatMap(({ raw }) => raw.signs));
+    return [...buttons, ...[...signs].map(([kind, text]) =>
+      make("span", {}, kind === "async" ? make("b", {}, "async ") : make("i", { class: `bls-tl-sign bls-tl-sign-${kind}` }), text))];
   }
 
   /** @param {any} ink */

@@ -6,13 +6,13 @@ import { columns } from "./common.js";
  * @typedef {{ kind: string, label: string, count: string, loop: boolean, name: string, title: string, model: number, y: number, top: number, blocks: number,
  *   bottom: number, depth: Place | null, share: string }} Lane
  * @typedef {[name: string, dtype: string, dims: number[]]} Tensor
- * @typedef {{ name: string, of: [model: string, version: number], light: string, dark: string, inputs: Tensor[], outputs: Tensor[], batches: boolean }} Served
+ * @typedef {{ name: string, of: [model: string, version: number], light: string, dark: string, words: import("./axis.js").Ink, inputs: Tensor[], outputs: Tensor[], batches: boolean }} Served
  * @typedef {{ title: string, text: string, execute: number, of: [model: string, version: number] }} Source
  * @typedef {{ at: number, end: number, most: number }} Place of a curve among the columns
  * @typedef {{ at: Float64Array, level: Uint32Array, most: number }} Curve
  * @typedef {{ name: string, sender: string, wall: number, facts: string, models: Served[], notebook: import("./axis.js").Ink,
  *   marks: string[], sources: Source[],
- *   lanes: Lane[], strips: { lane: number, what: string, top: number, height: number }[], work: number,
+ *   lanes: Lane[], signs: [kind: string, words: string][], strips: { lane: number, what: string, top: number, height: number }[], work: number,
  *   bottom: number, curves: { working: Place, queued: Place }, kinds: string[], states: string[],
  *   devices: string[], columns: import("./common.js").Column[], data: DataView, texts: DataView }} RawSession
  * @typedef {import("./chart.js").Row & { session: Session, lane: number, what: string }} Strip
@@ -20,7 +20,7 @@ import { columns } from "./common.js";
 
 /**
  * @typedef {object} Session
- * @property {RawSession} raw as Python sent it; see display/timeline/columns.py
+ * @property {RawSession} raw as Python sent it; see profiling/timeline/widget.py
  * @property {number} number
  * @property {number} n how many spans
  * @property {number} wall ns, at least 1

@@ -86,11 +86,7 @@ export function paintMarks(timeline, pen, session) {
     const left = x + wide + 6 < width ? x + 5 : x - wide - 5;
     if (!text || left < free) return;
     free = left + wide + 8;
-    pen.strokeStyle = theme.paper; // it may stand on the curve of those at work
-    pen.lineWidth = 4;
-    pen.lineJoin = "round";
-    pen.strokeText(text, left, top + 3);
-    timeline.write(pen, text, left, top + 3, { colour: theme.fg });
+    timeline.write(pen, text, left, top + 3, { colour: theme.fg, halo: true });
   });
 }
 

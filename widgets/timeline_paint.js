@@ -261,7 +261,7 @@ class Painter {
     const fitted = fit(pen, longer || name, room, 6);
     if (!fitted) return;
     if (members) this.fill(0.85, theme.paper, [from - 3, top + 2, pen.measureText(fitted).width + 7, height - 4]);
-    const colour = solid && !members ? readable(this.ink(i)) : theme.fg;
+    const colour = solid && !members ? this.timeline.ink(session.raw.models[c.model[i]].words) : theme.fg;
     this.timeline.write(pen, fitted, from, top + height / 2 + 0.5, { colour });
   }
 
@@ -374,12 +374,7 @@ class Painter {
     pen.font = font;
     const { width } = pen.measureText(text);
     const left = at + 6 + width < timeline.width ? at + 5 : at - width - 5;
-    // It may stand on the curve of those at work: a rim of paper keeps it apart.
-    pen.strokeStyle = theme.paper;
-    pen.lineWidth = 4;
-    pen.lineJoin = "round";
-    pen.strokeText(text, left, raw.work + 8);
-    timeline.write(pen, text, left, raw.work + 8, { colour: theme.fg, font });
+    timeline.write(pen, text, left, raw.work + 8, { colour: theme.fg, font, halo: true }); // it may be on the curve of those at work
   }
 }
 
@@ -388,13 +383,4 @@ function rounded(pen, left, top, width, height) {
   pen.beginPath();
   pen.roundRect(left, top, width, height, width > 6 && height > 6 ? 2 : 0);
   pen.fill();
-}
-
-/** Black or white, whichever reads better on a colour, as WCAG counts contrast. @param {string} colour #rrggbb */
-function readable(colour) {
-  const [r, g, b] = [1, 3, 5].map((at) => {
-    const part = parseInt(colour.slice(at, at + 2), 16) / 255;
-    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
-  });
-  return (0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05) ** 2 > 1.05 * 0.05 ? "#000000" : "#ffffff";
 }

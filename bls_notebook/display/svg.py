@@ -194,7 +194,7 @@ def width_of(text: str, size: float = 11) -> float:
 
 
 def readable(colour: str) -> str:
-    """Return black or white, whichever is more readable on ``#rrggbb``; a dark page inverts the whole picture."""
+    """Return black or white, whichever is more readable on ``#rrggbb``."""
     red, green, blue = ((int(colour[at : at + 2], 16) / 255) ** 2.2 for at in (1, 3, 5))
     return "#000000" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18 else "#ffffff"  # WCAG 2's luminance
 

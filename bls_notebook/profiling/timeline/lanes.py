@@ -281,27 +281,12 @@ def _numbers(name: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in name.split("_"))
 
 
-_ROW, _IDLE = 18.0, 14.0  # px
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Heights in px; `rows` and `queue` are the most for all rows of a lane together."""
-
-    title: float
-    work: float
-    near: float  # space above a lane of the same model as the lane before
-    far: float  # space above a lane of another model
-    thin: float
-    least: float
-    rows: float
-    wait: float
-    queue: float
-    lanes: int | None
-
-
-PICTURE = Sizes(24, 34, near=3, far=9, thin=10, least=0, rows=96, wait=5, queue=32, lanes=40)
-WIDGET = Sizes(30, 41, near=7, far=12, thin=13, least=3, rows=110, wait=7, queue=36, lanes=None)
+# Heights in px.
+TITLE_HEIGHT, WORK_HEIGHT = 30.0, 41.0  # the name of a session; the numbers of requests at work and queued
+_NEAR, _FAR = 7.0, 12.0  # space above a lane of the same model as the lane before, and of another model
+_ROW, _IDLE, _THIN, _THINNEST, _ROWS = 18.0, 14.0, 13.0, 3.0, 110.0  # a row, and all rows of a lane
+_WAIT, _QUEUE = 7.0, 36.0  # a row of queued requests, and all of a lane
+_LANES = 40  # the most lanes of a panel that does not scroll
 
 
 @dataclass(frozen=True)
@@ -339,18 +324,25 @@ class Panel:
 
     @classmethod
     def of(
-        cls, session: Session, layout: TimelineLayout, top: float, sizes: Sizes, *, titled: bool, number: int
+        cls,
+        session: Session,
+        layout: TimelineLayout,
+        top: float,
+        *,
+        titled: bool,
+        number: int = 0,
+        scrolls: bool = False,
     ) -> Panel:
-        """Compute the position of every lane."""
-        work = top + sizes.title * titled
-        y = work + sizes.work
+        """Compute the position of every lane; a panel that scrolls has all lanes, and rows that a pointer can hit."""
+        work = top + TITLE_HEIGHT * titled
+        y = work + WORK_HEIGHT
         places = []
         model = None
-        for lane in layout.lanes[: sizes.lanes]:
-            y += sizes.near if (lane.model, lane.version) == model else sizes.far
+        for lane in layout.lanes[: None if scrolls else _LANES]:
+            y += _NEAR if (lane.model, lane.version) == model else _FAR
             model = (lane.model, lane.version)
-            wait = min(sizes.wait, sizes.queue / lane.waits) if lane.waits else 0.0
-            row = _ROW if lane.rows == 1 else max(sizes.least, min(sizes.thin, sizes.rows / lane.rows))
+            wait = min(_WAIT, _QUEUE / lane.waits) if lane.waits else 0.0
+            row = _ROW if lane.rows == 1 else max(_THINNEST * scrolls, min(_THIN, _ROWS / lane.rows))
             row = _IDLE if lane.kind == "idle" else row
             places.append(LanePosition(lane, y, wait, y + lane.waits * wait + (2 if lane.waits else 0), row))
             y = places[-1].bottom

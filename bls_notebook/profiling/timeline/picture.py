@@ -34,7 +34,7 @@ from bls_notebook.records.intervals import Interval
 from bls_notebook.records.units import duration
 from bls_notebook.records.visible_text import visible
 
-from .lanes import PICTURE, Bins, Lane, Panel, TimelineLayout, notebook_time, requests_and_calls
+from .lanes import TITLE_HEIGHT, WORK_HEIGHT, Bins, Lane, Panel, TimelineLayout, notebook_time, requests_and_calls
 
 _CALLS = 150  # the most requests for which lines from callers to callees are drawn
 _ALONE = 1_200  # the most requests that are drawn as separate blocks
@@ -63,7 +63,7 @@ def draw_panel(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
         _calls(pen, panel, inks)
     _locks(pen, panel, inks)
     _ghosts(pen, panel, inks)
-    bottom = max([panel.work + PICTURE.work, *(place.bottom for place in panel.places)])
+    bottom = max([panel.work + WORK_HEIGHT, *(place.bottom for place in panel.places)])
     pen.stems([(panel.session.wall, panel.work + 2, bottom)], Look(DIM))
     _draw_marks(pen, panel, bottom)
 
@@ -77,7 +77,7 @@ def lane_words(lane: Lane) -> str:
 
 def _labels(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
     if panel.titled:
-        y = panel.top + PICTURE.title / 2
+        y = panel.top + TITLE_HEIGHT / 2
         name = clip(panel.session.name, 60) or f"session {panel.number + 1}"
         pen.words(f"{name}: {duration(panel.session.wall / 1e9)}", 0, y, bold=True, size=12)
     model = None
@@ -101,10 +101,10 @@ def _work(pen: Pen, panel: Panel, tree: SpanTree) -> None:
         up.add((begin - 1) / 2, end / 2)
     for span in panel.session.spans:
         down.add(span.queued, span.started)
-    base = panel.work + 22
+    base = panel.work + 28
     both = (
-        ("at work", up.covered, max(1, ceil(max(up.covered) - _ROUNDED)), -17, -7, Look("#a9adb3")),
-        ("queued", down.covered, ceil(max(down.covered) - _ROUNDED), 9, 8, Look("#8a8f96", hatch="/")),
+        ("at work", up.covered, max(1, ceil(max(up.covered) - _ROUNDED)), -23, -10, Look("#a9adb3")),
+        ("queued", down.covered, ceil(max(down.covered) - _ROUNDED), 12, 9, Look("#8a8f96", hatch="/")),
     )
     aside = -10 - max(width_of(f"{most:,}", 9) for _, _, most, *_ in both)
     pen.words("0", 0, base - 1, right=-4, align="end", size=9, colour=DIM)
@@ -449,12 +449,19 @@ def timeline_svg(*sessions: Session) -> str:
     inks = model_inks({"", *(span.model for session in sessions for span in session.spans)})
     height = 4.0
     for number, (session, layout) in enumerate(zip(sessions, layouts, strict=True)):
-        panel = Panel.of(session, layout, height, PICTURE, titled=len(sessions) > 1, number=number)
+        panel = Panel.of(session, layout, height, titled=len(sessions) > 1, number=number)
         draw_panel(pen, panel, inks)
         height += panel.height
-    for x, words in pen.ticks:
-        pen.words(words, x, height + 8, align="middle" if x else "start", size=10, colour="#555555")
-    return pen.document(legend_signs(pen, height + _AXIS, _signs(sessions, layouts, inks)), height)
+    for x, text in pen.ticks:
+        pen.words(text, x, height + 8, align="middle" if x else "start", size=10, colour="#555555")
+    legend: list[tuple[Look | str, str]] = [
+        (Look(inks[name].light, over=inks[name].hatch), clip(name, 22)) for name in sorted(filter(None, inks))[:_MODELS]
+    ]
+    words: dict[str, str] = {}
+    for session, layout in zip(sessions, layouts, strict=True):
+        words |= timeline_signs(session, layout)
+    legend += [(look, words[kind]) for kind, look in _LOOKS.items() if kind in words]
+    return pen.document(legend_signs(pen, height + _AXIS, legend), height)
 
 
 def timeline_alt(*sessions: Session) -> str:
@@ -469,33 +476,34 @@ def timeline_alt(*sessions: Session) -> str:
     return f"Timeline. {'. '.join(said)}."
 
 
-def _signs(
-    sessions: Sequence[Session], layouts: Sequence[TimelineLayout], inks: dict[str, Any]
-) -> list[tuple[Look | str, str]]:
-    """Return the legend of the colours and signs in the picture."""
-    spans = [span for session in sessions for span in session.spans]
-    signs: list[tuple[Look | str, str]] = [
-        (Look(inks[name].light, over=inks[name].hatch), clip(name, 22)) for name in sorted(filter(None, inks))[:_MODELS]
-    ]
-    if any(span.sent < span.started for span in spans):
-        queued = any(span.queued < span.started for span in spans)
-        signs.append((Look(DIM, hatch="/"), "queued" if queued else "on the way"))
-    if any(lane.waits_for_loop for layout in layouts for lane in layout.lanes):
-        signs.append((Look(DIM, hatch=LOOP), "waits for the event loop"))
-    seen = [lane.seen for layout in layouts for lane in layout.lanes if lane.kind == "instance" and lane.seen]
-    if any(model.is_async and not model.decoupled for model in seen):
-        signs.append(("async", "one batch at a time"))
-    if spans:
-        signs.append((Look("#b5b5b5", 0.5), "its calls run"))
-    if any(lock_waits(session) for session in sessions):
-        signs.append((Look(DIM, hatch=LOCK), "turns with the GIL"))
-    if any(session.ghosts for session in sessions):
-        signs.append((Look(DIM, edge=True), "could have run here"))
-    if any(map(_streams, spans)):
-        signs.append(("▾", "a response"))
-    if any(span.state == "error" for span in spans):
-        signs.append((Look(ALARM.light, edge=True), f"{FAILED}error"))
-    return signs
+_LOOKS: dict[str, Look | str] = {
+    "queued": Look(DIM, hatch="/"),
+    "loop": Look(DIM, hatch=LOOP),
+    "async": "async",
+    "calls": Look("#b5b5b5", 0.5),
+    "lock": Look(DIM, hatch=LOCK),
+    "ghost": Look(DIM, edge=True),
+    "mark": "▾",
+    "error": Look(ALARM.light, edge=True),
+}
+
+
+def timeline_signs(session: Session, layout: TimelineLayout) -> dict[str, str]:
+    """Return the legend of the signs in a session's timeline: the kind of each sign, and words."""
+    spans, lanes = session.spans, layout.lanes
+    models = [lane.seen for lane in lanes if lane.kind == "instance" and lane.seen]
+    in_queue = "queued" if any(span.queued < span.started for span in spans) else "on the way"
+    known = (
+        ("queued", any(span.sent < span.started for span in spans), in_queue),
+        ("loop", any(lane.waits_for_loop for lane in lanes), "waits for the event loop"),
+        ("async", any(model.is_async and not model.decoupled for model in models), "one batch at a time"),
+        ("calls", any(caller >= 0 for caller in layout.parent), "its calls run"),
+        ("lock", bool(lock_waits(session)), "turns with the GIL"),
+        ("ghost", bool(session.ghosts), "could have run here"),
+        ("mark", any(map(_streams, spans)), "a response"),
+        ("error", any(span.state == "error" for span in spans), f"{FAILED}error"),
+    )
+    return {kind: words for kind, seen, words in known if seen}
 
 
 def timeline_block(sessions: Sequence[Session], *, widget: Any = None, gap: bool = False) -> Both:

@@ -20,6 +20,7 @@ import traitlets
 
 from bls_notebook.display.as_html import output
 from bls_notebook.display.palette import NOTEBOOK, Ink, model_inks
+from bls_notebook.display.svg import readable
 from bls_notebook.display.widgets import Names, new_place, pack_columns, widget_source, with_view
 from bls_notebook.profiling.analysis.critical_path import Step
 from bls_notebook.profiling.analysis.span_tree import SpanTree, lock_waits
@@ -29,8 +30,8 @@ from bls_notebook.records.recorded_models import ModelSeen, TensorSeen
 from bls_notebook.records.units import count, duration
 from bls_notebook.records.visible_text import visible
 
-from .lanes import WIDGET, Panel, TimelineLayout, notebook_time, requests_and_calls, titles
-from .picture import timeline_block, timeline_lines
+from .lanes import Panel, TimelineLayout, notebook_time, requests_and_calls, titles
+from .picture import timeline_block, timeline_lines, timeline_signs
 
 _CROWD = 12  # the most rows of queued requests that are drawn; beyond that only their number is
 
@@ -50,7 +51,7 @@ def session_columns(
     """
     spans = session.spans
     tree = SpanTree.of(session)
-    panel = Panel.of(session, TimelineLayout(session), top, WIDGET, titled=titled, number=0)
+    panel = Panel.of(session, TimelineLayout(session), top, titled=titled, scrolls=True)
     layout = panel.layout
     models, kinds, states, devices, texts = (Names() for _ in range(5))
     texts.of([""])
@@ -145,6 +146,7 @@ def session_columns(
                 "name": visible(name),
                 "of": [visible(model), version],
                 **asdict(inks[model]),
+                "words": {"light": readable(inks[model].light), "dark": readable(inks[model].dark)},
                 **_tensors(seen.get((model, version))),
             }
             for name, (model, version) in ((name, served[name]) for name in models.numbers)
@@ -153,6 +155,7 @@ def session_columns(
         "marks": [visible(mark.name) for mark in session.marks],
         "sources": [_source(source) for source in session.sources],
         "lanes": lanes,
+        "signs": list(timeline_signs(session, layout).items()),
         "strips": [_strip(panel, *key) for key in strips],
         "curves": shown,
         "work": panel.work,
@@ -374,6 +377,7 @@ class Timeline(anywidget.AnyWidget):
     _css = widget_source("chart.css") + widget_source("timeline.css")
 
     place = traitlets.Unicode().tag(sync=True)
+    report = traitlets.Unicode().tag(sync=True)
     sessions: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True)
     paths: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True)
     wants_paths = traitlets.Bool(False).tag(sync=True)
