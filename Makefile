@@ -78,7 +78,7 @@ $(VENV)/installed-notebook: $(VENV)/pyvenv.cfg pyproject.toml
 	@touch $@
 
 $(VENV)/installed-quick: $(VENV)/pyvenv.cfg pyproject.toml
-	@echo "Installing the packages of the quick tests into $(VENV)"
+	@echo "Installing the packages of make quick into $(VENV) (once, half a minute)"
 	@$(PIP_INSTALL) --no-compile --editable ".[quick]"
 	@touch $@
 
@@ -95,12 +95,15 @@ notebook: $(VENV)/installed-notebook
 	@$(JUPYTER) trust $(NOTEBOOKS) >/dev/null
 	@$(JUPYTER) lab --ServerApp.root_dir="$(CURDIR)" $(LAB_URL) $(LAB_ROOT) $(LAB_ARGS) $(QUICKSTART)
 
+# The linters and the quick tests need no PyTorch and no JupyterLab, but work beside them.
+QUICK_INSTALLED := $(firstword $(wildcard $(VENV)/installed-test) $(VENV)/installed-quick)
+
 # Lint and tests run at the same time. The tests are chosen by `--quick` in tests/conftest.py.
-quick: $(VENV)/installed-test
+quick: $(QUICK_INSTALLED)
 	@$(MAKE) --no-print-directory -j2 lint quick-tests
 
 .PHONY: quick-tests
-quick-tests: $(VENV)/installed-test
+quick-tests: $(QUICK_INSTALLED)
 	$(BIN)/python -m pytest -n 2 --quick $(PYTEST_ARGS)
 
 # Lint and notebooks run at the same time. pytest comes last, so that its summary ends the output.
@@ -138,7 +141,7 @@ install-pythons:
 	    fi; \
 	done
 
-lint: $(VENV)/installed-test
+lint: $(QUICK_INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -157,7 +160,7 @@ endif
 coverage: $(VENV)/installed-test
 	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
 
-format: $(VENV)/installed-test
+format: $(QUICK_INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

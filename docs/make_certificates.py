@@ -4,7 +4,7 @@
 
 The script exports each model of model_repository/ and each model definition in notebooks/*.ipynb (also in exercises and
 solutions), serves it with the real tritonserver, and sends the same requests to both: the notebook's own, and 200
-generated ones. The new table replaces the table in docs/reference/conformance.md. With names (of sample models, or of
+generated ones. The new table replaces the table in docs/evidence/conformance.md. With names (of sample models, or of
 notebooks, such as 02) the script only prints the table. It takes about 15 minutes on two cores.
 """
 
@@ -33,7 +33,7 @@ from bls_notebook.shipping.proof.prover import proving
 from bls_notebook.shipping.records import Certificate
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "reference" / "conformance.md"
+PAGE = ROOT / "docs" / "evidence" / "conformance.md"
 BEGIN, END = "<!-- certificates -->\n", "<!-- end of certificates -->\n"
 GENERATED = 200
 MOST_ASKED = 3  # at most so many of a notebook's own requests to a model

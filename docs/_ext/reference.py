@@ -252,7 +252,7 @@ def divergences() -> str:
         ]
     return page(
         "Answers that differ on purpose",
-        "The tests compare answers with those of a real tritonserver ([conformance](../conformance.md)). They expect"
+        "The tests compare answers with those of a real tritonserver ([conformance](../../evidence/conformance.md)). They expect"
         " these differences and no others. [Differences from Triton](../differences.md) lists what follows from the"
         " design.",
         *parts,
