@@ -68,7 +68,7 @@ $(VENV)/pyvenv.cfg:
 	@echo "Creating the virtual environment $(VENV)"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-# Without compiling, here and for the quick tests: few of the modules are imported, and Python compiles those.
+# Without compiling: few of the modules are imported, and Python compiles those.
 # The setting: JupyterLab does not cover the first outputs with a question about news.
 $(VENV)/installed-notebook: $(VENV)/pyvenv.cfg pyproject.toml
 	@echo "Installing the packages of the notebooks into $(VENV) (once, a minute)"
@@ -78,8 +78,8 @@ $(VENV)/installed-notebook: $(VENV)/pyvenv.cfg pyproject.toml
 	@touch $@
 
 $(VENV)/installed-quick: $(VENV)/pyvenv.cfg pyproject.toml
-	@echo "Installing the packages of make quick into $(VENV) (once, half a minute)"
-	@$(PIP_INSTALL) --no-compile --editable ".[quick]"
+	@echo "Installing the packages of make quick into $(VENV) (once, a minute)"
+	@$(PIP_INSTALL) --editable ".[quick]"
 	@touch $@
 
 $(VENV)/installed-test: $(VENV)/pyvenv.cfg pyproject.toml

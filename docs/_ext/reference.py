@@ -252,9 +252,9 @@ def divergences() -> str:
         ]
     return page(
         "Answers that differ on purpose",
-        "The tests compare answers with those of a real tritonserver ([conformance](../../evidence/conformance.md)). They expect"
-        " these differences and no others. [Differences from Triton](../differences.md) lists what follows from the"
-        " design.",
+        "The tests compare answers with those of a real tritonserver ([conformance](../../evidence/conformance.md))."
+        " They expect these differences and no others. [Differences from Triton](../differences.md) lists what follows from"
+        " the design.",
         *parts,
     )
 

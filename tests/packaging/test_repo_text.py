@@ -69,3 +69,12 @@ def test_links_between_files_lead_somewhere() -> None:
         if not (ROOT / path).parent.joinpath(target).exists()
     ]
     assert not missing, "\n".join(missing)
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/explanation/architecture.md"])
+def test_paths_in_pages_for_contributors_exist(page: str) -> None:
+    names = re.findall(r"`([\w./-]+(?:\.(?:py|json|txt|css|toml|pyi)|/))`", (ROOT / page).read_text("utf-8"))
+    assert len(names) > 20
+    paths = [f"/{path.as_posix()}" for path in text_files()]
+    missing = [name for name in names if not any(f"/{name}" in path for path in paths)]
+    assert not missing, f"{page} names files that do not exist: {missing}"
