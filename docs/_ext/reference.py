@@ -253,8 +253,8 @@ def divergences() -> str:
     return page(
         "Answers that differ on purpose",
         "The tests compare answers with those of a real tritonserver ([conformance](../../evidence/conformance.md))."
-        " They expect these differences and no others. [Differences from Triton](../differences.md) lists what follows from"
-        " the design.",
+        " They expect these differences and no others. [Differences from Triton](../differences.md) lists what follows"
+        " from the design.",
         *parts,
     )
 
