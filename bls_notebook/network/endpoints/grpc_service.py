@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from time import monotonic
 from typing import Any, cast
 
 import grpc
@@ -39,8 +38,6 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
     def __init__(self, models: ServedModels, regions: Regions, admission: Admission) -> None:
         self._models, self._regions, self._admission = models, regions, admission
         self._streams: dict[AnswerStream, asyncio.Task[Any]] = {}  # the oldest first
-        self._deadlines: dict[asyncio.Task[Any], float] = {}  # of unary calls without a message; the oldest first
-        self._timer: asyncio.TimerHandle | None = None  # one for all these calls, because a timer is slow to make
         # Each function takes the request message and returns, perhaps awaitably, the response or its fields as JSON.
         methods: dict[str, Callable[[Any], Any]] = {
             "ServerLive": lambda request: {"live": True},
@@ -137,28 +134,23 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
         """
         task, patience = asyncio.current_task(), self._admission.limits.patience
         assert task is not None
-        self._deadlines[task] = monotonic() + patience
-        if self._timer is None:
-            self._timer = task.get_loop().call_later(patience, self._end_late_calls)
+        late = False
+
+        def end() -> None:
+            nonlocal late
+            late = True
+            task.cancel()
+
+        timer = task.get_loop().call_later(patience, end)
         try:
             data: bytes = await context.read()
         except asyncio.CancelledError:
-            if task in self._deadlines:
+            if not late:
                 raise
             refuse(f"the message did not arrive within {patience:g} s")
         finally:
-            self._deadlines.pop(task, None)
+            timer.cancel()
         return data if data is not grpc.aio.EOF else refuse("the call has no message")
-
-    def _end_late_calls(self) -> None:
-        """End the calls whose message is late, and set the timer for the next one."""
-        self._timer, now = None, monotonic()
-        for task, deadline in list(self._deadlines.items()):
-            if deadline > now:
-                self._timer = task.get_loop().call_later(deadline - now, self._end_late_calls)
-                break
-            del self._deadlines[task]
-            task.cancel()
 
     async def _infer(self, _: Any, context: Any) -> Any:
         data = await self._message(context)

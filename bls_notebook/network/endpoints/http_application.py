@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
@@ -28,7 +28,7 @@ from bls_notebook.network.limits import PATH_CHARACTERS
 from .admission import UNAUTHORIZED, Admission, Body, CountedRequest
 from .generate import Events, decode_generate, generating, only_response
 from .header_options import HeaderOptions, category_of
-from .http_server import UNKNOWN_ENCODING, GoneError, coding_of, packed, read_body, until_disconnect
+from .http_server import UNKNOWN_ENCODING, coding_of, packed, read_body, until_disconnect
 from .served_models import ServedModels, in_thread, send, version_of, without_error
 
 _JSON, _BINARY = "application/json", "application/octet-stream"
@@ -83,7 +83,7 @@ class HttpApplication:
             if error.message == UNKNOWN_ENCODING:
                 answer.headers["accept-encoding"] = "gzip, deflate"
             await answer(scope, receive, sent)
-        except (GoneError, asyncio.CancelledError):
+        except (ClientDisconnect, asyncio.CancelledError):
             raise
         except Exception as error:
             if began:

@@ -11,8 +11,7 @@ from typing import Any
 
 import h11
 import uvicorn
-from starlette.requests import Request
-from starlette.types import Receive
+from starlette.requests import ClientDisconnect, Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bls_notebook.network.kserve.errors import UNSUPPORTED, ProtocolError, refuse
@@ -163,12 +162,8 @@ _SOON = 0.05  # seconds after which a request is watched for a disconnect
 _PIECE = 1 << 16  # bytes
 
 
-class GoneError(Exception):
-    """The client disconnected."""
-
-
 async def until_disconnect(request: Request, work: Any) -> Any:
-    """Await a future; cancel it if the client disconnects."""
+    """Await a future; if the client disconnects, cancel it and raise ClientDisconnect."""
     loop = asyncio.get_running_loop()
     watching: asyncio.Task[None] | None = None
     gone = False
@@ -189,7 +184,7 @@ async def until_disconnect(request: Request, work: Any) -> Any:
         return await work
     except asyncio.CancelledError:
         if gone:
-            raise GoneError from None
+            raise ClientDisconnect from None
         work.cancel()
         raise
     finally:
@@ -198,19 +193,16 @@ async def until_disconnect(request: Request, work: Any) -> Any:
             watching.cancel()
 
 
-async def _read(receive: Receive, add: Callable[[int], None]) -> bytes | bytearray:
-    whole = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise GoneError
-        piece: bytes = message.get("body", b"")
+async def _read(request: Request, add: Callable[[int], None]) -> bytes | bytearray:
+    whole: bytes | bytearray = b""
+    async for piece in request.stream():
         add(len(piece))
-        if not message.get("more_body") and not whole:
-            return piece
-        whole += piece
-        if not message.get("more_body"):
-            return whole
+        if whole:
+            whole = whole if isinstance(whole, bytearray) else bytearray(whole)
+            whole += piece
+        else:
+            whole = piece
+    return whole
 
 
 def _unpacked(body: bytes | bytearray, encoding: str, add: Callable[[int], None]) -> bytearray:
@@ -246,7 +238,7 @@ async def read_body(request: Request, admission: Admission) -> bytes | bytearray
         sent.add(int(length[:19]))  # before it is received
         sent.release()
     try:
-        body = await asyncio.wait_for(_read(request.receive, sent.add), limits.patience)
+        body = await asyncio.wait_for(_read(request, sent.add), limits.patience)
     except asyncio.TimeoutError:
         raise ProtocolError(f"the body did not arrive within {limits.patience:g} s") from None
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
