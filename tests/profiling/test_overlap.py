@@ -335,6 +335,7 @@ def test_answers_may_come_in_any_order(slow: bls.ModelRepository) -> None:
     assert "depends on their order" in code.reason
 
 
+@pytest.mark.slow
 def test_too_few_instances_are_named(repo: bls.ModelRepository) -> None:
     found = found_of(repo, graph("return ok(sum(out(ask('a', x + i).exec()) for i in range(3)))"))
     assert "3 calls queue for fewer instances of `a`" in found.sentence
