@@ -158,6 +158,7 @@ def test_chance_is_the_same_in_each_run_and_restored(repo: bls.ModelRepository) 
     assert np.random.get_state()[1].tolist() == before  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_every_free_axis_changes_and_the_inputs_are_those_of_the_cause(repo: bls.ModelRepository) -> None:
     config = CONFIG.replace("dims: [ -1 ] } ]\noutput", "dims: [ 1 ] reshape: { shape: [ ] } } ]\noutput")
     config = "max_batch_size: 4" + config.replace(
