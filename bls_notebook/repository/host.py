@@ -231,17 +231,15 @@ class Registration:
     def _serve(self) -> None:
         repository = self._open_repository()
         assert repository is not None
-        served: list[str] = []
         try:
             models = list(self.models.items())
             for name, remote in stepped(models, "models", len(models)) if len(models) > 1 else models:
                 folder = repository._service.folder.write(name, {"1/.remote": remote.address.encode()})
                 repository._serve(ModelSource(name, folder, remote.address, remote=remote))
-                served.append(name)
         except BaseException:
+            for name in self.names():  # also one that Ctrl-C reported as interrupted when it already served
+                repository.unload(name)
             for name in self.models:
-                if name in served:
-                    repository.unload(name)
                 if not repository.ready(name):
                     repository._forget(name)
             raise

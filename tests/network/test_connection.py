@@ -26,6 +26,7 @@ from bls_notebook.network.kserve import grpc_codec, json_codec
 from bls_notebook.network.kserve.address import AddressError, address_of
 from bls_notebook.network.kserve.tensors import AnswerError
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
+from bls_notebook.repository.catalog import Catalog
 from tests.engine.harness import until
 from tests.network.servers import SERVING, Service, pb, serving, serving_http
 from tests.waiting import LIMIT
@@ -354,6 +355,22 @@ def test_connect_limits_models_and_seconds(
             bls.connect(url, "echo", repo=repo)
     bls.connect(url, "echo", repo=repo)
     asked(repo)
+
+
+def test_an_interrupted_connect_leaves_no_model(
+    url: str, repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_source = Catalog.serve_source
+
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        serve_source(*arguments, **options)
+        raise KeyboardInterrupt  # as Ctrl-C does in the last wait, when the model already serves
+
+    monkeypatch.setattr(Catalog, "serve_source", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bls.connect(url, "echo", repo=repo)
+    assert not repo.ready("echo")
+    assert [row.name for row in repo.index()] == []
 
 
 def test_unknown_fields_of_a_newer_servers_config_are_ignored(repo: bls.ModelRepository) -> None:
