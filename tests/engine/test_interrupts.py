@@ -143,6 +143,21 @@ def test_while_waiting_for_an_async_model(repo: bls.ModelRepository) -> None:
     assert_usable(repo, "a")
 
 
+def test_requests_sent_after_ctrl_c_are_cancelled(repo: bls.ModelRepository) -> None:
+    repo.define("c", SLEEP, pbtxt(3))
+    repo.define("a", model("""
+async def execute(self, requests):
+    sent = [ask("c", number(requests[0])).async_exec()]
+    while number(requests[0]) and not requests[0].is_cancelled():
+        pass
+    sent.append(ask("c", number(requests[0])).async_exec())
+    return [answer(max(map(value_of, await asyncio.gather(*sent))))]
+"""), pbtxt())  # fmt: skip
+    with ctrl_c_once(opened("sleeps")):
+        repo.infer("a", ints(1))
+    assert_usable(repo, "a", "c")
+
+
 def test_async_models_below_async_models(repo: bls.ModelRepository) -> None:
     repo.define("c", SLEEP, pbtxt(3))
     for name, below in ("b", "c"), ("a", "b"):
