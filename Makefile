@@ -48,7 +48,7 @@ help:
 	@echo "make notebook   open JupyterLab on the quickstart"
 	@echo "make quick      run the checks and tests that belong before every commit"
 	@echo "make test       run every check that passes without a GPU"
-	@echo "make test-extra run the tests that repeat what others cover: benchmarks, removed capabilities"
+	@echo "make test-extra run the tests that repeat what others cover, such as benchmarks"
 	@echo "make test-pythons run the quick tests with the other installed versions of Python"
 	@echo "make lint       check style, types, import rules and structure"
 	@echo "make coverage   run the tests with a coverage report"

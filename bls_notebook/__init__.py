@@ -16,7 +16,7 @@ from typing import Any
 from . import pb_utils
 from . import progress as _progress
 from .backends.registry import register_backend_module
-from .capabilities import MissingCapabilityError, registry
+from .capabilities import registry
 from .devices.registry import register_simulator
 from .records.base import text_renderers as _text_renderers
 
@@ -89,8 +89,6 @@ def __getattr__(name: str) -> Any:
         value = globals()[name] = registry().load("names", name)
     except KeyError:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-    except MissingCapabilityError as error:
-        raise AttributeError(str(error)) from None
     return value
 
 

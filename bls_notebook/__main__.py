@@ -23,10 +23,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     registry().scan()
     known = registry().keys("commands")
-    missing = registry().missing("commands", words[0]) if words and words[0] not in known else ""
-    if missing:
-        print(missing, file=sys.stderr)
-        return 2
     parser = argparse.ArgumentParser(_PROGRAM, description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     named: dict[str, Command] = {}

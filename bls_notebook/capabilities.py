@@ -4,44 +4,22 @@ A capability is a folder of the package with a `capability.py`, or another packa
 `bls_notebook.capabilities`. Its `CAPABILITY` is plain data: it names functions and classes by *targets*, "module:name",
 that are imported when they are first used. A module that begins with a dot is relative to the capability's package.
 
-The core reaches capabilities only through this registry, so that each can be removed. `names.json` lists the names of
-all capabilities of this package; with it, the error for a missing name says which capability is missing.
+The core reaches capabilities only through this registry.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
-
-from .records.errors import BLSError
 
 _PACKAGE = __name__.rpartition(".")[0]
 _FOLDER = Path(__file__).parent
 _GROUP = "bls_notebook.capabilities"
-_WRITTEN = {
-    "names": "bls.{}",
-    "magics": "{}",
-    "verbs": "%tritonrepo {}",
-    "commands": "python -m bls_notebook {}",
-    "backends": "the backend {!r}",
-    "hooks": "the {}",
-    "loaders": "a file of the kind {!r}",
-}
-
-
-_Offered = Mapping[str, Mapping[str, Sequence[str]]]  # keys by capability and kind
-
-
-class MissingCapabilityError(BLSError, ImportError):
-    """A name, magic or file belongs to a capability that is not installed."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +41,13 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Capability:
-    """The declaration of a capability; the values of its mappings are targets.
-
-    A capability is disabled unless all the capabilities in `needs` are installed.
-    """
+    """The declaration of a capability; the values of its mappings are targets."""
 
     name: str
     needs: tuple[str, ...] = ()
+    """Other capabilities that one of its modules imports when it is imported."""
+    uses: tuple[str, ...] = ()
+    """Other capabilities that it imports only inside functions: only those functions need them."""
     package: str = ""
     """Dotted name of the package that targets are relative to; by default the folder `name` of this package."""
     names: Mapping[str, str] = field(default_factory=dict)
@@ -103,9 +81,8 @@ class Capability:
 class Registry:
     """The installed capabilities. (A process has one, `registry()`; tests make others.)"""
 
-    def __init__(self, installed: Sequence[Capability], offered: _Offered) -> None:
+    def __init__(self, installed: Sequence[Capability]) -> None:
         self._installed = {capability.name: capability for capability in installed}
-        self._offered = offered
         self._scanned = False
 
     def scan(self) -> None:
@@ -124,24 +101,15 @@ class Registry:
         """Add a capability of another package, unless one with this name is installed."""
         self._installed.setdefault(capability.name, capability)
 
-    def enabled(self) -> Iterator[Capability]:
-        """Return the capabilities whose needs are installed."""
-        return (capability for capability in self._installed.values() if not self._absent(capability))
-
-    def _absent(self, capability: Capability) -> str:
-        """Return the first capability that this one needs, directly or not, and that is not installed; "" for none."""
-        for name in capability.needs:
-            other = self._installed.get(name)
-            absent = name if other is None else self._absent(other)
-            if absent:
-                return absent
-        return ""
+    def installed(self) -> list[Capability]:
+        """Return the capabilities, the core's own declaration first."""
+        return list(self._installed.values())
 
     def targets(self, kind: str) -> dict[str, str]:
-        """Return the absolute targets of the enabled capabilities of a kind (a field of `Capability`), by key."""
+        """Return the absolute targets of a kind (a field of `Capability`), by key."""
         return {
             key: capability.absolute(target)
-            for capability in self.enabled()
+            for capability in self._installed.values()
             for key, target in getattr(capability, kind).items()
         }
 
@@ -150,35 +118,12 @@ class Registry:
         return list(self.targets(kind))
 
     def load(self, kind: str, key: str) -> Any:
-        """Import and return the target of a kind and key.
-
-        Raises MissingCapabilityError if the key belongs to a capability that is not installed, else KeyError.
-        """
+        """Import and return the target of a kind and key; KeyError if no capability has the key."""
         targets = self.targets(kind)
         if key not in targets:
             self.scan()
             targets = self.targets(kind)
-        if key not in targets:
-            missing = self.missing(kind, key)
-            raise MissingCapabilityError(missing) if missing else KeyError(key)
         return load(targets[key])
-
-    def missing(self, kind: str, key: str) -> str:
-        """Return one line that names the missing capability of a key; "" if no missing capability has the key."""
-        written = _WRITTEN[kind].format(key)
-        for capability in self._installed.values():
-            absent = self._absent(capability)
-            if absent and key in getattr(capability, kind):
-                return f"{written} is part of the capability {capability.name!r}, which needs {_absent(absent)}"
-        for name, offered in self._offered.items():
-            if name not in self._installed and key in offered.get(kind, ()):
-                return f"{written} is part of {_absent(name)}"
-        return ""
-
-    def missing_keys(self, kind: str) -> list[str]:
-        """Return the keys of capabilities that are not installed or are disabled."""
-        known = {key for offered in self._offered.values() for key in offered.get(kind, ())}
-        return sorted(known - self.targets(kind).keys())
 
     def drawing(self, cls: type) -> tuple[Capability, Drawing] | None:
         """Return the display of a class or of its nearest base class that has one, or None."""
@@ -192,7 +137,7 @@ class Registry:
         """Return the displays, by the absolute target of their class."""
         return {
             capability.absolute(target): (capability, drawing)
-            for capability in self.enabled()
+            for capability in self._installed.values()
             for target, drawing in capability.displays.items()
         }
 
@@ -200,10 +145,6 @@ class Registry:
 def _entry_point_files() -> Iterator[Path]:
     for folder in sys.path:
         yield from Path(folder).glob("*-info/entry_points.txt")
-
-
-def _absent(name: str) -> str:
-    return f"the capability {name!r}, which is not installed"
 
 
 def load(target: str) -> Any:
@@ -239,21 +180,4 @@ def _import_lazily(capability: Capability) -> None:
 @cache
 def registry() -> Registry:
     """Return the capabilities of this process."""
-    offered = json.loads((_FOLDER / "names.json").read_text(encoding="utf-8"))
-    sys.meta_path.append(_MissingFolders(offered))
-    return Registry(_built_in(), offered)
-
-
-class _MissingFolders:
-    """An import finder, the last one, that raises MissingCapabilityError for the folder of a removed capability."""
-
-    def __init__(self, offered: Mapping[str, Any]) -> None:
-        self._offered = offered
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        parts = fullname.split(".")
-        if parts[0] == _PACKAGE and len(parts) == 2 and parts[1] in self._offered:
-            raise MissingCapabilityError(f"this needs {_absent(parts[1])}", name=fullname)
-        return None
+    return Registry(_built_in())

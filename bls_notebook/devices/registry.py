@@ -37,7 +37,7 @@ SWITCH = (
 
 _lock = threading.RLock()
 gpu_arrays: dict[type[Any], GPUs] = {}  # GPUs by the class of their arrays; empty until a GPU was requested and exists
-_simulator: Callable[[int, int, bool], GPUs] | None = None
+_simulator: Callable[[int, int, bool], GPUs]
 _simulated: GPUs | None = None  # while GPUs are simulated
 _cuda: GPUs | None = None
 _asked_cuda = False
@@ -105,8 +105,6 @@ def simulate_gpus(count: int, memory: int | str | None = None, *, even_with_cuda
         if count == 0 or (not even_with_cuda and cuda() is not None):
             _simulated = None
             return 0
-        if _simulator is None:
-            raise ValueError("simulate_gpus: the capability `simulation` is not installed here")
         # Without CuPy, PyTorch may still use a CUDA GPU.
         _simulated = _simulator(count, capacity, even_with_cuda or cuda_gpu_count() == 0)
         gpu_arrays[_simulated.array_class] = _simulated

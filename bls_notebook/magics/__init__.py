@@ -10,12 +10,11 @@ from contextlib import ExitStack
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_silenced
 
-from bls_notebook.capabilities import MissingCapabilityError, registry
 from bls_notebook.capabilities import load as imported
+from bls_notebook.capabilities import registry
 from bls_notebook.records.script_messages import shells
 
 from .arguments import HelpWanted
@@ -23,7 +22,7 @@ from .cell_errors import add_handler, hear_interrupts
 from .cell_log import show_logs
 from .completion.completer import add_completion, add_tooltips
 from .debugger import help_debugger
-from .magic import Magic, magic_named
+from .magic import magic_named
 from .notebook import Notebook, add_formatters
 from .settings import BLSNotebook
 
@@ -51,8 +50,7 @@ def _add_magics(shell: InteractiveShell) -> Callable[[], None]:
     registry().scan()
     shells.append(settings)
     added.callback(shells.remove, settings)
-    # Magics of missing capabilities are registered too: their error names the capability.
-    for name in [*registry().keys("magics"), *registry().missing_keys("magics")]:
+    for name in registry().keys("magics"):
         kind, bare = "cell" if name.startswith("%%") else "line", name.lstrip("%")
         function = output_can_be_silenced(needs_local_scope(no_var_expand(_MagicFunction(notebook, name))))
         untyped.register_magic_function(function, kind, bare)
@@ -65,7 +63,7 @@ def _add_magics(shell: InteractiveShell) -> Callable[[], None]:
         add_tooltips,
         help_debugger,
         hear_interrupts,
-        *[imported(capability.absolute(target)) for capability in registry().enabled() for target in capability.shell],
+        *[imported(each.absolute(target)) for each in registry().installed() for target in each.shell],
     ):
         added.callback(add(notebook))
     untyped.configurables.append(settings)
@@ -81,22 +79,16 @@ class _MagicFunction:  # `%magic?` shows its docstring
     def __doc__(self) -> str:  # type: ignore[override]
         from .overview import with_paths  # imports the displays
 
-        return with_paths(self._magic().parser.format_help())
+        return with_paths(magic_named(self._name).parser.format_help())
 
     def __call__(self, line: str, cell: str = "", local_ns: Mapping[str, Any] | None = None) -> Any:
         __tracebackhide__ = True
         text = line.strip()
         if not self._name.startswith("%%") and text.endswith(";"):
             text = text[:-1]  # IPython hides the value of a line that ends with a semicolon
-        magic = self._magic()
+        magic = magic_named(self._name)
         try:
             return magic.run(self._notebook, text, cell, self._notebook.variables(local_ns))
         except HelpWanted as help_text:
             print(help_text)
             return None
-
-    def _magic(self) -> Magic:
-        try:
-            return magic_named(self._name)
-        except MissingCapabilityError as error:
-            raise UsageError(str(error)) from None

@@ -62,9 +62,7 @@ def tritonrepo(notebook: Notebook, line: str, cell: str, variables: Variables) -
 
 
 def _unknown(word: str) -> str:
-    missing, verbs = registry().missing("verbs", word), registry().keys("verbs")
-    if missing:
-        return missing
+    verbs = registry().keys("verbs")
     close = difflib.get_close_matches(word, verbs, 1)
     guess = f" (did you mean {close[0]}?)" if close else ""
     return f"%tritonrepo: unknown verb {word!r}{guess}; the verbs are {', '.join(verbs)}."

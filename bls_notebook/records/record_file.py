@@ -176,8 +176,7 @@ def load(path: str | Path, **options: Any) -> Any:
     Raises
     ------
     BLSError
-        The file cannot be read, is of no known kind, or is damaged; or the capability that reads files of its
-        kind is not installed.
+        The file cannot be read, is of no known kind, or is damaged.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise FileError(f"load: expected the path of a file, got {type(path).__name__}")

@@ -128,7 +128,7 @@ def python_api() -> str:
     """Return the page of all public names, by capability, from their docstrings."""
     parts = ["`import bls_notebook as bls`. The magics call these functions. Those with `repo=` use the current"
              " repository by default."]  # fmt: skip
-    for capability in registry().enabled():
+    for capability in registry().installed():
         names = [f"bls_notebook.{name}" for name in capability.names]
         names += [
             f"bls_notebook.{capability.name}.{name}"

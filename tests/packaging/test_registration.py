@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.capabilities import Capability, MissingCapabilityError, Registry, load, registry
+from bls_notebook.capabilities import load, registry
 from bls_notebook.magics.magic import Magic, Verb
 from tests.packaging import generated
 
@@ -40,19 +40,5 @@ def test_every_drawing_exists() -> None:
 
 def test_a_key_has_one_owner() -> None:
     for kind in ("names", "magics", "verbs", "commands", "loaders", "backends", "displays"):
-        keys = [key for capability in registry().enabled() for key in getattr(capability, kind)]
+        keys = [key for capability in registry().installed() for key in getattr(capability, kind)]
         assert len(keys) == len(set(keys))
-
-
-def test_a_missing_capability_is_named() -> None:
-    offered = {"first": {"names": ["one"], "verbs": ["go"]}, "second": {"names": ["two"], "magics": ["%m"]}}
-    without = Registry([Capability("second", needs=("first",), names={"two": ".x:two"})], offered)
-    with pytest.raises(MissingCapabilityError, match=r"^bls\.one is part of the capability 'first', which is not "):
-        without.load("names", "one")
-    assert without.missing("verbs", "go").startswith("%tritonrepo go is part of the capability 'first'")
-    needs = "which needs the capability 'first', which is not installed"
-    assert without.missing("names", "two") == f"bls.two is part of the capability 'second', {needs}"
-    assert without.keys("names") == []
-    assert without.missing_keys("names") == ["one", "two"]
-    with pytest.raises(KeyError):
-        without.load("names", "three")
