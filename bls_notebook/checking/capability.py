@@ -4,6 +4,7 @@ from bls_notebook.extending import Capability, Drawing
 
 CAPABILITY = Capability(
     "checking",
+    uses=("engines",),
     names={"check": ".all_checks:check"},
     types={"Findings": ".records:Findings"},
     commands={"check": ".command:CHECK"},

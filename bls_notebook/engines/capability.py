@@ -2,4 +2,6 @@
 
 from bls_notebook.extending import Capability
 
-CAPABILITY = Capability("engines", backends={"onnxruntime": ".onnxruntime", "pytorch": ".pytorch"})
+CAPABILITY = Capability(
+    "engines", uses=("simulation",), backends={"onnxruntime": ".onnxruntime", "pytorch": ".pytorch"}
+)

@@ -1,8 +1,11 @@
 """The rules of the package's structure, checked without importing it.
 
-The core never imports a capability. A capability imports another one only in the pairs of `PAIRS`. Only
-`repository` uses a repository's underscore names. A public class name has one meaning. No imports in cycles,
-no module over 600 lines. Imports for type checking and inside functions count. By hand, or by ``make lint``::
+The core never imports a capability. Each `capability.py` declares the other capabilities that its folder imports:
+`needs` (when a module is imported) and `uses` (only inside functions, or for type checking). Every imported one is
+declared, every declared one is imported, and the picture in CONTRIBUTING.md draws the declared arrows. Only
+`repository` uses a repository's underscore names. A public class name has one meaning. No imports in cycles, no module
+over 600 lines. Imports for type checking and inside functions count.
+By hand, or by ``make lint``::
 
     python tests/packaging/structure.py
 """
@@ -10,27 +13,17 @@ no module over 600 lines. Imports for type checking and inside functions count. 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 PACKAGE = Path(__file__).resolve().parents[2] / "bls_notebook"
+PICTURE = PACKAGE.parent / "docs/explanation/architecture.md"
 MOST_LINES = 600
 
-CAPABILITIES = (
-    "simulation", "engines", "profiling", "lifetimes", "inspection", "checking", "trying", "network",
-    "shipping", "testing", "course",
-)  # fmt: skip
-PAIRS = {
-    "inspection": {"lifetimes"},
-    "network": {"profiling"},
-    "checking": {"engines"},
-    "engines": {"simulation"},
-    "shipping": {"network", "checking", "trying"},
-    "testing": {"profiling", "lifetimes", "checking", "trying", "shipping"},
-    "course": {"testing", "profiling", "lifetimes"},
-}
 UNDERSCORE_NAMES = {"_server", "_sender", "_service"}
 
 
@@ -45,7 +38,10 @@ class Package:
             self.files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
         self.texts = {name: file.read_text(encoding="utf-8") for name, file in self.files.items()}
         self.trees = {name: ast.parse(text) for name, text in self.texts.items()}
-        self.imports = {name: self._imports(name) for name in self.files}
+        self.capabilities = [file.parent.name for file in sorted(root.glob("*/capability.py"))]
+        # Modules by the module that imports them when it is imported itself, and by the one that imports them at all
+        self.needed = {name: self._imports(name, _run_at_import(tree)) for name, tree in self.trees.items()}
+        self.imports = {name: self._imports(name, ast.walk(tree)) for name, tree in self.trees.items()}
 
     def is_package(self, module: str) -> bool:
         """Whether a module is the `__init__` of a package."""
@@ -54,12 +50,23 @@ class Package:
     def capability(self, module: str) -> str:
         """Return the capability that a module belongs to; empty for the core."""
         folder = module.split(".")[1] if "." in module else ""
-        return folder if folder in CAPABILITIES else ""
+        return folder if folder in self.capabilities else ""
 
-    def _imports(self, module: str) -> set[str]:
+    def declared(self, capability: str, keyword: str) -> set[str]:
+        """Return the capabilities that a capability lists in a keyword of its declaration, `needs` or `uses`."""
+        calls = (node for node in ast.walk(self.trees[f"{self.name}.{capability}.capability"]) if _is_declaration(node))
+        return {
+            each
+            for call in calls
+            for word in call.keywords
+            if word.arg == keyword
+            for each in ast.literal_eval(word.value)
+        }
+
+    def _imports(self, module: str, nodes: Iterable[ast.AST]) -> set[str]:
         parent = module.split(".") if self.is_package(module) else module.split(".")[:-1]
         found = set()
-        for node in ast.walk(self.trees[module]):
+        for node in nodes:
             names: list[str] = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
@@ -73,6 +80,19 @@ class Package:
                 if target and target != module:
                     found.add(target)
         return found
+
+
+def _is_declaration(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "Capability"
+
+
+def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """Return the statements that run when a module is imported."""
+    for child in ast.iter_child_nodes(node):
+        typing_only = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+        if not typing_only and not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield child
+            yield from _run_at_import(child)
 
 
 def cycles(package: Package) -> list[list[str]]:
@@ -96,7 +116,7 @@ def cycles(package: Package) -> list[list[str]]:
     return [list(group) for group in sorted(groups)]
 
 
-def violations(root: Path = PACKAGE) -> list[str]:
+def violations(root: Path = PACKAGE, picture: Path = PICTURE) -> list[str]:
     """Return every violation of a rule, a line each, sorted."""
     package = Package(root)
     found = [f"cycle: {', '.join(group)}" for group in cycles(package)]
@@ -104,24 +124,54 @@ def violations(root: Path = PACKAGE) -> list[str]:
         count = len(text.splitlines())
         if count > MOST_LINES:
             found.append(f"long: {name}: {count} lines, at most {MOST_LINES}")
-    found += _forbidden_imports(package)
+    found += _imports_of_capabilities(package)
+    found += _arrows(package, picture)
     found += _capability_names_in_core(package)
     found += _underscore_names(package)
     found += _class_names_used_twice(package)
     return sorted(set(found))
 
 
-def _forbidden_imports(package: Package) -> Iterator[str]:
+def _imports_of_capabilities(package: Package) -> Iterator[str]:
+    """Compare the imports between capabilities with their declarations."""
+    needed, used = defaultdict(set), defaultdict(set)
     for importer, targets in package.imports.items():
-        if importer == package.name:
-            continue  # its public names are for type checkers; capabilities register them
         source = package.capability(importer)
         for target in targets:
             other = package.capability(target)
-            if other and not source:
+            if other and not source and importer != package.name:  # whose own names are for type checkers
                 yield f"core imports a capability: {importer} -> {target}"
-            elif other and other != source and other not in PAIRS.get(source, ()):
-                yield f"pair not listed: {importer} -> {target}"
+            elif other and source and other != source:
+                at_import = target in package.needed[importer]
+                (needed if at_import else used)[source].add(other)
+                keyword = "needs" if at_import else "needs or uses"
+                if not any(other in package.declared(source, each) for each in keyword.split(" or ")):
+                    yield f"import not declared: {importer} -> {target}: add {other!r} to {keyword} of {source}"
+    for name in package.capabilities:
+        needs, uses = package.declared(name, "needs"), package.declared(name, "uses")
+        for other in needs - needed[name]:
+            yield f"declared but not imported: {other!r} in needs of {name}"
+        for other in uses & needs | uses - used[name]:
+            yield f"declared but not imported: {other!r} in uses of {name}"
+
+
+def _arrows(package: Package, picture: Path) -> Iterator[str]:
+    """Compare the arrows between capabilities that a picture draws with their declarations."""
+    head, _, lines = picture.read_text(encoding="utf-8").partition("CAPABILITIES:")
+    left = len(head.rpartition("\n")[2])
+    drawn: dict[str, str] = {}
+    name, arrow = "", 0
+    for line in lines.partition("```")[0].splitlines():
+        if found := re.match(r"(\w+) .*──► ", line[left:]):
+            name, arrow = found[1], left + found.end()
+        elif not drawn.get(name, "").endswith(","):
+            continue
+        drawn[name] = drawn.get(name, "") + line[arrow:]
+    for name in sorted({*drawn, *package.capabilities}):
+        is_known = name in package.capabilities
+        declared = package.declared(name, "needs") | package.declared(name, "uses") if is_known else set()
+        if set(re.findall(r"\w+", drawn.get(name, ""))) != declared:
+            yield f"picture in {picture.name}: the arrow of {name} leads to {', '.join(sorted(declared)) or 'nothing'}"
 
 
 def _capability_names_in_core(package: Package) -> Iterator[str]:
@@ -132,7 +182,11 @@ def _capability_names_in_core(package: Package) -> Iterator[str]:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 dotted = node.value.removeprefix(package.name).lstrip(".")
                 head = dotted.split(".")[0]
-                if "." in dotted and head in CAPABILITIES and dotted.replace(".", "").replace("_", "").isalnum():
+                if (
+                    "." in dotted
+                    and head in package.capabilities
+                    and dotted.replace(".", "").replace("_", "").isalnum()
+                ):
                     yield f"core names a capability's module: {module}: {node.value}"
 
 
