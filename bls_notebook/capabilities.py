@@ -17,6 +17,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from .lazy_names import import_lazily, load
+
 _PACKAGE = __name__.rpartition(".")[0]
 _FOLDER = Path(__file__).parent
 _GROUP = "bls_notebook.capabilities"
@@ -147,34 +149,13 @@ def _entry_point_files() -> Iterator[Path]:
         yield from Path(folder).glob("*-info/entry_points.txt")
 
 
-def load(target: str) -> Any:
-    """Import and return an absolute target: a module, or an attribute of one."""
-    module_name, _, name = target.partition(":")
-    module = import_module(module_name)
-    return getattr(module, name) if name else module
-
-
 def _built_in() -> list[Capability]:
     folders = sorted(file.parent.name for file in _FOLDER.glob("*/capability.py"))
     found: list[Capability] = [import_module(f"{_PACKAGE}.{folder}.capability").CAPABILITY for folder in folders]
-    for capability in found:
-        _import_lazily(capability)
+    for each in found:
+        targets = {name: each.absolute(target) for name, target in {**each.names, **each.types}.items()}
+        import_lazily(each.absolute(".")[:-1], targets)
     return [import_module(f"{_PACKAGE}.core_capability").CAPABILITY, *found]
-
-
-def _import_lazily(capability: Capability) -> None:
-    """Make a capability's package import its names on first use."""
-    package = sys.modules[capability.absolute(".")[:-1]]
-    targets = {**capability.names, **capability.types}
-
-    def __getattr__(name: str) -> Any:  # noqa: N807
-        if name not in targets:
-            raise AttributeError(f"module {package.__name__!r} has no attribute {name!r}")
-        value = load(capability.absolute(targets[name]))
-        setattr(package, name, value)
-        return value
-
-    vars(package).update(__getattr__=__getattr__, __dir__=lambda: sorted(targets))
 
 
 @cache

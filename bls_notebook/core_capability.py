@@ -40,10 +40,7 @@ CAPABILITY = Capability(
         "clear": ".magics.tritonrepo:CLEAR",
     },
     displays={
-        ".records.devices:DeviceTable": Drawing(".display.records.devices:devices_document"),
-        ".records.responses:Compared": Drawing(".display.records.differences:compared_document"),
         ".records.errors:ErrorRecord": Drawing(".display.records.errors:error_document"),
-        ".records.metrics:FamilyRecord": Drawing(many=".display.records.metrics:metrics_document"),
         ".records.messages:MessageRecord": Drawing(".display.records.messages:message_document"),
         ".records.models:ModelRecord": Drawing(
             ".display.records.models:model_document", many=".display.records.models:models_document"
@@ -51,7 +48,6 @@ CAPABILITY = Capability(
         ".records.responses:ResponseRecord": Drawing(
             ".display.records.responses:response_document", many=".display.records.responses:responses_document"
         ),
-        ".records.statistics:StatisticsRecord": Drawing(many=".display.records.statistics:statistics_document"),
         ".records.responses:StreamRecord": Drawing(many=".display.records.responses:streams_document"),
         ".repository.repository:ModelRepository": Drawing(),
         ".repository.requests.response:Response": Drawing(),

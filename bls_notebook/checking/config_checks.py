@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from os.path import exists, isfile  # unlike methods of Path, these accept any name
 from pathlib import Path
 
+from bls_notebook.checking import discovery
 from bls_notebook.devices.registry import cuda_gpu_count
 from bls_notebook.records.advice import nearest
 from bls_notebook.records.regular_file import MAX_SOURCE, open_file
@@ -20,7 +21,6 @@ from bls_notebook.repository.config import pick_versions
 from bls_notebook.repository.config.idle_fields import decisions, idle_fields
 from bls_notebook.repository.config.validation import KNOWN_BACKENDS
 from bls_notebook.repository.gpus import gpus_in
-from bls_notebook.repository.source import discovery
 from bls_notebook.repository.source.model_folders import is_pointer, pointers_in, shown_path, version_folders
 
 from .checked_model import CONFIG, CheckedModel, data_type, full_shape

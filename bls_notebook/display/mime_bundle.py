@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bls_notebook.capabilities import Drawing, load, registry
+from bls_notebook.capabilities import Drawing, registry
 from bls_notebook.display.as_html import document_html
 from bls_notebook.display.as_text import document_text
 from bls_notebook.display.document import Document
+from bls_notebook.lazy_names import load
 from bls_notebook.records.base import Record
 from bls_notebook.records.errors import BLSError
 

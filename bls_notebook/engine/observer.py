@@ -10,13 +10,16 @@ must not raise, block, or keep a request, a response or a tensor.
 
 from __future__ import annotations
 
+import inspect
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import FrameType
 from typing import Any
 
 from bls_notebook.pb_utils.request import InferenceRequest
-from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.pb_utils.response import InferenceResponse, InferenceResponseSender
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.recorded_models import RecordedInstance
 
@@ -133,3 +136,36 @@ def _choose() -> None:
         while present != observers():  # a garbage collection here may have removed one
             present = observers()
             active = None if not present else present[0] if len(present) == 1 else _Several(present)
+
+
+def observed_of_frame(frame: FrameType | None, execution: Any) -> Observed | None:
+    """Return the request for which a bare thread works, which carries no context; None if nothing observes it.
+
+    It is a variable of the thread's functions (a request or a response sender of the model), or else the request of the
+    only `execution` of the instance whose code runs.
+    """
+    if active is None:
+        return None
+    while frame is not None:
+        for value in _values(frame):
+            if (observed := _observed_of(value)) is not None:
+                return observed
+        frame = frame.f_back
+    return getattr(execution, "observed", None)
+
+
+def _values(frame: FrameType) -> list[Any]:
+    if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        return []  # a module or a class
+    values = list(frame.f_locals.values())
+    if sys.version_info < (3, 13):
+        frame.f_locals.clear()  # the frame keeps this copy, which would keep arrays alive
+    return values
+
+
+def _observed_of(value: Any) -> Observed | None:
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, InferenceRequest):
+        return getattr(value, "_observed", None)
+    return getattr(value._request, "observed", None) if isinstance(value, InferenceResponseSender) else None

@@ -1,1 +1,1 @@
-"""The inspector (`inspect`) and the live panel of a repository (`watch`)."""
+"""The inspector (`inspect`), tables of tensors' differences, statistics and devices, and the live panel (`watch`)."""

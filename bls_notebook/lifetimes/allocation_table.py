@@ -14,9 +14,9 @@ from typing import Any
 
 from bls_notebook.devices import allocation_log
 from bls_notebook.devices.allocation_log import IN, OUT, Key, LogRow, Place, rows
-from bls_notebook.engine.recording.code_lines import line_of
+from bls_notebook.lifetimes.records import Maker
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
-from bls_notebook.records.memory_blocks import CodeLine, Maker
+from bls_notebook.profiling.code_lines import CodeLine, line_of
 
 MOST_STOPS = 1_000  # stays of a block; beyond it, the first half and the latest half are kept
 MOST_REQUESTS = 10_000  # requests are dropped only beyond this number

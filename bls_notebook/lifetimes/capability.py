@@ -4,6 +4,7 @@ from bls_notebook.extending import Capability, Drawing
 
 CAPABILITY = Capability(
     "lifetimes",
+    needs=("profiling",),
     names={"track_memory": ".memory_recording:track_memory"},
     types={"Lifetimes": ".records:Lifetimes", "MemoryTrack": ".memory_recording:MemoryTrack"},
     magics={"%%blsmemory": ".magic:MAGIC"},

@@ -21,14 +21,14 @@ from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.observer import Observed, Observer
-from bls_notebook.engine.recording.code_lines import place_finder
-from bls_notebook.engine.recording.request_log import span_id
 from bls_notebook.engine.waiting.event_loops import in_every_loop
 from bls_notebook.extending import Scope
+from bls_notebook.lifetimes.records import Holder, Maker
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.records.memory_blocks import NOWHERE, CodeLine, Holder, Maker
+from bls_notebook.profiling.code_lines import NOWHERE, CodeLine, place_finder
+from bls_notebook.profiling.request_log import span_id
 
 from .allocation_table import AllocationTable, Block, TrackedRequest, lines_of
 from .owners import SearchRoot, find_holders, frame_roots, providers

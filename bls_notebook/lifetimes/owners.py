@@ -34,10 +34,10 @@ from bls_notebook.engine.core.server import servers
 from bls_notebook.engine.response_stream import TicketStream
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.stack_frames import stacks, variables_of
+from bls_notebook.lifetimes.records import Holder
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse, ResponseIterator
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.records.memory_blocks import Holder
 from bls_notebook.records.visible_text import shortened
 
 SECONDS = 0.5  # for each of the two searches

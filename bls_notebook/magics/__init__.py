@@ -1,6 +1,6 @@
 """Magics: each one parses its line, calls the public API, and displays the result.
 
-`load` adds the magics, displays, settings and completions to a shell; it imports nothing heavy.
+`load` adds the magics, displays and settings to a shell, and what capabilities add; it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from weakref import WeakKeyDictionary
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_silenced
 
-from bls_notebook.capabilities import load as imported
 from bls_notebook.capabilities import registry
+from bls_notebook.lazy_names import load as imported
 from bls_notebook.records.script_messages import shells
 
 from .arguments import HelpWanted
 from .cell_errors import add_handler, hear_interrupts
 from .cell_log import show_logs
-from .completion.completer import add_completion, add_tooltips
 from .debugger import help_debugger
 from .magic import magic_named
 from .notebook import Notebook, add_formatters
@@ -32,7 +31,7 @@ _added: WeakKeyDictionary[InteractiveShell, Callable[[], None]] = WeakKeyDiction
 
 
 def load(shell: InteractiveShell) -> None:
-    """Add the magics, displays, settings and completions to a shell, if it lacks them."""
+    """Add the magics, displays and settings to a shell, and what capabilities add, if it lacks them."""
     if shell not in _added:
         _added[shell] = _add_magics(shell)
 
@@ -59,8 +58,6 @@ def _add_magics(shell: InteractiveShell) -> Callable[[], None]:
         add_formatters,
         add_handler,
         show_logs,
-        add_completion,
-        add_tooltips,
         help_debugger,
         hear_interrupts,
         *[imported(each.absolute(target)) for each in registry().installed() for target in each.shell],

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bls_notebook.profiling.intervals import Interval, Rows
 from bls_notebook.records.base import plain
-from bls_notebook.records.intervals import Interval, Rows
 
 from .analysis.span_tree import SpanTree, lock_waits
 from .records.spans import SessionData, Span

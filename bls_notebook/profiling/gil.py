@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 
-from bls_notebook.engine.recording.request_log import Log
-from bls_notebook.engine.recording.spans import running_log
+from bls_notebook.profiling.request_log import Log
+from bls_notebook.profiling.span_recorder import running_log
 
 from .processor_time import thread_times
 from .records.spans import LockHeld

@@ -18,10 +18,10 @@ from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel, in_memory
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.observer import Observed, Observer
-from bls_notebook.engine.recording.request_log import Log
-from bls_notebook.engine.recording.spans import Observation, running_log
-from bls_notebook.extending import Scope, observe
+from bls_notebook.extending import Scope
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.profiling.request_log import Log
+from bls_notebook.profiling.span_recorder import Observation, running_log
 from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched
 from bls_notebook.repository.statistics import statistics_record_of
 
@@ -106,7 +106,7 @@ class Profile(Scope, SessionAnalysis):
         with self._lock:
             self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             self._start = perf_counter_ns()
-            self._observation = observe(self._limit, device_timer(), self._lines, self._tape)
+            self._observation = Observation(self._limit, device_timer(), self._lines, self._tape)
             self._log = self._observation.log
             self._base = self._log.base
             self._dropped = self._log.dropped

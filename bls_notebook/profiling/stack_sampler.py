@@ -18,9 +18,8 @@ from typing import Any
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.exception_text import HOME, ModelHome
-from bls_notebook.engine.recording.code_lines import line_of
 from bls_notebook.engine.waiting.stack_frames import no_collection, walk_back
-from bls_notebook.records.memory_blocks import CodeLine
+from bls_notebook.profiling.code_lines import CodeLine, line_of
 
 from .records.comparison import LoopSeen
 

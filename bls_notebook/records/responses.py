@@ -1,4 +1,4 @@
-"""Records of responses, streams and tensors, and of their comparison: frozen and JSON-able."""
+"""Records of responses, streams and tensors: frozen and JSON-able."""
 
 from __future__ import annotations
 
@@ -106,37 +106,3 @@ class StreamRecord(Record):
     error: ErrorRecord | None = None
     warnings: tuple[str, ...] = ()
     stubs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class TensorsCompared(Record):
-    """Two tensors with one name, compared; `reason` says why a comparison was impossible.
-
-    `absolute`, `relative` and `ulps` are the largest differences, `ulps` in units in the last place; `where` is the
-    first element with the largest absolute difference. NaN equals NaN. `pictures` show the first tensor, the second,
-    and the difference.
-    """
-
-    name: str
-    first: TensorRecord | None = None
-    second: TensorRecord | None = None
-    reason: str = ""
-    elements: int = 0
-    differing: int = 0
-    absolute: float = 0.0
-    relative: float = 0.0
-    ulps: float | None = None
-    where: tuple[int, ...] = ()
-    values: tuple[str, str] = ("", "")
-    pictures: tuple[Media, ...] = ()
-    every: int = 1
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Compared(Record):
-    """The comparison of two responses or two tensors."""
-
-    first: str
-    second: str
-    tensors: tuple[TensorsCompared, ...] = ()
-    errors: tuple[str, ...] = ()

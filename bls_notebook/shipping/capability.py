@@ -4,7 +4,7 @@ from bls_notebook.extending import Capability, Drawing
 
 CAPABILITY = Capability(
     "shipping",
-    needs=("network", "checking"),
+    needs=("network", "checking", "inspection"),
     names={
         "export": ".exports.exporter:export",
         "prove": ".proof.prover:prove",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, prose, tag
-from bls_notebook.display.records.differences import differences_table, in_last_place, inputs_table, lines_beside_table
+from bls_notebook.inspection.differences_table import differences_table, in_last_place, inputs_table, lines_beside_table
 from bls_notebook.records.units import count, duration, listed, ns, size
 from bls_notebook.records.visible_text import visible
 

@@ -9,8 +9,9 @@ from importlib.resources import files
 from typing import Any
 
 from bls_notebook.engine.core.response_cache import DEFAULT_CACHE_BYTES
+from bls_notebook.inspection.records import TensorsCompared
 from bls_notebook.records.base import Record
-from bls_notebook.records.responses import TensorRecord, TensorsCompared
+from bls_notebook.records.responses import TensorRecord
 
 
 @dataclass(frozen=True, slots=True, repr=False)

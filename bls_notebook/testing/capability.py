@@ -4,7 +4,7 @@ from bls_notebook.extending import Capability, Drawing
 
 CAPABILITY = Capability(
     "testing",
-    needs=("profiling", "lifetimes", "checking", "shipping"),
+    needs=("profiling", "lifetimes", "inspection", "checking", "shipping"),
     names={
         "drill": ".drills.driller:drill",
         "judge": ".claim_checks:judge",

@@ -11,13 +11,13 @@ import numpy as np
 from bls_notebook.display.as_text import document_text
 from bls_notebook.display.document import Document
 from bls_notebook.display.mime_bundle import render
-from bls_notebook.display.records.differences import differences_table
+from bls_notebook.inspection.differences_table import differences_table
+from bls_notebook.inspection.records import TensorsCompared
+from bls_notebook.inspection.tensor_differences import compared
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.responses import TensorsCompared
 from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.requests.tensor_differences import compared
 
 _WIDTH = 100
 

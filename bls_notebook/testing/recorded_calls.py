@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from bls_notebook.profiling.analysis.span_tree import SpanTree
+from bls_notebook.profiling.intervals import Interval, levels
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
-from bls_notebook.records.intervals import Interval, levels
 from bls_notebook.records.units import count, duration
 
 

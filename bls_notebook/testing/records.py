@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bls_notebook.inspection.records import TensorsCompared
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.base import Record
-from bls_notebook.records.responses import TensorRecord, TensorsCompared
+from bls_notebook.records.responses import TensorRecord
 
 # The verdicts on a case: the class of each (good, odd, bad, or open if nothing can be said), and its meaning.
 _LINES = Path(__file__).with_name("verdicts.txt").read_text("utf-8").splitlines()

@@ -4,6 +4,7 @@ from bls_notebook.extending import Capability, Drawing
 
 CAPABILITY = Capability(
     "trying",
+    needs=("checking",),
     names={"try_repository": ".trial:try_repository"},
     types={"Trial": ".trial:Trial", "TrialReport": ".records:TrialReport"},
     commands={"try": ".command:TRY"},

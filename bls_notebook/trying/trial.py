@@ -15,7 +15,6 @@ from bls_notebook.engine.waiting.operations import perform, undo
 from bls_notebook.extending import Host
 from bls_notebook.records.units import count, listed
 from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.source.discovery import repository_folder
 from bls_notebook.repository.source.model_folders import shown_path
 from bls_notebook.repository.substitution.made_up_responses import Values
 

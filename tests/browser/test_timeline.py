@@ -10,9 +10,9 @@ import pytest
 
 from bls_notebook.display.palette import model_inks
 from bls_notebook.profiling.analysis.span_tree import SpanTree, serving
+from bls_notebook.profiling.intervals import Interval, total
 from bls_notebook.profiling.records.session import Session, Span
 from bls_notebook.profiling.timeline.widget import session_columns
-from bls_notebook.records.intervals import Interval, total
 from tests.browser.lab import OpenNotebook
 from tests.profiling.sessions import MS, everything, pipeline
 

@@ -10,23 +10,23 @@ from bls_notebook.course.case_display import CaseScore, CaseScores
 from bls_notebook.course.case_entry import CaseCheck, case
 from bls_notebook.course.puzzle_check import PuzzleCheck
 from bls_notebook.course.puzzle_entry import puzzle
-from bls_notebook.inspection.records import ConfigSetting, InstanceNow, KeptMemory, ModelView, ResponseView, TensorView
+from bls_notebook.inspection.records import (
+    Compared,
+    ConfigSetting,
+    InstanceNow,
+    KeptMemory,
+    ModelView,
+    ResponseView,
+    TensorsCompared,
+    TensorView,
+)
 from bls_notebook.network.records import ConnectionRecord, EndpointModel, EndpointRecord
 from bls_notebook.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
 from bls_notebook.records.messages import MessageRecord
 from bls_notebook.records.metrics import BucketSeen, FamilyRecord, MetricRecord
 from bls_notebook.records.models import Change, ModelRecord, TensorSpecRecord
-from bls_notebook.records.responses import (
-    Compared,
-    Figures,
-    Media,
-    ResponseRecord,
-    StreamRecord,
-    TensorRecord,
-    TensorsCompared,
-    TextSeen,
-)
+from bls_notebook.records.responses import Figures, Media, ResponseRecord, StreamRecord, TensorRecord, TextSeen
 from bls_notebook.records.statistics import BatchSeen, StatisticsRecord, Times
 from bls_notebook.shipping.records import (
     Certificate,

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.display import Display, render, render_config
+from bls_notebook.profiling.code_lines import CodeLine
 from bls_notebook.profiling.dependences.records import CodeChange, Overlap, SentCall
-from bls_notebook.records.memory_blocks import CodeLine
 from bls_notebook.records.metrics import FamilyRecord
 from bls_notebook.records.models import Change, ModelRecord
 from bls_notebook.records.responses import ResponseRecord

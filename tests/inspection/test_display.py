@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from bls_notebook.inspection.records import ResponseView
-from bls_notebook.records.responses import Compared
+from bls_notebook.inspection.records import Compared, ResponseView
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import compared, error, model_view, response, tensor, tensor_view
 

@@ -10,10 +10,9 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook import pb_utils
-from bls_notebook.inspection.records import ResponseView, TensorView
+from bls_notebook.inspection.records import Compared, ResponseView, TensorView
 from bls_notebook.pb_utils.tensor import TextOnGPU
 from bls_notebook.records.base import Record
-from bls_notebook.records.responses import Compared
 from bls_notebook.simulation.cupy_array import ndarray
 
 MODEL = """

@@ -7,8 +7,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.inspection.display import answering
-from bls_notebook.inspection.records import ResponseView, TensorView
-from bls_notebook.records.responses import Compared
+from bls_notebook.inspection.records import Compared, ResponseView, TensorView
 
 
 def test_a_response_a_slice_and_two(cells) -> None:

@@ -6,8 +6,8 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from bls_notebook.lifetimes.records import DeviceSeen, Life, Lifetimes, Stay
-from bls_notebook.records.memory_blocks import CodeLine, Holder, Maker
+from bls_notebook.lifetimes.records import DeviceSeen, Holder, Life, Lifetimes, Maker, Stay
+from bls_notebook.profiling.code_lines import CodeLine
 from tests.display.samples import HOSTILE
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from bls_notebook.lifetimes.display.block_facts import alive_kinds, device_facts, held, left_behind, sums_text
 from bls_notebook.lifetimes.display.lifetime_chart import heaviest_first, layout, life_lanes, pack
 from bls_notebook.lifetimes.display.widget import packed
-from bls_notebook.lifetimes.records import Life, Lifetimes, bytes_over_time
-from bls_notebook.records.memory_blocks import Holder, Maker
+from bls_notebook.lifetimes.records import Holder, Life, Lifetimes, Maker, bytes_over_time
 from tests.lifetimes import samples
 
 

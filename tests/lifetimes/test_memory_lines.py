@@ -10,7 +10,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.devices import allocation_log
 from bls_notebook.lifetimes.records import Life
-from bls_notebook.records.memory_blocks import NOWHERE
+from bls_notebook.profiling.code_lines import NOWHERE
 
 SOURCE = """\
 import threading

@@ -23,7 +23,7 @@ from bls_notebook.lifetimes.display.lifetime_chart import lifetimes_svg, tall
 from bls_notebook.lifetimes.display.report import verdict
 from bls_notebook.lifetimes.display.widget import packed
 from bls_notebook.lifetimes.records import Lifetimes, bytes_over_time
-from bls_notebook.records.memory_blocks import CodeLine
+from bls_notebook.profiling.code_lines import CodeLine
 from tests.display.page import Page, as_html, as_text, svg_words
 from tests.display.test_hostile import ALLOWED_ATTRIBUTES, ALLOWED_STYLES, ALLOWED_TAGS
 from tests.lifetimes import samples

@@ -4,8 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from bls_notebook.lifetimes.records import DeviceSeen, Life, Lifetimes, Stay, bytes_over_time, load_lifetimes
-from bls_notebook.records.memory_blocks import Holder, Maker
+from bls_notebook.lifetimes.records import (
+    DeviceSeen,
+    Holder,
+    Life,
+    Lifetimes,
+    Maker,
+    Stay,
+    bytes_over_time,
+    load_lifetimes,
+)
 
 MODEL, NOTEBOOK = Maker("model", 1, "model_0", 2, cell="In [3]"), Maker(cell="In [3]")
 RECORD = Lifetimes(

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from IPython.core.error import UsageError
 
 from bls_notebook.capabilities import registry
+from bls_notebook.completion.magic_lines import magic_line, suggest
 from bls_notebook.magics.arguments import UnfinishedError, evaluate, parameters_of, read_line, sequence, split_words
-from bls_notebook.magics.completion.magic_lines import magic_line, suggest
 from bls_notebook.magics.request import PARSER as REQUEST
 from bls_notebook.magics.tritonmodel import PARSER, config_of
 from bls_notebook.repository.config import parse_config

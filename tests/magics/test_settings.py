@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.completion.magic_lines import MagicLine, suggest
 from bls_notebook.devices import registry
 from bls_notebook.magics.cell_errors import FailedRequest
-from bls_notebook.magics.completion.magic_lines import MagicLine, suggest
 from bls_notebook.records.devices import DeviceTable
 from tests.devices.test_registry import no_gpu  # noqa: F401 - a fixture
 

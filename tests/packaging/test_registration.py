@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.capabilities import load, registry
+from bls_notebook.capabilities import registry
+from bls_notebook.lazy_names import load
 from bls_notebook.magics.magic import Magic, Verb
 from tests.packaging import generated
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.recording.spans import running_log
+from bls_notebook.profiling.span_recorder import running_log
 from bls_notebook.profiling.stack_sampler import _waiting
 from tests.engine import gates
 from tests.engine.harness import Caller, idle, infer, ints, queued, until

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.engine.recording.request_log import BLOCK, Log
-from bls_notebook.engine.recording.spans import Observation
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.profiling.records.session import Mark, ModelSeen, Session, Span
+from bls_notebook.profiling.request_log import BLOCK, Log
 from bls_notebook.profiling.session_builder import session_of, with_server_times
+from bls_notebook.profiling.span_recorder import Observation, running_log
 from bls_notebook.records.recorded_models import RecordedInstance
 from bls_notebook.records.statistics import StatisticsRecord, Times
 
@@ -33,6 +33,18 @@ def log() -> Iterator[Log]:
     observation = Observation(100)
     yield observation.log
     observation.stop()
+    assert running_log() is None
+
+
+def test_observations_that_overlap_share_a_log_until_the_last_one_stops(log: Log) -> None:
+    other = Observation(10)
+    assert running_log() is log is other.log
+    other.stop()
+    other.stop()
+    assert running_log() is log
+    another = Observation(10)
+    del another  # which also ends it
+    assert running_log() is log
 
 
 def frozen(log: Log, end: int = 100, limit: int = 100) -> Session:

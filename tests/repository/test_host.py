@@ -15,8 +15,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook import pb_utils
-from bls_notebook.engine.recording.spans import running_log
-from bls_notebook.extending import Host, host_of, observe, operation, undo
+from bls_notebook.extending import Host, host_of, operation, undo
 from bls_notebook.repository.config import parse_config
 from bls_notebook.repository.source.model_source import ModelSource, RemoteVersions
 from bls_notebook.repository.substitution.variant import VariantChange
@@ -332,19 +331,6 @@ def test_added_folders_are_searched_and_private_ones_removed(host: Host, tmp_pat
         host.add_folder(tmp_path / "nowhere")
     host.repository.close()
     assert not private.exists()
-
-
-def test_observe_records_until_it_is_stopped(host: Host) -> None:
-    host.repository.define("double", DOUBLE)
-    observation = observe(10)
-    other = observe(10)
-    assert running_log() is observation.log is other.log
-    answer_of(host, "double")
-    observation.stop()
-    observation.stop()
-    assert running_log() is other.log
-    del other  # which also ends it
-    assert running_log() is None
 
 
 def test_ctrl_c_does_not_split_an_operation() -> None:

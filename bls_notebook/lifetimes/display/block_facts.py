@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bls_notebook.lifetimes.records import DeviceSeen, Life, Lifetimes, is_left_behind
+from bls_notebook.lifetimes.records import DeviceSeen, Holder, Life, Lifetimes, Maker, is_left_behind
+from bls_notebook.profiling.code_lines import CodeLine
 from bls_notebook.records.grouping import grouped
-from bls_notebook.records.memory_blocks import CodeLine, Holder, Maker
 from bls_notebook.records.units import count, shape, size
 
 # If a block has several holders, the first in this order is named: the user can release that one most easily.

@@ -17,11 +17,11 @@ from itertools import accumulate
 from statistics import mean, median
 from typing import NamedTuple
 
+from bls_notebook.profiling.intervals import minus, total, union
 from bls_notebook.profiling.records import verdicts
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
 from bls_notebook.profiling.records.verdicts import WORTH, Facts, LoopSeen, Measured, Verdict, WhatIf
 from bls_notebook.records.grouping import grouped
-from bls_notebook.records.intervals import minus, total, union
 from bls_notebook.records.measurements import quartiles
 
 from .failed_calls import failed, with_lost_errors

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from bls_notebook.profiling.intervals import Interval, total
 from bls_notebook.profiling.records.spans import NOTEBOOK, ModelSeen, SessionData, Span
 from bls_notebook.records.base import Record
 from bls_notebook.records.grouping import grouped
-from bls_notebook.records.intervals import Interval, total
 from bls_notebook.repository.call_order import reached
 
 from .span_tree import SpanTree, serving

@@ -12,10 +12,10 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
+from bls_notebook.profiling.intervals import total, union
 from bls_notebook.profiling.records import verdicts
 from bls_notebook.profiling.records.spans import NOTEBOOK, SessionData, Span
 from bls_notebook.profiling.records.verdicts import TEXTS, WORTH, Facts, Measured, Verdict, time_of, times
-from bls_notebook.records.intervals import total, union
 
 from .async_verdict import LITTLE, SimulatedWorkload, blocked_loops
 from .critical_path import of_roots, shares

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from bls_notebook.profiling.intervals import events, occupied, total
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
 from bls_notebook.records.base import Record
 from bls_notebook.records.grouping import grouped
-from bls_notebook.records.intervals import events, occupied, total
 from bls_notebook.records.measurements import NONE, Quartiles, quartiles
 
 from .critical_path import Fields, path

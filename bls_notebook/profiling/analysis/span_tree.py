@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from bls_notebook.profiling.intervals import Cover, Interval, events, gaps, levels, minus, total
 from bls_notebook.profiling.records.spans import SessionData, Span
 from bls_notebook.records.grouping import grouped
-from bls_notebook.records.intervals import Cover, Interval, events, gaps, levels, minus, total
 
 
 def serving(span: Span) -> Interval:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bls_notebook.profiling.code_lines import CodeLine
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.base import Record
-from bls_notebook.records.memory_blocks import CodeLine
 from bls_notebook.records.models import Change
 
 

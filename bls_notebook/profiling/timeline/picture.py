@@ -29,8 +29,8 @@ from bls_notebook.display.svg import (
 )
 from bls_notebook.display.widgets import covered
 from bls_notebook.profiling.analysis.span_tree import SpanTree, lock_waits, serving
+from bls_notebook.profiling.intervals import Interval
 from bls_notebook.profiling.records.session import Session, Span
-from bls_notebook.records.intervals import Interval
 from bls_notebook.records.units import duration
 from bls_notebook.records.visible_text import visible
 

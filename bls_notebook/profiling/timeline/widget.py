@@ -24,8 +24,8 @@ from bls_notebook.display.svg import readable
 from bls_notebook.display.widgets import Names, new_place, pack_columns, widget_source, with_view
 from bls_notebook.profiling.analysis.critical_path import Step
 from bls_notebook.profiling.analysis.span_tree import SpanTree, lock_waits
+from bls_notebook.profiling.intervals import Interval, total
 from bls_notebook.profiling.records.session import Session, Source, Span
-from bls_notebook.records.intervals import Interval, total
 from bls_notebook.records.recorded_models import ModelSeen, TensorSeen
 from bls_notebook.records.units import count, duration
 from bls_notebook.records.visible_text import visible

@@ -26,7 +26,7 @@ from bls_notebook.engine.core.signature_check import RequestCheck
 from bls_notebook.engine.error_messages import POLL_FAILED
 from bls_notebook.engine.errors import BLSError, ConfigError, InvalidNameError, ModelLoadError
 from bls_notebook.engine.exception_text import describe, is_a
-from bls_notebook.engine.recording.spans import observed_of_frame
+from bls_notebook.engine.observer import observed_of_frame
 from bls_notebook.engine.schedulers.selection import scheduler_for
 from bls_notebook.engine.waiting.operations import WaitInterruptedError
 from bls_notebook.pb_utils import _runtime
@@ -216,8 +216,8 @@ def _find_bare_caller(frame: FrameType | None) -> BareCaller | None:
     home, frame = owner_of(frame)
     if home is None or home.owner is None:
         return None
-    observed, behind = observed_of_frame(frame, home.instance), home.instance and home.instance.only_execution
-    return BareCaller(home.owner.server, home.owner, observed, behind)
+    behind = home.instance and home.instance.only_execution
+    return BareCaller(home.owner.server, home.owner, observed_of_frame(frame, behind), behind)
 
 
 _runtime.finders.append(_find_bare_caller)

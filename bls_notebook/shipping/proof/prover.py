@@ -23,10 +23,10 @@ from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.parker import Parker
 from bls_notebook.extending import Host, operation
+from bls_notebook.inspection.records import TensorsCompared
 from bls_notebook.network.connection import connect
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.progress import Progress, progress
-from bls_notebook.records.responses import TensorsCompared
 from bls_notebook.records.tensor_preview import tensor_record
 from bls_notebook.records.units import listed
 from bls_notebook.repository.call_order import reached as callees_of

@@ -9,7 +9,7 @@ from statistics import median
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag, text
-from bls_notebook.display.records.differences import differences_table, in_last_place, inputs_table, lines_beside_table
+from bls_notebook.inspection.differences_table import differences_table, in_last_place, inputs_table, lines_beside_table
 from bls_notebook.records.grouping import grouped
 from bls_notebook.records.units import count, ns, shape, size
 from bls_notebook.records.visible_text import first_line, spoken, visible

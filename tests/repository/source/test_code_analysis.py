@@ -17,7 +17,6 @@ from bls_notebook.repository.source.code_analysis import (
     undefined_name_warnings,
     undefined_names,
 )
-from bls_notebook.repository.source.pip_packages import distribution_of, install_advice
 from tests.repository.models import ECHO, ECHOES
 
 ROOT = Path(__file__).resolve().parents[3]

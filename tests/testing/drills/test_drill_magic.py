@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.magics.completion.magic_lines import magic_line, suggest
+from bls_notebook.completion.magic_lines import magic_line, suggest
 from tests.magics.conftest import Cells
 from tests.testing.drills.models import define
 

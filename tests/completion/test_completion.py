@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.magics.completion.completer import tooltip
-from bls_notebook.magics.completion.magic_lines import magic_line
+from bls_notebook.completion.completer import tooltip
+from bls_notebook.completion.magic_lines import magic_line
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.settings import BLSNotebook
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from bls_notebook.devices import transfers
 from bls_notebook.devices.registry import backend_of, device_of
+from bls_notebook.inspection.records import TensorsCompared
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
-from bls_notebook.records.responses import Media, TensorRecord, TensorsCompared
+from bls_notebook.records.responses import Media, TensorRecord
 from bls_notebook.records.tensor_preview import tensor_record
-
-from .array_sampling import CHUNK, numbers, sampled, to_host, working_on
-from .tensor_images import layout_of, pictures
-from .tensor_summary import GLANCE, figures
+from bls_notebook.repository.requests.array_sampling import CHUNK, numbers, sampled, to_host, working_on
+from bls_notebook.repository.requests.tensor_images import layout_of, pictures
+from bls_notebook.repository.requests.tensor_summary import GLANCE, figures
 
 LOOK = 1 << 26  # most elements that are compared
 _PIXELS = 200

@@ -1,4 +1,4 @@
-"""Find the line of model code that makes a tensor, from the thread's own stack.
+"""`CodeLine`, and how to find the line of model code that makes a tensor, from the thread's own stack.
 
 `place_finder` costs only a few attribute look-ups, because it keeps a position in a code object. `line_of` turns the
 position into a line when the recording is over, which takes longer. No frame, and no object of a frame, is kept alive.
@@ -8,17 +8,34 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import takewhile
 from sys import _getframe
 from types import CodeType, FrameType
 
 from bls_notebook.devices.allocation_log import Place
 from bls_notebook.engine.exception_text import home_of, label_of, source_of
-from bls_notebook.records.memory_blocks import CodeLine
+from bls_notebook.records.base import Record
 from bls_notebook.records.visible_text import encodable
 
 _FRAMES = range(40)  # frames to search: libraries may be between the model and the constructor
 _TEXT = 200  # characters of a line
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CodeLine(Record):
+    """The line of code that allocated a block of memory; `line` is 0 if it is unknown.
+
+    `function` is empty for code at the top level of a cell or file; `text` is the source of the line.
+    """
+
+    file: str = ""
+    line: int = 0
+    function: str = ""
+    text: str = ""
+
+
+NOWHERE = CodeLine()
 
 
 def place_finder() -> Callable[[], Place | None]:

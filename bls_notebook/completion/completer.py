@@ -9,7 +9,7 @@ from typing import Any
 from IPython.core import completer
 
 import bls_notebook as bls
-from bls_notebook.capabilities import registry
+from bls_notebook.extending import registry
 from bls_notebook.magics.arguments import UnfinishedError, input_name, split_words
 from bls_notebook.magics.magic import magic_named, verb_named
 from bls_notebook.magics.notebook import Notebook

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.records.units import listed
-
-from .model_folders import folder_path, model_names, shown_path, version_folders
+from bls_notebook.repository.source.model_folders import folder_path, model_names, shown_path, version_folders
 
 _DEEPEST = 7
 _MOST_FOLDERS = 20_000  # folders that are searched at most

@@ -9,7 +9,8 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import Html, tag
 from bls_notebook.display.parts import media_html, number
-from bls_notebook.records.responses import Compared, TensorRecord, TensorsCompared
+from bls_notebook.inspection.records import Compared, TensorsCompared
+from bls_notebook.records.responses import TensorRecord
 from bls_notebook.records.units import count, percent, shape
 
 _SIDE = 200

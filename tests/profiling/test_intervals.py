@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.profiling.analysis.call_graph import overlapping
-from bls_notebook.records.intervals import events, gaps, levels, minus, occupied, total, union
+from bls_notebook.profiling.intervals import events, gaps, levels, minus, occupied, total, union
 
 intervals = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda t: (min(t), max(t))))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
-from bls_notebook.capabilities import registry
+from bls_notebook.extending import registry
 from bls_notebook.magics.arguments import Parser, UnfinishedError, input_name, split_words
 from bls_notebook.magics.magic import Verb, magic_named, verb_named
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE

@@ -1,15 +1,8 @@
-"""`SpanRecorder`: the observer that writes the log of profiles, and `Observation`, which switches it on.
-
-A request from a bare thread carries no context. `observed_of_frame` finds the request that the thread works for from
-the variables of the thread's functions (a request or a response sender of the model), or else from the instance whose
-code runs, if it serves a single request.
-"""
+"""`SpanRecorder`: the observer that writes the log of profiles, and `Observation`, which switches it on."""
 
 from __future__ import annotations
 
-import inspect
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from sys import _getframe
@@ -23,11 +16,10 @@ from bls_notebook.devices.registry import gpu_arrays
 from bls_notebook.devices.transfers import nbytes
 from bls_notebook.engine import observer
 from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.observer import Observed, Observer
 from bls_notebook.pb_utils.request import InferenceRequest
-from bls_notebook.pb_utils.response import InferenceResponse, InferenceResponseSender
+from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.recorded_models import ModelSeen, RecordedInstance
 
@@ -35,7 +27,7 @@ from .request_log import Begun, Crossed, HeldBack, Log, Ran, Timed, new_log
 
 _DEEP = 60  # frames to search for code outside libraries
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
-_LIBRARIES = (str(Path(__file__).resolve().parents[2]) + os.sep, str(Path(os.__file__).parent) + os.sep, "<frozen")
+_LIBRARIES = (str(Path(__file__).resolve().parents[1]) + os.sep, str(Path(os.__file__).parent) + os.sep, "<frozen")
 _own: dict[str, bool] = {}  # by file: False for a library
 
 
@@ -161,9 +153,18 @@ def running_log() -> Log | None:
 
 
 class Observation:
-    """Keeps the `log` of requests on until `stop`, or until it is garbage-collected; with room for `limit` more.
+    """Records the requests to all repositories of the process until `stop`, or until it is garbage-collected.
 
-    `tape`: another observer, on as long, which may use the numbers of the log.
+    Parameters
+    ----------
+    limit : int
+        Number of requests to make room for in `log`; further ones are only counted.
+    device_timer : callable, optional
+        Measures the time of a model on a GPU; see `Log.device_timer`.
+    lines : bool
+        Whether to record the lines of code that send requests.
+    tape : Observer, optional
+        Called with each request and response while their tensors can be read, with the numbers of the log.
     """
 
     def __init__(
@@ -215,32 +216,3 @@ def _outside(frame: FrameType | None) -> FrameType | None:
             return frame
         frame = frame.f_back
     return None
-
-
-def observed_of_frame(frame: FrameType | None, instance: Instance | None) -> Observed | None:
-    """Return the request that a model's code processes, by frame or instance; None if nothing observes it."""
-    if observer.active is None:
-        return None
-    while frame is not None:
-        for value in _values(frame):
-            if (observed := _observed_of(value)) is not None:
-                return observed
-        frame = frame.f_back
-    return None if instance is None else getattr(instance.only_execution, "observed", None)
-
-
-def _values(frame: FrameType) -> list[Any]:
-    if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        return []  # a module or a class
-    values = list(frame.f_locals.values())
-    if sys.version_info < (3, 13):
-        frame.f_locals.clear()  # the frame keeps this copy, which would keep arrays alive
-    return values
-
-
-def _observed_of(value: Any) -> Observed | None:
-    if isinstance(value, (list, tuple)) and len(value) == 1:
-        value = value[0]
-    if isinstance(value, InferenceRequest):
-        return getattr(value, "_observed", None)
-    return getattr(value._request, "observed", None) if isinstance(value, InferenceResponseSender) else None

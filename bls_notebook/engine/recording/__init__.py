@@ -1,1 +1,0 @@
-"""The log of requests for profiles, and the lines of code for memory recordings."""
