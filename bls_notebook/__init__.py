@@ -64,14 +64,14 @@ def _close_repositories() -> None:
 
 def load_ipython_extension(ipython: Any) -> None:
     """Add the magics to a shell (``%load_ext bls_notebook``)."""
-    from .magics import load
+    from .magics.extension import load
 
     load(ipython)
 
 
 def unload_ipython_extension(ipython: Any) -> None:
     """Remove the magics from a shell (``%unload_ext bls_notebook``)."""
-    from .magics import unload
+    from .magics.extension import unload
 
     unload(ipython)
 

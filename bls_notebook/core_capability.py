@@ -25,7 +25,7 @@ CAPABILITY = Capability(
         "%%tritonconfig": ".magics.tritonmodel:CONFIG_MAGIC",
         "%tritonrepo": ".magics.tritonrepo:MAGIC",
         "%bls": ".magics.request:MAGIC",
-        "%%bls": ".magics.cell_body:MAGIC",
+        "%%bls": ".magics.bls_cell:MAGIC",
     },
     verbs={
         "list": ".magics.tritonrepo:LIST",

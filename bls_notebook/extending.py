@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from .repository.host import Host, Registration, SentRequest, Undo
     from .repository.repository import ModelRepository
 
+# What a capability imports of the core: modules of `bls_notebook`, or packages that offer names of theirs.
+INTERFACE = (
+    "extending", "commands", "progress", "records", "display", "display.document", "display.parts", "magics",
+    "repository", "repository.config", "repository.source", "engine", "engine.observer", "backends", "devices",
+    "devices.allocation_log", "devices.cupy_memory_hook", "devices.dlpack", "devices.instance_gpu", "pb_utils",
+    "pb_utils.dtypes", "pb_utils.errors", "pb_utils.options", "pb_utils.response", "pb_utils.tensor",
+)  # fmt: skip
+
 # Every capability's package imports this module, so it imports little.
 _MODULES = {
     "bls_notebook.engine.waiting.operations": ("Scope", "operation", "undo"),

@@ -23,10 +23,12 @@ def offer(package: str, modules: Mapping[str, str]) -> None:
     package : str
         The package's `__name__`.
     modules : mapping
-        Names, separated by spaces, by their module within the package. `tests/packaging/generated.py` writes them to
-        the package's `__init__.pyi`.
+        Names, separated by spaces, by their module within the package, or by its full name.
+        `tests/packaging/generated.py` writes them to the package's `__init__.pyi`.
     """
-    import_lazily(package, {n: f"{package}.{module}:{n}" for module, names in modules.items() for n in names.split()})
+    root = f"{__name__.partition('.')[0]}."
+    full = {module if module.startswith(root) else f"{package}.{module}": names for module, names in modules.items()}
+    import_lazily(package, {name: f"{module}:{name}" for module, names in full.items() for name in names.split()})
 
 
 def import_lazily(module: str, targets: Mapping[str, str]) -> None:

@@ -1,1 +1,11 @@
 """Backends, which execute the requests of an instance: their protocol, the registry, and the Python backend."""
+
+from bls_notebook.lazy_names import offer
+
+offer(__name__, {
+    "protocol":
+        "BackendError BackendModel Deliver Exchange InThread Modules OpenModel RemoteConnection REPORT_SECONDS "
+        "VersionFiles",
+    "python": "CLASS_NAME open_model",
+    "registry": "find_backend",
+})  # fmt: skip

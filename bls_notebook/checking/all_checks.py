@@ -10,11 +10,9 @@ from pathlib import Path
 
 from bls_notebook.extending import host_of, operation
 from bls_notebook.progress import stepped
-from bls_notebook.records.units import count
-from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.source.model_folders import misnamed_folders, shown_path
-from bls_notebook.repository.statistics import statistics_record_of
+from bls_notebook.records import count, first_line
+from bls_notebook.repository import ModelRepository, statistics_record_of
+from bls_notebook.repository.source import misnamed_folders, shown_path
 
 from .api_checks import api_findings
 from .await_checks import await_findings

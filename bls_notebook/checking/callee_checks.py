@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from bls_notebook.engine.core.model_spec import ModelSpec
-from bls_notebook.engine.errors import BLSError
-from bls_notebook.records.advice import nearest
+from bls_notebook.engine import BLSError, ModelSpec
+from bls_notebook.records import nearest
+from bls_notebook.repository import check_members, members_of
 from bls_notebook.repository.config import model_spec, pick_versions
-from bls_notebook.repository.loading.ensembles import check_members, members_of
-from bls_notebook.repository.source.model_folders import version_folders
+from bls_notebook.repository.source import version_folders
 
 from .checked_model import CheckedModel, data_type, full_shape
 from .python_source import Array, CalleeRequest, PythonSource, TensorNames, last_name

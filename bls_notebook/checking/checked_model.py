@@ -10,16 +10,22 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from bls_notebook.backends.protocol import BackendError
-from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.errors import ConfigError
-from bls_notebook.records.regular_file import MAX_SOURCE, read_file
-from bls_notebook.repository.config import ModelConfigMessage, complete, model_config_pb2, parse_json, pick_versions
-from bls_notebook.repository.config.protobuf_message import to_json
-from bls_notebook.repository.config.templates import Template, fill_templates, lines_of
-from bls_notebook.repository.config.validation import validate
-from bls_notebook.repository.source.model_folders import shown_path, version_folders
-from bls_notebook.repository.source.model_source import ModelSource, SourcePlace
+from bls_notebook.backends import BackendError
+from bls_notebook.engine import ConfigError, LoadedModel
+from bls_notebook.records import MAX_SOURCE, read_file
+from bls_notebook.repository.config import (
+    ModelConfigMessage,
+    Template,
+    complete,
+    fill_templates,
+    lines_of,
+    model_config_pb2,
+    parse_json,
+    pick_versions,
+    to_json,
+    validate,
+)
+from bls_notebook.repository.source import ModelSource, SourcePlace, shown_path, version_folders
 
 from .python_source import Array, PythonSource
 from .records import Finding, finding

@@ -11,7 +11,7 @@ from bls_notebook.commands import Command, add_options, print_record
 
 def _run(arguments: argparse.Namespace) -> int:
     from bls_notebook.checking.discovery import repositories_in, repository_folder
-    from bls_notebook.repository.source.model_folders import version_folders
+    from bls_notebook.repository.source import version_folders
 
     folder, names = Path(arguments.folder), list(arguments.models)
     if (folder / "config.pbtxt").is_file() or (folder.is_dir() and version_folders(folder)):

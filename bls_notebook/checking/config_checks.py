@@ -11,17 +11,21 @@ from os.path import exists, isfile  # unlike methods of Path, these accept any n
 from pathlib import Path
 
 from bls_notebook.checking import discovery
-from bls_notebook.devices.registry import cuda_gpu_count
-from bls_notebook.records.advice import nearest
-from bls_notebook.records.regular_file import MAX_SOURCE, open_file
-from bls_notebook.records.statistics import StatisticsRecord, why_not_batched
-from bls_notebook.records.units import count, duration, listed
-from bls_notebook.records.visible_text import visible
-from bls_notebook.repository.config import pick_versions
-from bls_notebook.repository.config.idle_fields import decisions, idle_fields
-from bls_notebook.repository.config.validation import KNOWN_BACKENDS
-from bls_notebook.repository.gpus import gpus_in
-from bls_notebook.repository.source.model_folders import is_pointer, pointers_in, shown_path, version_folders
+from bls_notebook.devices import cuda_gpu_count
+from bls_notebook.records import (
+    MAX_SOURCE,
+    StatisticsRecord,
+    count,
+    duration,
+    listed,
+    nearest,
+    open_file,
+    visible,
+    why_not_batched,
+)
+from bls_notebook.repository import gpus_in
+from bls_notebook.repository.config import KNOWN_BACKENDS, decisions, idle_fields, pick_versions
+from bls_notebook.repository.source import is_pointer, pointers_in, shown_path, version_folders
 
 from .checked_model import CONFIG, CheckedModel, data_type, full_shape
 from .environments import environment_findings

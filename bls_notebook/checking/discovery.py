@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from bls_notebook.engine.errors import BLSError
-from bls_notebook.records.units import listed
-from bls_notebook.repository.source.model_folders import folder_path, model_names, shown_path, version_folders
+from bls_notebook.engine import BLSError
+from bls_notebook.records import listed
+from bls_notebook.repository.source import folder_path, model_names, shown_path, version_folders
 
 _DEEPEST = 7
 _MOST_FOLDERS = 20_000  # folders that are searched at most

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from bls_notebook.display import Html, join, parts, tag
 from bls_notebook.display import document as doc
-from bls_notebook.display import parts
-from bls_notebook.display.html import Html, join, tag
-from bls_notebook.records.units import count, size
+from bls_notebook.records import count, size
 
 from .records import SEVERITIES, Finding, Findings, number_of_rules
 from .shared_memory import CONTAINER_SHM

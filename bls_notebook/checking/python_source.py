@@ -16,12 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bls_notebook.backends.python import CLASS_NAME
+from bls_notebook.backends import CLASS_NAME
 from bls_notebook.pb_utils.dtypes import DataType, numpy_to_triton_type
-from bls_notebook.records.errors import BLSError
-from bls_notebook.records.regular_file import source_text
-from bls_notebook.repository.source.code_analysis import check_source, syntax_tree
-from bls_notebook.repository.source.model_folders import python_files
+from bls_notebook.records import BLSError, source_text
+from bls_notebook.repository.source import check_source, python_files, syntax_tree
 
 _MOST_FILES = 1000  # siblings of a model.py to read
 _MOST_VISITED = 1 << 25  # nodes, counted as often as they are read: some seconds

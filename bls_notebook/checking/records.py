@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from bls_notebook.records.base import Record
-from bls_notebook.records.visible_text import shortened
+from bls_notebook.records import Record, shortened
 
 SEVERITIES = ("error", "warning", "note")  # worst first
 _LONGEST = 2000  # characters of a text, which may quote names of megabytes

@@ -20,10 +20,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
-from bls_notebook.records.units import size
-from bls_notebook.repository.config import ModelConfigMessage
-from bls_notebook.repository.config.spec_conversion import datatypes
-from bls_notebook.repository.config.validation import MAX_DIMS
+from bls_notebook.records import size
+from bls_notebook.repository.config import MAX_DIMS, ModelConfigMessage, datatypes
 
 from .checked_model import CheckedModel
 from .records import Finding, SharedMemory

@@ -18,12 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook import pb_utils
-from bls_notebook.backends.python import CLASS_NAME
+from bls_notebook.backends import CLASS_NAME
 from bls_notebook.checking.pip_packages import install_advice, installed_as
-from bls_notebook.records.advice import nearest
-from bls_notebook.records.regular_file import source_text
-from bls_notebook.repository.source.code_analysis import imported_files, model_class_warnings, undefined_names
-from bls_notebook.repository.source.model_folders import working_folder
+from bls_notebook.records import nearest, source_text
+from bls_notebook.repository.source import imported_files, model_class_warnings, undefined_names, working_folder
 
 from .checked_model import CheckedModel
 from .python_source import NameScope, PythonSource, argument, last_name, spreads

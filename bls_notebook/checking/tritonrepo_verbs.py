@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 
 import bls_notebook as bls
-from bls_notebook.magics.cell_errors import reported
-from bls_notebook.magics.magic import Verb
-from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics import Notebook, Verb, reported
 
 from .records import Findings
 

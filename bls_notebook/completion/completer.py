@@ -10,9 +10,7 @@ from IPython.core import completer
 
 import bls_notebook as bls
 from bls_notebook.extending import registry
-from bls_notebook.magics.arguments import UnfinishedError, input_name, split_words
-from bls_notebook.magics.magic import magic_named, verb_named
-from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics import Notebook, UnfinishedError, input_name, magic_named, split_words, verb_named
 
 from .magic_lines import magic_line, suggest
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from bls_notebook.repository.config.protobuf_message import model_config_class, model_config_pb2
+from bls_notebook.repository.config import model_config_class, model_config_pb2
 
 _TOKEN = re.compile(
     r"""(?P<comment>\#[^\n]*)

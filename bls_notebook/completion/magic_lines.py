@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook.extending import registry
-from bls_notebook.magics.arguments import Parser, UnfinishedError, input_name, split_words
-from bls_notebook.magics.magic import Verb, magic_named, verb_named
+from bls_notebook.magics import Parser, UnfinishedError, Verb, input_name, magic_named, split_words, verb_named
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 
 if TYPE_CHECKING:
-    from bls_notebook.records.models import ModelRecord
+    from bls_notebook.records import ModelRecord
 
 
 _LINE = re.compile(r"^\s*(?:[\w.\[\]'\", ]+=\s*)?(?P<magic>%\w+)\s(?P<rest>.*)$")

@@ -21,7 +21,7 @@ import bls_notebook as bls
 from .config_fields import enumeration
 
 if TYPE_CHECKING:
-    from bls_notebook.records.models import ModelRecord
+    from bls_notebook.records import ModelRecord
 
 _LITERAL = re.compile(
     r"""(?P<comment>\#[^\n]*)

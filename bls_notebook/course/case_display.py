@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bls_notebook.display import document as doc
-from bls_notebook.display import parts
-from bls_notebook.display.html import tag
-from bls_notebook.display.records.messages import message_document
-from bls_notebook.records.base import Record
-from bls_notebook.records.messages import MessageRecord
+from bls_notebook.display import message_document, parts, tag
+from bls_notebook.records import MessageRecord, Record
 from bls_notebook.testing.claim_checks import judgement_document
 
 from .case_entry import CaseCheck, CourseCase

@@ -15,10 +15,8 @@ from numpy.random import default_rng  # numpy imports it on first use, which wou
 
 import bls_notebook as bls
 from bls_notebook.extending import host_of, operation
-from bls_notebook.magics.result_lists import Responses
-from bls_notebook.records.base import Record
-from bls_notebook.records.errors import BLSError
-from bls_notebook.records.models import ModelRecord
+from bls_notebook.magics import Responses
+from bls_notebook.records import BLSError, ModelRecord, Record
 from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import Answer, answer_of
 

@@ -7,12 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.display.palette import release_inks
-from bls_notebook.magics.arguments import Parser, Variables, add_options, help_text
-from bls_notebook.magics.cell_errors import fail_on, reported
-from bls_notebook.magics.magic import Magic
-from bls_notebook.magics.notebook import Notebook
-from bls_notebook.records.models import ModelRecord
+from bls_notebook.display import release_inks
+from bls_notebook.magics import Magic, Notebook, Parser, Variables, add_options, fail_on, help_text, reported
+from bls_notebook.records import ModelRecord
 
 from .case_display import CaseScore, CaseScores
 from .case_entry import CourseCase

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.pb_utils.dtypes import triton_string_to_numpy
-from bls_notebook.records.base import Record
-from bls_notebook.records.errors import BLSError
+from bls_notebook.records import BLSError, Record
 
 from .puzzle_text import patched, replace_words
 

@@ -18,17 +18,24 @@ from typing import Any
 from IPython.display import display
 from IPython.utils.capture import capture_output
 
-from bls_notebook.display.as_html import document_html
-from bls_notebook.display.as_text import document_text
+from bls_notebook.display import (
+    VIEW,
+    Display,
+    Html,
+    covered,
+    document_html,
+    document_text,
+    join,
+    live,
+    new_place,
+    prose,
+    tag,
+    text,
+    widget_source,
+)
 from bls_notebook.display.document import Block, Both, Document, Fold, Line, Piece
-from bls_notebook.display.html import Html, join, prose, tag, text
-from bls_notebook.display.mime_bundle import Display
-from bls_notebook.display.widgets import VIEW, covered, live, new_place, widget_source
-from bls_notebook.magics.arguments import Parser, Variables, add_options, help_text, identifier
-from bls_notebook.magics.cell_body import cell_body
-from bls_notebook.magics.magic import Magic
-from bls_notebook.magics.notebook import Notebook
-from bls_notebook.records.base import Record
+from bls_notebook.magics import Magic, Notebook, Parser, Variables, add_options, cell_body, help_text, identifier
+from bls_notebook.records import Record
 
 LONGEST = 200  # characters of a guess
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")

@@ -10,7 +10,7 @@ import numpy as np
 
 from bls_notebook.extending import Host
 from bls_notebook.lifetimes.owners import reachable, roots_of
-from bls_notebook.records.units import size
+from bls_notebook.records import size
 from bls_notebook.testing.claim_checks import Judgement
 
 _LEAST = 4096  # bytes of a copy that is large

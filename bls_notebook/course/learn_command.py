@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from bls_notebook.commands import Command, add_options, print_record
-from bls_notebook.records.errors import BLSError
+from bls_notebook.records import BLSError
 
 from .puzzle_entry import Puzzle, puzzle
 from .puzzle_text import puzzle_names

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from bls_notebook.records.units import count
+from bls_notebook.records import count
 from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import Answer, output
 

@@ -6,12 +6,10 @@ from collections.abc import Callable
 from html import escape
 from pathlib import Path
 
-from bls_notebook.display.as_text import clip
-from bls_notebook.display.svg import DIM, FONT, INK
+from bls_notebook.display import DIM, FONT, INK, clip
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.timeline.picture import timeline_svg
-from bls_notebook.records.errors import BLSError
-from bls_notebook.records.visible_text import visible
+from bls_notebook.records import BLSError, visible
 
 _WIDTH, _HEAD, _FOOT, _EDGE = 760, 96, 46, 24
 _GREEN = "#1a7f37"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bls_notebook.display import covered, message_document, parts, picture_html
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.records.messages import message_document
@@ -12,10 +13,7 @@ from bls_notebook.lifetimes.display.report import chart_block
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.timeline.picture import timeline_block
-from bls_notebook.records.base import Record
-from bls_notebook.records.errors import BLSError
-from bls_notebook.records.messages import MessageRecord
-from bls_notebook.records.units import count
+from bls_notebook.records import BLSError, MessageRecord, Record, count
 from bls_notebook.testing.claim_checks import Judgement, judgement_document
 
 from .puzzle_card import card_svg

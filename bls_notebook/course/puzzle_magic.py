@@ -6,12 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser, Variables, add_options, help_text, identifier
-from bls_notebook.magics.cell_errors import fail_on, reported
-from bls_notebook.magics.magic import Magic
-from bls_notebook.magics.notebook import Notebook
-from bls_notebook.records.models import ModelRecord
-from bls_notebook.records.record_file import write_file
+from bls_notebook.magics import (
+    Magic,
+    Notebook,
+    Parser,
+    Variables,
+    add_options,
+    fail_on,
+    help_text,
+    identifier,
+    reported,
+)
+from bls_notebook.records import ModelRecord, write_file
 
 from .puzzle_card import card_encoder
 from .puzzle_text import puzzle_names

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import bls_notebook as bls
-from bls_notebook.engine.logs import LOGGER
-from bls_notebook.engine.waiting.stack_frames import stacks
+from bls_notebook.engine import LOGGER, stacks
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils.dtypes import triton_string_to_numpy
-from bls_notebook.records.errors import BLSError
+from bls_notebook.records import BLSError
 from bls_notebook.testing.claim_values import Answer, answer_of
 
 from .puzzle_answers import RAISED

@@ -16,9 +16,7 @@ import bls_notebook as bls
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import NamedMark, Span
-from bls_notebook.records.errors import BLSError
-from bls_notebook.records.units import count, size
-from bls_notebook.records.visible_text import first_line
+from bls_notebook.records import BLSError, count, first_line, size
 from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import Answer
 from bls_notebook.testing.recorded_calls import longest_chain

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bls_notebook.records.base import Record
-from bls_notebook.records.errors import BLSError
+from bls_notebook.records import BLSError, Record
 
 FOLDER = Path(__file__).with_name("puzzles")
 _SIGNATURE = re.compile(r"(\w+)\((.*?)\) -> ([^;]*)((?:; *[\w ]+)*)")

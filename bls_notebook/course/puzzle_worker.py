@@ -20,7 +20,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from bls_notebook.records.errors import BLSError
+from bls_notebook.records import BLSError
 from bls_notebook.testing.claim_checks import Judgement
 
 from .puzzle_check import SAME, PuzzleCheck

@@ -3,23 +3,19 @@
 Modules are imported on first use, so that loading the extension stays fast.
 """
 
-from __future__ import annotations
+from bls_notebook.lazy_names import offer
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from bls_notebook.display.mime_bundle import Display, render, render_config
-
-    from .records.messages import left_out_text, log_line_text
-
-__all__ = ["Display", "left_out_text", "log_line_text", "render", "render_config"]
-
-_FROM = {"left_out_text": "records.messages", "log_line_text": "records.messages"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_FROM.get(name, 'mime_bundle')}"), name)
-    return value
+offer(__name__, {
+    "as_html": "document_html output",
+    "as_text": "cells clip document_text facts table",
+    "html": "Html join prose tag text",
+    "mime_bundle": "Display display_of render render_config with_widget",
+    "palette": "ALARM Ink model_inks NOTEBOOK release_inks",
+    "records.errors": "error_box",
+    "records.messages": "left_out_text log_line_text message_document",
+    "records.model_files": "change_block config_block",
+    "records.models": "model_blocks models_table",
+    "records.responses": "response_head",
+    "svg": "Box DIM FONT INK LEFT_BEHIND legend_signs Look Pen picture_html readable steps_area width_of",
+    "widgets": "covered has_kernel live Names new_place pack_columns VIEW widget_source with_view",
+})  # fmt: skip

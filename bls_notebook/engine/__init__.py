@@ -1,1 +1,29 @@
 """The path of a request: models and instances, schedulers, tensors, waits, failures and recording."""
+
+from bls_notebook.lazy_names import offer
+
+offer(__name__, {
+    "bls_notebook.pb_utils._runtime": "caller_var",
+    "calling": "root_of",
+    "core.execution": "Execution",
+    "core.instance": "Instance",
+    "core.model": "in_memory LoadedModel wait_until_closed",
+    "core.model_spec": "ModelSpec TensorSpec",
+    "core.response_cache": "DEFAULT_CACHE_BYTES",
+    "core.server": "Server servers",
+    "core.signature_check": "input_reshapes output_reshapes Reshape",
+    "error_messages": "execute_failed without_running",
+    "errors": "BLSError ConfigError ForkedError ModelLoadError",
+    "exception_text": "describe HOME home_of label_of ModelHome source_of traceback_of",
+    "logs": "LOGGER silenced",
+    "response_stream": "TicketStream",
+    "schedulers.dynamic": "BatchRules DynamicBatcher form",
+    "ticket": "Ticket",
+    "waiting.busy_code": "is_suspended line_of",
+    "waiting.event_loops": "in_every_loop mailbox",
+    "waiting.interrupts": "CtrlC",
+    "waiting.operations": "Operation perform undo WaitInterruptedError",
+    "waiting.parker": "blocked Parker",
+    "waiting.stack_frames": "no_collection stacks variables_of walk_back",
+    "waiting.worker_threads": "start_in_thread",
+})  # fmt: skip

@@ -16,16 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.backends.protocol import BackendError
-from bls_notebook.devices.device import DeviceError
-from bls_notebook.devices.registry import simulated_gpus
-from bls_notebook.devices.transfers import to_gpu
+from bls_notebook.backends import BackendError
+from bls_notebook.devices import DeviceError, simulated_gpus, to_gpu
+from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
-from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.visible_text import encodable
+from bls_notebook.records import ErrorRecord, encodable
 
 INVALID = "Invalid argument"
 

@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bls_notebook.backends.protocol import BackendError
-from bls_notebook.records.regular_file import open_file
+from bls_notebook.backends import BackendError
+from bls_notebook.records import open_file
 
 from .file_models import INVALID, controls_of, dims_of, refuse_parts
 

@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.backends.protocol import BackendError, VersionFiles
-from bls_notebook.devices.registry import simulated_gpus
-from bls_notebook.pb_utils.model_config import ModelConfig
-from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.backends import BackendError, VersionFiles
+from bls_notebook.devices import simulated_gpus
+from bls_notebook.pb_utils import InferenceRequest, ModelConfig
 from bls_notebook.pb_utils.tensor import Tensor
 
 from . import file_models

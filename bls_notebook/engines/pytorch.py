@@ -28,16 +28,15 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.backends.protocol import BackendError, BackendModel, Modules, VersionFiles
+from bls_notebook.backends import BackendError, BackendModel, Modules, VersionFiles
+from bls_notebook.devices import need_gpu, simulated_gpus, to_cpu, to_gpu
 from bls_notebook.devices.instance_gpu import OwnGPU
-from bls_notebook.devices.registry import need_gpu, simulated_gpus
-from bls_notebook.devices.transfers import to_cpu, to_gpu
+from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils.dtypes import element_bytes
 from bls_notebook.pb_utils.errors import ErrorCode
-from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
-from bls_notebook.records.regular_file import open_file
+from bls_notebook.records import open_file
 
 from . import file_models
 from .file_models import INVALID, BatchedInstance, BatchError

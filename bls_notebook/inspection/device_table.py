@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from bls_notebook.display import parts
+from bls_notebook.display import Html, parts, tag
 from bls_notebook.display.document import Document, Piece, Row, Table, Words, columns
-from bls_notebook.display.html import Html, tag
-from bls_notebook.records.devices import DeviceRecord, DeviceTable
-from bls_notebook.records.units import size
+from bls_notebook.records import DeviceRecord, DeviceTable, size
 
 _BAR = 10  # cells of a bar of text
 _NONE = "no GPU on this machine; simulate one with %config BLSNotebook.simulated_gpus = 1"

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite
 
+from bls_notebook.display import Html, parts, tag
 from bls_notebook.display import document as doc
-from bls_notebook.display import parts
-from bls_notebook.display.html import Html, tag
 from bls_notebook.display.parts import media_html, number
 from bls_notebook.inspection.records import Compared, TensorsCompared
-from bls_notebook.records.responses import TensorRecord
-from bls_notebook.records.units import count, percent, shape
+from bls_notebook.records import TensorRecord, count, percent, shape
 
 _SIDE = 200
 _COLUMNS = doc.columns("differing:r | max abs:r | max rel:r | max ULP:r | largest difference")

@@ -12,21 +12,37 @@ from math import prod
 from time import localtime, strftime
 from typing import Any
 
+from bls_notebook.display import (
+    Display,
+    Html,
+    display_of,
+    error_box,
+    has_kernel,
+    join,
+    model_blocks,
+    parts,
+    prose,
+    render,
+    response_head,
+    tag,
+    with_widget,
+)
 from bls_notebook.display import document as doc
-from bls_notebook.display import parts
-from bls_notebook.display.html import Html, join, prose, tag
-from bls_notebook.display.mime_bundle import Display, display_of, render, with_widget
 from bls_notebook.display.parts import media_html, number
-from bls_notebook.display.records.errors import error_box
-from bls_notebook.display.records.models import model_blocks
-from bls_notebook.display.records.responses import response_head
-from bls_notebook.display.widgets import has_kernel
 from bls_notebook.inspection.device_table import devices_document
 from bls_notebook.inspection.statistics_table import statistics_document
-from bls_notebook.records.devices import DeviceTable
-from bls_notebook.records.responses import Figures, TextSeen
-from bls_notebook.records.units import count, duration, shape, size
-from bls_notebook.records.visible_text import first_line, shortened, visible
+from bls_notebook.records import (
+    DeviceTable,
+    Figures,
+    TextSeen,
+    count,
+    duration,
+    first_line,
+    shape,
+    shortened,
+    size,
+    visible,
+)
 
 from .records import ConfigSetting, InstanceNow, ModelNow, ModelView, ResponseView, TensorView, WatchRecord
 

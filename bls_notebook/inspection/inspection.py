@@ -6,17 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.devices import backend_of
 from bls_notebook.devices.allocation_log import owner_kinds
-from bls_notebook.devices.registry import backend_of
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError
 from bls_notebook.inspection.records import Compared
 from bls_notebook.inspection.tensor_differences import compared
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonModelException
-from bls_notebook.records.base import Printable, Record
-from bls_notebook.records.models import ModelRecord
-from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.repository import current_repository
-from bls_notebook.repository.requests.response import Response
+from bls_notebook.records import ModelRecord, Printable, Record, first_line
+from bls_notebook.repository import Response, current_repository
 
 from .records import ResponseView, TensorView
 from .tensor_contents import array_view, datatype_of, tensor_view

@@ -12,9 +12,8 @@ from typing import Any
 import anywidget
 import traitlets
 
-from bls_notebook.display.palette import model_inks
-from bls_notebook.display.widgets import new_place, widget_source
-from bls_notebook.records.visible_text import visible
+from bls_notebook.display import model_inks, new_place, widget_source
+from bls_notebook.records import visible
 
 from .records import ModelNow, WatchRecord
 

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook.commands import add_options, whole_number
-from bls_notebook.magics.arguments import Parser, Variables, evaluate, help_text, identifier
-from bls_notebook.magics.cell_errors import reported
-from bls_notebook.magics.magic import Magic, Verb
-from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics import Magic, Notebook, Parser, Variables, Verb, evaluate, help_text, identifier, reported
 
 if TYPE_CHECKING:
     from .inspection import Inspection

@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from bls_notebook.display import Html, clip, join, parts, tag
 from bls_notebook.display import document as doc
-from bls_notebook.display import parts
-from bls_notebook.display.as_text import clip
-from bls_notebook.display.html import Html, join, tag
-from bls_notebook.records.metrics import FamilyRecord, MetricRecord
-from bls_notebook.records.units import count
+from bls_notebook.records import FamilyRecord, MetricRecord, count
 
 _OWN = "Triton's own metrics"
 _MOST = 50  # metrics that are shown of a family

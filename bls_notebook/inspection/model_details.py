@@ -19,18 +19,13 @@ from typing import Any
 import numpy as np
 from google.protobuf.json_format import MessageToDict
 
-from bls_notebook.devices.registry import backend_of, device_of
-from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.core.instance import Instance
-from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.devices import backend_of, device_of
+from bls_notebook.engine import BLSError, Execution, Instance, LoadedModel
 from bls_notebook.extending import Host
 from bls_notebook.lifetimes.owners import SearchRoot, reachable, roots_of
-from bls_notebook.records.regular_file import source_text
-from bls_notebook.repository.config.protobuf_message import ModelConfigMessage, to_dict
-from bls_notebook.repository.loading.ensembles import members_of
-from bls_notebook.repository.loading.loader import read_config
-from bls_notebook.repository.statistics import statistics_record_of
+from bls_notebook.records import source_text
+from bls_notebook.repository import members_of, read_config, statistics_record_of
+from bls_notebook.repository.config import ModelConfigMessage, to_dict
 
 from .records import ConfigSetting, InstanceNow, KeptMemory, ModelView
 

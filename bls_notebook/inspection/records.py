@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bls_notebook.records.base import Record
-from bls_notebook.records.devices import DeviceRecord
-from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.models import ModelRecord
-from bls_notebook.records.responses import Media, ResponseRecord, TensorRecord, TextSeen
-from bls_notebook.records.statistics import StatisticsRecord
+from bls_notebook.records import (
+    DeviceRecord,
+    ErrorRecord,
+    Media,
+    ModelRecord,
+    Record,
+    ResponseRecord,
+    StatisticsRecord,
+    TensorRecord,
+    TextSeen,
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -17,14 +17,12 @@ from itertools import count
 from operator import attrgetter
 from typing import Any
 
-from bls_notebook.devices.registry import device_records
-from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.devices import device_records
+from bls_notebook.engine import BLSError, LoadedModel
 from bls_notebook.extending import Host, host_of, operation, undo
-from bls_notebook.records.base import Printable
-from bls_notebook.records.models import ModelRecord
-from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.source.model_folders import shown_path
+from bls_notebook.records import ModelRecord, Printable
+from bls_notebook.repository import ModelRepository
+from bls_notebook.repository.source import shown_path
 
 from .records import ModelNow, WatchRecord
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bls_notebook.display import parts
+from bls_notebook.display import parts, tag
 from bls_notebook.display.document import Block, Box, Column, Document, Forms, Piece, Row, Said, Table, Words
-from bls_notebook.display.html import tag
-from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched
-from bls_notebook.records.units import count, duration
-from bls_notebook.records.visible_text import visible
+from bls_notebook.records import StatisticsRecord, Times, count, duration, visible, why_not_batched
 
 _EMPTY = "no models are loaded: load one with %tritonrepo load NAME, or define one with %%tritonmodel NAME"
 _NOTE = "times are means per request since the model was loaded"

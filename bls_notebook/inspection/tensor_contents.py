@@ -16,15 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.registry import device_of
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.devices import device_of
+from bls_notebook.engine import BLSError
 from bls_notebook.pb_utils.dtypes import DATATYPE_OF_DTYPE
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
-from bls_notebook.records.responses import Figures, Media, TextSeen
-from bls_notebook.records.tensor_preview import tensor_record
-from bls_notebook.repository.requests.array_sampling import numbers, to_host, working_on
-from bls_notebook.repository.requests.tensor_images import LARGEST, layout_of, media_of, pictures
-from bls_notebook.repository.requests.tensor_summary import GLANCE, figures
+from bls_notebook.records import Figures, Media, TextSeen, tensor_record
+from bls_notebook.repository import (
+    GLANCE,
+    LARGEST,
+    figures,
+    layout_of,
+    media_of,
+    numbers,
+    pictures,
+    to_host,
+    working_on,
+)
 
 from .records import TensorView
 

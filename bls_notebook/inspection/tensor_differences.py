@@ -7,15 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices import transfers
-from bls_notebook.devices.registry import backend_of, device_of
+from bls_notebook.devices import backend_of, device_of, to_cpu, to_gpu
 from bls_notebook.inspection.records import TensorsCompared
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
-from bls_notebook.records.responses import Media, TensorRecord
-from bls_notebook.records.tensor_preview import tensor_record
-from bls_notebook.repository.requests.array_sampling import CHUNK, numbers, sampled, to_host, working_on
-from bls_notebook.repository.requests.tensor_images import layout_of, pictures
-from bls_notebook.repository.requests.tensor_summary import GLANCE, figures
+from bls_notebook.records import Media, TensorRecord, tensor_record
+from bls_notebook.repository import CHUNK, GLANCE, figures, layout_of, numbers, pictures, sampled, to_host, working_on
 
 LOOK = 1 << 26  # most elements that are compared
 _PIXELS = 200
@@ -60,8 +56,8 @@ def _beside(first: Any, second: Any) -> tuple[Any, Any]:
     if device_of(first) == device_of(second):
         return first, second
     if backend_of(first) is None:
-        return first, transfers.to_cpu(second)
-    return first, transfers.to_gpu(second, device_of(first).index)
+        return first, to_cpu(second)
+    return first, to_gpu(second, device_of(first).index)
 
 
 def _numbers(out: TensorsCompared, first: Any, second: Any, bits: bool) -> TensorsCompared:

@@ -8,11 +8,18 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import display as displays
-from bls_notebook.magics.arguments import Parser, Variables, add_options, help_text, identifier, new_file
-from bls_notebook.magics.cell_body import cell_body
-from bls_notebook.magics.cell_errors import reported
-from bls_notebook.magics.magic import Magic
-from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics import (
+    Magic,
+    Notebook,
+    Parser,
+    Variables,
+    add_options,
+    cell_body,
+    help_text,
+    identifier,
+    new_file,
+    reported,
+)
 from bls_notebook.progress import progress
 
 from .owners import SearchRoot, providers

@@ -14,18 +14,12 @@ from datetime import datetime, timezone
 from time import perf_counter_ns
 from weakref import ref
 
-from bls_notebook.devices import allocation_log, cupy_memory_hook
-from bls_notebook.devices.registry import devices, gpus
-from bls_notebook.engine import observer
-from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.devices import allocation_log, cupy_memory_hook, devices, gpus
+from bls_notebook.engine import BLSError, Execution, LoadedModel, caller_var, in_every_loop, observer
 from bls_notebook.engine.observer import Observed, Observer
-from bls_notebook.engine.waiting.event_loops import in_every_loop
 from bls_notebook.extending import Scope
 from bls_notebook.lifetimes.records import Holder, Maker
-from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.profiling.code_lines import NOWHERE, CodeLine, place_finder
 from bls_notebook.profiling.request_log import span_id

@@ -7,8 +7,7 @@ from typing import Any
 
 from bls_notebook.devices import allocation_log
 from bls_notebook.devices.allocation_log import owner_kinds
-from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.result_lists import Responses, Streams
+from bls_notebook.magics import Notebook, Responses, Streams
 
 from .owners import DEFAULT_REMEDY, SearchRoot, providers, say_how_to_reload
 

@@ -26,19 +26,15 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.devices import backend_of
 from bls_notebook.devices.allocation_log import gpu_block, owner_kinds
 from bls_notebook.devices.instance_gpu import foreign_blocks
-from bls_notebook.devices.registry import backend_of
-from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.core.server import servers
-from bls_notebook.engine.response_stream import TicketStream
-from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.stack_frames import stacks, variables_of
+from bls_notebook.engine import LoadedModel, Ticket, TicketStream, servers, stacks, variables_of
 from bls_notebook.lifetimes.records import Holder
-from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse, ResponseIterator
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.records.visible_text import shortened
+from bls_notebook.records import shortened
 
 SECONDS = 0.5  # for each of the two searches
 OBJECTS = 300_000

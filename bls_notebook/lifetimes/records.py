@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bls_notebook.profiling.code_lines import NOWHERE, CodeLine
-from bls_notebook.records.base import Printable, Record
-from bls_notebook.records.grouping import grouped
-from bls_notebook.records.record_file import RecordFile
+from bls_notebook.records import Printable, Record, RecordFile, grouped
 
 SCHEMA = 1
 

@@ -13,7 +13,7 @@ from bls_notebook.records.regular_file import MAX_CONFIG, read_file
 from bls_notebook.repository.catalog import define_cell
 
 from .arguments import Parser, Variables, add_options, help_text
-from .cell_body import place_of
+from .bls_cell import place_of
 from .cell_errors import reported
 from .magic import Magic
 from .notebook import Notebook

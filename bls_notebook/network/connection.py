@@ -14,15 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bls_notebook.backends.protocol import BackendError
-from bls_notebook.engine.errors import BLSError, ModelLoadError
-from bls_notebook.engine.waiting.operations import perform
-from bls_notebook.engine.waiting.worker_threads import start_in_thread
+from bls_notebook.backends import BackendError
+from bls_notebook.engine import BLSError, ModelLoadError, perform, start_in_thread
 from bls_notebook.extending import Host, Registration, Scope, operation, undo
 from bls_notebook.progress import progress
-from bls_notebook.records.base import Printable
-from bls_notebook.repository.repository import ModelRepository, current_repository
-from bls_notebook.repository.source.names import check_model_name
+from bls_notebook.records import Printable
+from bls_notebook.repository import ModelRepository, current_repository
+from bls_notebook.repository.source import check_model_name
 
 from .kserve.address import TLS, Address, AddressError, address_of
 from .kserve.client import Client, ServerError

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bls_notebook.display import document as doc
-from bls_notebook.display import parts
-from bls_notebook.display.records.errors import error_box
-from bls_notebook.display.records.models import models_table
-from bls_notebook.records.units import count
+from bls_notebook.display import error_box, models_table, parts
+from bls_notebook.records import count
 
 from .records import ConnectionRecord, EndpointModel, EndpointRecord
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bls_notebook.records.base import Record
-from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.models import ModelRecord
+from bls_notebook.records import ErrorRecord, ModelRecord, Record
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bls_notebook.backends.protocol import BackendError, Exchange
-from bls_notebook.engine.errors import ModelLoadError
-from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.backends import BackendError, Exchange
+from bls_notebook.engine import ModelLoadError
+from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.repository.config import parse_json
-from bls_notebook.repository.source.model_source import RemoteVersions
+from bls_notebook.repository.source import RemoteVersions
 
 from .kserve.address import Address
 from .kserve.client import Client, ServerError

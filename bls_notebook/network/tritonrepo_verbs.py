@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import add_options
-from bls_notebook.magics.cell_errors import debug_later, reported
-from bls_notebook.magics.magic import Verb
-from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics import Notebook, Verb, add_options, debug_later, reported
 
 from .commands import header_arguments
 

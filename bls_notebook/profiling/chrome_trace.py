@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bls_notebook.profiling.intervals import Interval, Rows
-from bls_notebook.records.base import plain
+from bls_notebook.records import plain
 
 from .analysis.span_tree import SpanTree, lock_waits
 from .records.spans import SessionData, Span

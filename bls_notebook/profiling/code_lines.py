@@ -14,9 +14,8 @@ from sys import _getframe
 from types import CodeType, FrameType
 
 from bls_notebook.devices.allocation_log import Place
-from bls_notebook.engine.exception_text import home_of, label_of, source_of
-from bls_notebook.records.base import Record
-from bls_notebook.records.visible_text import encodable
+from bls_notebook.engine import home_of, label_of, source_of
+from bls_notebook.records import Record, encodable
 
 _FRAMES = range(40)  # frames to search: libraries may be between the model and the constructor
 _TEXT = 200  # characters of a line

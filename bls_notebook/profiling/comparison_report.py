@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from bls_notebook.display import change_block, config_block, join, parts, tag
 from bls_notebook.display import document as doc
-from bls_notebook.display import parts
-from bls_notebook.display.html import join, tag
-from bls_notebook.display.records.model_files import change_block, config_block
-from bls_notebook.records.grouping import grouped
-from bls_notebook.records.measurements import Quartiles
-from bls_notebook.records.units import count, ns, percent
+from bls_notebook.records import Quartiles, count, grouped, ns, percent
 
 from .analysis.tuning_words import batches_of
 from .dependences.analysis import named

@@ -7,11 +7,20 @@ from contextlib import nullcontext
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser, Variables, add_options, help_text, identifier, new_file, read_line
-from bls_notebook.magics.cell_body import cell_body
-from bls_notebook.magics.cell_errors import fail_on, reported
-from bls_notebook.magics.magic import Magic
-from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics import (
+    Magic,
+    Notebook,
+    Parser,
+    Variables,
+    add_options,
+    cell_body,
+    fail_on,
+    help_text,
+    identifier,
+    new_file,
+    read_line,
+    reported,
+)
 from bls_notebook.profiling.dependences.records import Overlap
 from bls_notebook.progress import progress
 

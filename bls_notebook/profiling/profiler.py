@@ -14,16 +14,13 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from time import perf_counter_ns
 
-from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.core.model import LoadedModel, in_memory
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError, Execution, LoadedModel, caller_var, in_memory
 from bls_notebook.engine.observer import Observed, Observer
 from bls_notebook.extending import Scope
-from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.profiling.request_log import Log
 from bls_notebook.profiling.span_recorder import Observation, running_log
-from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched
-from bls_notebook.repository.statistics import statistics_record_of
+from bls_notebook.records import StatisticsRecord, Times, why_not_batched
+from bls_notebook.repository import statistics_record_of
 
 from .gil import GilProbe
 from .gpu_time import device_timer

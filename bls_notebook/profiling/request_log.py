@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple, TypeVar
 
-from bls_notebook.records.recorded_models import ModelSeen, RecordedInstance
+from bls_notebook.records import ModelSeen, RecordedInstance
 
 BLOCK = 1024  # numbers that are made at a time
 

@@ -19,11 +19,7 @@ from typing import Any
 
 from bls_notebook.profiling.analysis.call_graph import overlapping
 from bls_notebook.profiling.intervals import Rows
-from bls_notebook.records.errors import BLSError
-from bls_notebook.records.grouping import grouped
-from bls_notebook.records.record_file import read_bytes, told
-from bls_notebook.records.tensor_preview import ITEM_BYTES
-from bls_notebook.records.units import count
+from bls_notebook.records import ITEM_BYTES, BLSError, count, grouped, read_bytes, told
 
 from .records.session import Session
 from .records.spans import Mark, ModelSeen, NamedMark, Span

@@ -19,14 +19,11 @@ from types import CodeType
 from typing import Any, TypeVar
 
 import bls_notebook
-from bls_notebook.backends.protocol import RemoteConnection
-from bls_notebook.engine.core.model import LoadedModel, in_memory
-from bls_notebook.engine.waiting.worker_threads import start_in_thread
+from bls_notebook.backends import RemoteConnection
+from bls_notebook.engine import LoadedModel, in_memory, start_in_thread
 from bls_notebook.profiling import request_log
 from bls_notebook.profiling.request_log import Log, entries
-from bls_notebook.records.recorded_models import RecordedInstance
-from bls_notebook.records.statistics import StatisticsRecord, Times, statistics_record
-from bls_notebook.records.units import duration
+from bls_notebook.records import RecordedInstance, StatisticsRecord, Times, duration, statistics_record
 
 from .records.session import Mark, ModelSeen, NamedMark, Session, Source, Span
 

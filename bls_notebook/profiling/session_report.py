@@ -6,13 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from bls_notebook.display import Display, Html, clip, parts, table, text
 from bls_notebook.display import document as doc
-from bls_notebook.display import parts
-from bls_notebook.display.as_text import clip, table
-from bls_notebook.display.html import Html, text
-from bls_notebook.display.mime_bundle import Display
-from bls_notebook.records.units import count, ns, percent, size, some_ns
-from bls_notebook.records.visible_text import spoken, visible
+from bls_notebook.records import count, ns, percent, size, some_ns, spoken, visible
 
 from .analysis.call_graph import CallGraph, Edge, Node
 from .analysis.session_statistics import ModelStatistics, SessionStatistics

@@ -12,16 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.registry import gpu_arrays
-from bls_notebook.devices.transfers import nbytes
-from bls_notebook.engine import observer
-from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.devices import gpu_arrays, nbytes
+from bls_notebook.engine import Execution, LoadedModel, observer
 from bls_notebook.engine.observer import Observed, Observer
-from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.records.recorded_models import ModelSeen, RecordedInstance
+from bls_notebook.records import ModelSeen, RecordedInstance
 
 from .request_log import Begun, Crossed, HeldBack, Log, Ran, Timed, new_log
 

@@ -15,10 +15,7 @@ from itertools import islice
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
-from bls_notebook.engine.core.instance import Instance
-from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.exception_text import HOME, ModelHome
-from bls_notebook.engine.waiting.stack_frames import no_collection, walk_back
+from bls_notebook.engine import HOME, Instance, LoadedModel, ModelHome, no_collection, walk_back
 from bls_notebook.profiling.code_lines import CodeLine, line_of
 
 from .records.comparison import LoopSeen

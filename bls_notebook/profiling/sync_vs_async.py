@@ -16,15 +16,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError, LoadedModel
 from bls_notebook.extending import Host, operation
 from bls_notebook.profiling.analysis.measured_ratio import ratio, relative_error
 from bls_notebook.progress import Progress
-from bls_notebook.records.measurements import quartiles
-from bls_notebook.repository.repository import ModelRepository, current_repository
-from bls_notebook.repository.requests.response import Response
-from bls_notebook.repository.substitution.variant import with_instances
+from bls_notebook.records import quartiles
+from bls_notebook.repository import ModelRepository, Response, current_repository, with_instances
 
 from .analysis.async_verdict import COUNTS, DISTURBED, verdict
 from .gil import gil_share_of

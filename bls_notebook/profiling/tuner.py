@@ -18,16 +18,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bls_notebook.devices.host_memory import return_free_memory
-from bls_notebook.devices.registry import device_records
-from bls_notebook.engine.core.model import wait_until_closed
-from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.schedulers.dynamic import BatchRules, DynamicBatcher, form
+from bls_notebook.devices import device_records, return_free_memory
+from bls_notebook.engine import BatchRules, BLSError, DynamicBatcher, form, wait_until_closed
 from bls_notebook.extending import Host, operation
-from bls_notebook.records.devices import DeviceRecord
-from bls_notebook.repository.repository import ModelRepository, current_repository
-from bls_notebook.repository.substitution.call import ASK, Answer, Call, Waiter
-from bls_notebook.repository.substitution.variant import with_count, with_fields
+from bls_notebook.records import DeviceRecord
+from bls_notebook.repository import (
+    ASK,
+    Answer,
+    Call,
+    ModelRepository,
+    Waiter,
+    current_repository,
+    with_count,
+    with_fields,
+)
 
 from . import sync_vs_async
 from .analysis.async_verdict import SimulatedWorkload, verdict

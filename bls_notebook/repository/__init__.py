@@ -1,1 +1,26 @@
 """Models on disk and in cells: layout, config.pbtxt, versions, load and unload, source isolation."""
+
+from bls_notebook.lazy_names import offer
+
+offer(__name__, {
+    "call_order": "callees calls_of entries in_order load_with_callees reached runs_python sources_in",
+    "gpus": "gpus_in simulate_gpus",
+    "host": "load_again SentRequest",
+    "loading.ensembles": "check_members members_of members_of_source",
+    "loading.instances": "python_backend",
+    "loading.loader": "read_config",
+    "repository": "current_repository ModelRepository",
+    "requests.array_sampling": "CHUNK numbers sampled to_host working_on",
+    "requests.inputs": "client_parameters preferred_memory_of tensors_of",
+    "requests.response": "Response",
+    "requests.sender": "Sender takes_arguments_of",
+    "requests.tensor_images": "LARGEST layout_of media_of pictures",
+    "requests.tensor_summary": "figures GLANCE",
+    "statistics": "statistics_of statistics_record_of",
+    "substitution.call": "Answer ASK Call Last MADE_UP Waiter",
+    "substitution.made_up_responses": "Stub Values VALUES",
+    "substitution.stub": "ModelStub StubCall",
+    "substitution.stub_config": "as_stub backend_of main_file",
+    "substitution.substitution": "substitute",
+    "substitution.variant": "Variant variant VariantChange with_count with_fields with_instances",
+})  # fmt: skip

@@ -11,7 +11,7 @@ from bls_notebook.engine.core.model_spec import TensorSpec
 from bls_notebook.engine.core.server import Server
 from bls_notebook.records.models import ModelRecord, TensorSpecRecord
 
-from .config.idle_fields import idle_fields
+from .config.field_effects import idle_fields
 from .source.model_folders import duplicates, model_names, shown_path, version_folders
 from .source.model_source import ModelSource
 

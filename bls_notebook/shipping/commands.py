@@ -12,7 +12,7 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook.commands import Command, add_options, print_record
-from bls_notebook.repository.call_order import load_with_callees
+from bls_notebook.repository import load_with_callees
 
 from .exports.deployment import TARGETS
 from .records import Certificate

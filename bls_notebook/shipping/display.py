@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bls_notebook.display import document as doc
-from bls_notebook.display import parts
-from bls_notebook.display.html import join, prose, tag
+from bls_notebook.display import join, parts, prose, tag
 from bls_notebook.inspection.differences_table import differences_table, in_last_place, inputs_table, lines_beside_table
-from bls_notebook.records.units import count, duration, listed, ns, size
-from bls_notebook.records.visible_text import visible
+from bls_notebook.records import count, duration, listed, ns, size, visible
 
 from .exports.proof_script import DROPPED
 from .records import Certificate, Exported, ExportedModel, ModelCounts, ServedModel, ServerRecord, Unequal, Verified

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from bls_notebook.engine.core.response_cache import DEFAULT_CACHE_BYTES
+from bls_notebook.engine import DEFAULT_CACHE_BYTES
 from bls_notebook.inspection.records import TensorsCompared
-from bls_notebook.records.base import Record
-from bls_notebook.records.responses import TensorRecord
+from bls_notebook.records import Record, TensorRecord
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -8,10 +8,7 @@ from typing import Any
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import add_options
-from bls_notebook.magics.cell_errors import reported
-from bls_notebook.magics.magic import Verb, serves
-from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics import Notebook, Verb, add_options, reported, serves
 
 from .commands import add_container_option, add_target_options, prove_options, target_options
 from .records import Certificate, Exported

@@ -18,8 +18,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from bls_notebook.devices import allocation_log, dlpack
-from bls_notebook.devices.device import DLPackError
+from bls_notebook.devices import DLPackError, allocation_log, dlpack
 
 from .gpu_memory import SimulatedBlock, SimulatedGPU, SimulatedMemory, current_gpu
 

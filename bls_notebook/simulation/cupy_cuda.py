@@ -7,7 +7,7 @@ from time import perf_counter_ns
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from bls_notebook.devices.device import DeviceError, OutOfMemoryError
+from bls_notebook.devices import DeviceError, OutOfMemoryError
 
 from . import gpu_memory
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices import allocation_log
-from bls_notebook.devices.device import Device, DeviceError, OutOfMemoryError
+from bls_notebook.devices import Device, DeviceError, OutOfMemoryError, allocation_log
 
 _Array = np.ndarray[Any, Any]
 _keys = itertools.count(-1, -1)  # negative, to differ from addresses

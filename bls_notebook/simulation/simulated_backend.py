@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.device import Device
-from bls_notebook.records.devices import DeviceRecord
+from bls_notebook.devices import Device
+from bls_notebook.records import DeviceRecord
 
 from . import gpu_memory
 from .cupy_array import array_of, capsule_of, ndarray, place

@@ -11,15 +11,13 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError
 from bls_notebook.lifetimes.memory_recording import track_memory
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.session import Session
-from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.units import bytes_in, count
-from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.source.model_folders import find_model
-from bls_notebook.repository.substitution.stub import StubCall
+from bls_notebook.records import ErrorRecord, bytes_in, count, first_line
+from bls_notebook.repository import StubCall
+from bls_notebook.repository.source import find_model
 from bls_notebook.shipping.records import Certificate
 
 from . import claim_checks

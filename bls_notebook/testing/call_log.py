@@ -10,8 +10,7 @@ from typing import Any
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.profiling.profiler import Profile
 from bls_notebook.profiling.records.spans import Span
-from bls_notebook.repository.substitution.call import Call
-from bls_notebook.repository.substitution.stub import StubCall
+from bls_notebook.repository import Call, StubCall
 
 from .recording.payload_tape import Tape
 from .recording.recorder import Store

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bls_notebook.checking.records import Finding, Findings
-from bls_notebook.records.units import size
+from bls_notebook.records import size
 
 
 def problems(findings: Findings) -> list[Finding]:

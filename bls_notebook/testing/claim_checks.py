@@ -13,20 +13,25 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.checking.records import Findings
-from bls_notebook.display import parts
+from bls_notebook.display import message_document, parts
 from bls_notebook.display.document import Block, Document, Fold, Forms, Words
-from bls_notebook.display.records.messages import message_document
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.comparison import CAUSES, Comparison
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import NOTEBOOK, Span
-from bls_notebook.records.base import Record
-from bls_notebook.records.errors import BLSError
-from bls_notebook.records.messages import MessageRecord
-from bls_notebook.records.responses import ResponseRecord
-from bls_notebook.records.units import count, duration, quantity, size
-from bls_notebook.records.visible_text import first_line, spoken
+from bls_notebook.records import (
+    BLSError,
+    MessageRecord,
+    Record,
+    ResponseRecord,
+    count,
+    duration,
+    first_line,
+    quantity,
+    size,
+    spoken,
+)
 
 from . import recorded_calls
 from .check_figures import first_problem, largest_pools, problems
@@ -75,12 +80,6 @@ class Form:
         return None if match is None else {name: text or "" for name, text in match.groupdict().items()}
 
 
-_NOT_CANCELLED = (
-    "No request was cancelled. `task.cancel()` cancels the request that a task waits for, `asyncio.wait_for` one "
-    "that takes too long, and `stream.cancel()` a stream whose model still sends responses."
-)
-
-
 def _limit(words: _Words) -> tuple[str, float, str]:
     name = next(name for name in _UNITS if name in words)
     limit = quantity(words[name])
@@ -106,7 +105,7 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
             "moved": sum(span.crossings for span in spans),
             "wall": session.wall,
         }[name]
-        hint = {"moved": HOW_TENSORS_MOVE, "cancelled": _NOT_CANCELLED}.get(name, "")
+        hint = {"moved": HOW_TENSORS_MOVE, "cancelled": recorded_calls.NOT_CANCELLED}.get(name, "")
         if name == "cancelled" and value > int(words["n"]):
             hint = "Cancel only the requests whose answers are not needed."
         if name == "requests":

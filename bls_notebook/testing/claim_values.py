@@ -13,10 +13,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.pb_utils.dtypes import from_bits, triton_string_to_numpy
-from bls_notebook.records.errors import BLSError
-from bls_notebook.records.responses import ResponseRecord
-from bls_notebook.records.units import count
-from bls_notebook.records.visible_text import first_line, spoken
+from bls_notebook.records import BLSError, ResponseRecord, count, first_line, spoken
 
 from .failure_text import as_array, equal
 from .recording.payload_tape import copied

@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.display.as_text import document_text
+from bls_notebook.display import document_text, render
 from bls_notebook.display.document import Document
-from bls_notebook.display.mime_bundle import render
 from bls_notebook.inspection.differences_table import differences_table
 from bls_notebook.inspection.records import TensorsCompared
 from bls_notebook.inspection.tensor_differences import compared
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.profiling.records.session import Session
-from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.visible_text import first_line
+from bls_notebook.records import ErrorRecord, first_line
 
 _WIDTH = 100
 

@@ -11,7 +11,12 @@ from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.intervals import Interval, levels
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
-from bls_notebook.records.units import count, duration
+from bls_notebook.records import count, duration
+
+NOT_CANCELLED = (
+    "No request was cancelled. `task.cancel()` cancels the request that a task waits for, `asyncio.wait_for` one "
+    "that takes too long, and `stream.cancel()` a stream whose model still sends responses."
+)
 
 
 def chain_of(session: Session, span: Span, until_first: bool = False) -> list[Span]:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from bls_notebook.inspection.records import TensorsCompared
 from bls_notebook.profiling.records.session import Session
-from bls_notebook.records.base import Record
-from bls_notebook.records.responses import TensorRecord
+from bls_notebook.records import Record, TensorRecord
 
 # The verdicts on a case: the class of each (good, odd, bad, or open if nothing can be said), and its meaning.
 _LINES = Path(__file__).with_name("verdicts.txt").read_text("utf-8").splitlines()

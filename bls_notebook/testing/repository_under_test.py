@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.models import ModelRecord
-from bls_notebook.records.regular_file import MAX_CONFIG, read_file, source_text
+from bls_notebook.records import MAX_CONFIG, ErrorRecord, ModelRecord, read_file, source_text
+from bls_notebook.repository import ModelRepository, Response, Sender, members_of_source, takes_arguments_of
 from bls_notebook.repository.config import parse_config, to_json, to_pbtxt
 from bls_notebook.repository.loading.ensembles import members_of_source
 from bls_notebook.repository.repository import ModelRepository
@@ -31,7 +30,7 @@ from .call_log import RecordedCalls
 from .triton_servers import Servers, skipping
 
 if TYPE_CHECKING:
-    from bls_notebook.repository.substitution.stub import ModelStub
+    from bls_notebook.repository import ModelStub
 
     _Repository = ModelRepository  # for type checkers; `__getattr__` gives its methods
 else:

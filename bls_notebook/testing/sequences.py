@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bls_notebook.pb_utils import TRITONSERVER_REQUEST_FLAG_SEQUENCE_END as END
 from bls_notebook.pb_utils import TRITONSERVER_REQUEST_FLAG_SEQUENCE_START as START
 from bls_notebook.profiling.records.spans import Span
-from bls_notebook.records.units import count
+from bls_notebook.records import count
 
 
 def complete_sequences(spans: Sequence[Span]) -> tuple[int, str]:

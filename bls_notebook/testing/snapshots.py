@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
-from bls_notebook.records.units import count
-from bls_notebook.records.visible_text import first_line, without_traceback
+from bls_notebook.records import count, first_line, without_traceback
 
 from .failure_text import differences_text, error_text, unlike
 from .recording.recording_file import digest, packed, unpacked

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, NoReturn
 
-from bls_notebook.engine.core.model_spec import ModelSpec
+from bls_notebook.engine import ModelSpec
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from bls_notebook.pb_utils.dtypes import to_bits

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import bls_notebook as bls
 from bls_notebook.commands import Command, add_options, print_record
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError
 
 from .records import TrialReport
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bls_notebook.display import document as doc
-from bls_notebook.display import parts
-from bls_notebook.display.html import join, tag
-from bls_notebook.records.script_messages import shells
-from bls_notebook.records.units import count, listed
+from bls_notebook.display import join, parts, tag
+from bls_notebook.records import count, listed, shells
 
 from .records import TrialReport, TriedModel
 

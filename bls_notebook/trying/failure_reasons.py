@@ -15,15 +15,13 @@ from itertools import islice
 from pathlib import Path
 from traceback import walk_tb
 
-from bls_notebook.backends.protocol import BackendError
+from bls_notebook.backends import BackendError
 from bls_notebook.checking.discovery import IGNORED, is_model
 from bls_notebook.checking.pip_packages import distribution_of, install_advice
-from bls_notebook.engine.exception_text import describe, traceback_of
-from bls_notebook.records.regular_file import source_text
-from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.config.templates import scan
-from bls_notebook.repository.source.code_analysis import imported_files, syntax_tree
-from bls_notebook.repository.source.model_folders import shown_path, walk
+from bls_notebook.engine import describe, traceback_of
+from bls_notebook.records import first_line, source_text
+from bls_notebook.repository.config import scan
+from bls_notebook.repository.source import imported_files, shown_path, syntax_tree, walk
 
 _LONGEST = 240
 _API = "triton_python_backend_utils"

@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from bls_notebook.engine.core.execution import Execution
-from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.records.recorded_models import Stubbed
+from bls_notebook.engine import Execution, caller_var
+from bls_notebook.records import Stubbed
 
 _PATIENCE = 3.0  # seconds to wait for a connection
 _VARIABLE = "HF_HUB_OFFLINE"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bls_notebook.records.base import Record
+from bls_notebook.records import Record
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -9,9 +9,7 @@ from typing import Any
 import bls_notebook as bls
 from bls_notebook import Response
 from bls_notebook.commands import add_options, names, seconds
-from bls_notebook.magics.cell_errors import reported
-from bls_notebook.magics.magic import Verb
-from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics import Notebook, Verb, reported
 
 from .records import TrialReport
 

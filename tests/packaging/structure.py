@@ -2,7 +2,8 @@
 
 The core never imports a capability. Each `capability.py` declares the other capabilities that its folder imports:
 `needs` (when a module is imported) and `uses` (only inside functions, or for type checking). Every imported one is
-declared, every declared one is imported, and the picture in CONTRIBUTING.md draws the declared arrows. Only
+declared, every declared one is imported, and the picture in CONTRIBUTING.md draws the declared arrows. Of the core,
+capabilities import only the modules of `INTERFACE` in extending.py, whose packages offer only names that are used. Only
 `repository` uses a repository's underscore names. A public class name has one meaning. No imports in cycles, no module
 over 600 lines. Imports for type checking and inside functions count.
 By hand, or by ``make lint``::
@@ -23,6 +24,7 @@ from typing import TypeGuard
 PACKAGE = Path(__file__).resolve().parents[2] / "bls_notebook"
 PICTURE = PACKAGE.parent / "docs/explanation/architecture.md"
 MOST_LINES = 600
+MOST_INTERFACE = 25  # modules
 
 UNDERSCORE_NAMES = {"_server", "_sender", "_service"}
 
@@ -63,22 +65,48 @@ class Package:
             for each in ast.literal_eval(word.value)
         }
 
+    def offered(self, module: str) -> set[str]:
+        """Return the names that a package of the core offers with `offer`."""
+        calls = (node.value for node in self.trees[module].body if isinstance(node, ast.Expr))
+        tables = (
+            ast.literal_eval(c.args[1]) for c in calls if isinstance(c, ast.Call) and ast.unparse(c.func) == "offer"
+        )
+        return {name for table in tables for names in table.values() for name in names.split()}
+
+    def interface(self) -> list[str]:
+        """Return the modules of the core that capabilities may import: `INTERFACE` in `extending.py`."""
+        extending = self.trees.get(f"{self.name}.extending", ast.Module([], []))
+        lists = (node.value for node in extending.body if ast.unparse(node).startswith("INTERFACE = "))
+        return [f"{self.name}.{module}" for each in lists for module in ast.literal_eval(each)]
+
     def _imports(self, module: str, nodes: Iterable[ast.AST]) -> set[str]:
-        parent = module.split(".") if self.is_package(module) else module.split(".")[:-1]
+        """Return the modules that some statements of a module import."""
         found = set()
+        for target in self._imported_names(module, nodes):
+            while target and target not in self.files:
+                target = target.rpartition(".")[0]
+            if target and target != module:
+                found.add(target)
+        return found
+
+    def _imported_names(self, module: str, nodes: Iterable[ast.AST]) -> Iterator[str]:
+        parent = module.split(".") if self.is_package(module) else module.split(".")[:-1]
         for node in nodes:
-            names: list[str] = []
             if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
+                yield from (alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
                 base = parent[: len(parent) - node.level + 1] if node.level else []
                 head = ".".join([*base, *([node.module] if node.module else [])])
-                names = [f"{head}.{alias.name}" for alias in node.names]
-            for target in names:
-                while target and target not in self.files:
-                    target = target.rpartition(".")[0]
-                if target and target != module:
-                    found.add(target)
+                yield from (f"{head}.{alias.name}" for alias in node.names)
+
+    def used_names(self) -> set[str]:
+        """Return the dotted names that are imported, and those that may be attributes of an imported package."""
+        found = set()
+        for module, tree in self.trees.items():
+            names = set(self._imported_names(module, ast.walk(tree)))
+            packages = [name for name in names & self.files.keys() if self.is_package(name)]
+            read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} if packages else set()
+            found |= names | {f"{package}.{name}" for package in packages for name in read}
         return found
 
 
@@ -126,6 +154,7 @@ def violations(root: Path = PACKAGE, picture: Path = PICTURE) -> list[str]:
             found.append(f"long: {name}: {count} lines, at most {MOST_LINES}")
     found += _imports_of_capabilities(package)
     found += _arrows(package, picture)
+    found += _imports_of_core(package)
     found += _capability_names_in_core(package)
     found += _underscore_names(package)
     found += _class_names_used_twice(package)
@@ -172,6 +201,22 @@ def _arrows(package: Package, picture: Path) -> Iterator[str]:
         declared = package.declared(name, "needs") | package.declared(name, "uses") if is_known else set()
         if set(re.findall(r"\w+", drawn.get(name, ""))) != declared:
             yield f"picture in {picture.name}: the arrow of {name} leads to {', '.join(sorted(declared)) or 'nothing'}"
+
+
+def _imports_of_core(package: Package) -> Iterator[str]:
+    """Check that capabilities import only the core's interface, and that its packages offer only what is imported."""
+    interface = package.interface()
+    if len(interface) > MOST_INTERFACE:
+        yield f"interface of the core: {len(interface)} modules, at most {MOST_INTERFACE}"
+    for importer, targets in package.imports.items():
+        for target in targets if interface and package.capability(importer) else ():
+            if not package.capability(target) and target not in (package.name, *interface):
+                yield f"not in the core's interface: {importer} -> {target}"
+    used = package.used_names()
+    for module in interface:
+        for name in package.offered(module):
+            if f"{module}.{name}" not in used:
+                yield f"offered but not imported: {name} of {module}"
 
 
 def _capability_names_in_core(package: Package) -> Iterator[str]:

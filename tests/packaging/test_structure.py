@@ -98,3 +98,27 @@ def test_imports_between_capabilities_are_those_of_their_declarations(
         (tmp_path / "made" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "made" / name).write_text(text)
     assert structure.violations(tmp_path / "made", tmp_path / "picture.md") == found
+
+
+def test_capabilities_import_the_interface_of_the_core_which_offers_only_what_is_used(tmp_path: Path) -> None:
+    texts = {
+        "__init__.py": "",
+        "extending.py": "INTERFACE = ('extending', 'records', 'engine.observer')\n",
+        "records/__init__.py": "offer(__name__, {'units': 'count size', 'base': 'Record plain'})\n",
+        "records/units.py": "",
+        "engine/__init__.py": "",
+        "engine/observer.py": "",
+        "engine/runner.py": "import made.records.units\n",
+        "course/capability.py": "from made.extending import Capability\nCAPABILITY = Capability('course')\n",
+        "course/case.py": "from made import records as shown\nfrom made.records import count\nshown.plain\n"
+        "from made.engine import observer\ndef run():\n    from made.records.units import size\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / "made" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "made" / name).write_text(text)
+    (tmp_path / "picture.md").write_text("")
+    assert structure.violations(tmp_path / "made", tmp_path / "picture.md") == [
+        "not in the core's interface: made.course.case -> made.records.units",
+        "offered but not imported: Record of made.records",
+        "offered but not imported: size of made.records",
+    ]

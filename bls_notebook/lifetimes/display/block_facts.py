@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from bls_notebook.lifetimes.records import DeviceSeen, Holder, Life, Lifetimes, Maker, is_left_behind
 from bls_notebook.profiling.code_lines import CodeLine
-from bls_notebook.records.grouping import grouped
-from bls_notebook.records.units import count, shape, size
+from bls_notebook.records import count, grouped, shape, size
 
 # If a block has several holders, the first in this order is named: the user can release that one most easily.
 _ORDER = ("variable", "attribute", "response", "request", "iterator", "frame", "unknown")

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bls_notebook.display import as_text as text
-from bls_notebook.display.as_text import clip
-from bls_notebook.display.palette import Ink, model_inks
-from bls_notebook.display.svg import DIM, INK, Look, Pen, readable, width_of
+from bls_notebook import display as text
+from bls_notebook.display import DIM, INK, Ink, Look, Pen, clip, model_inks, readable, width_of
 from bls_notebook.lifetimes.records import Lifetimes, LineBytes
-from bls_notebook.records.grouping import grouped
-from bls_notebook.records.units import count, duration, size
-from bls_notebook.records.visible_text import visible
+from bls_notebook.records import count, duration, grouped, size, visible
 
 from .block_facts import device_facts, line_text
 

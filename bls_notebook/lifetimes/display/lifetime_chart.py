@@ -16,13 +16,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from bls_notebook.display import as_text as text
-from bls_notebook.display.as_text import clip
-from bls_notebook.display.palette import ALARM, NOTEBOOK, Ink, model_inks
-from bls_notebook.display.svg import DIM, INK, LEFT_BEHIND, Box, Look, Pen, legend_signs, steps_area, width_of
+from bls_notebook import display as text
+from bls_notebook.display import (
+    ALARM,
+    DIM,
+    INK,
+    LEFT_BEHIND,
+    NOTEBOOK,
+    Box,
+    Ink,
+    Look,
+    Pen,
+    clip,
+    legend_signs,
+    model_inks,
+    steps_area,
+    width_of,
+)
 from bls_notebook.lifetimes.records import Life, Lifetimes, bytes_over_time, is_left_behind
 from bls_notebook.profiling.intervals import Rows
-from bls_notebook.records.units import count, size
+from bls_notebook.records import count, size
 
 from . import block_facts
 

@@ -10,7 +10,7 @@ from bls_notebook.display.html import join, tag
 from bls_notebook.display.svg import picture_html
 from bls_notebook.display.widgets import covered
 from bls_notebook.lifetimes.records import Lifetimes, is_left_behind
-from bls_notebook.records.units import count, duration, size
+from bls_notebook.records import count, duration, size
 
 from . import block_facts
 from .flame_graph import flame_lines, flame_svg, flames

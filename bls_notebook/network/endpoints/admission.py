@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from bls_notebook.devices.host_memory import return_free_memory
+from bls_notebook.devices import return_free_memory
 from bls_notebook.network.kserve.errors import UNAVAILABLE, ProtocolError, refuse
 from bls_notebook.network.limits import DECODERS, INLINE_BYTES, RETURN_SECONDS, RETURNED_BYTES, Limits
-from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records import ErrorRecord
 
 from .header_options import HeaderOptions
 from .served_models import in_thread

@@ -17,15 +17,15 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from bls_notebook.devices.host_memory import share_one_heap
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.devices import share_one_heap
+from bls_notebook.engine import BLSError
 from bls_notebook.extending import Host, Scope, operation, undo
 from bls_notebook.network.kserve.address import HOST, Listening
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.network.limits import Limits
 from bls_notebook.network.records import EndpointModel, EndpointRecord
-from bls_notebook.records.base import Printable
-from bls_notebook.repository.repository import ModelRepository, current_repository
+from bls_notebook.records import Printable
+from bls_notebook.repository import ModelRepository, current_repository
 
 from .admission import Admission
 from .header_options import header_options
@@ -87,7 +87,7 @@ class Endpoint(Scope, Listening, Printable):
     @property
     def record(self) -> EndpointRecord:
         """The current state of the endpoint, with advice on the last error; a notebook displays it."""
-        from bls_notebook.records.advice import advised  # slow import
+        from bls_notebook.records import advised  # slow import
 
         is_running, error = self.running, self._admission.last_error
         state = "STOPPED" if not is_running else "CLOSED" if self.repository.closed else "READY"

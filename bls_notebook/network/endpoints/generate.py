@@ -18,8 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.core.model_spec import TensorSpec
+from bls_notebook.engine import LoadedModel, TensorSpec
 from bls_notebook.network.kserve import json_codec
 from bls_notebook.network.kserve.errors import ProtocolError, refuse
 from bls_notebook.network.kserve.request import DecodedRequest

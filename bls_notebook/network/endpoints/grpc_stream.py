@@ -14,7 +14,7 @@ from typing import Any
 
 from tritonclient.grpc import service_pb2 as pb
 
-from bls_notebook.engine.waiting.event_loops import mailbox
+from bls_notebook.engine import mailbox
 from bls_notebook.network.kserve.errors import ProtocolError, of_model
 from bls_notebook.network.kserve.grpc_codec import encode_response, final_response, streamed
 from bls_notebook.network.kserve.request import DecodedRequest

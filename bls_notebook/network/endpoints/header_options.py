@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError
 
 _CATEGORIES = (
     "health", "metadata", "inference", "shared-memory", "model-config", "model-repository", "statistics", "trace",

@@ -12,17 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, TypeVar
 
-from bls_notebook.engine.calling import root_of
-from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.core.model_spec import TensorSpec
-from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.worker_threads import start_in_thread
+from bls_notebook.engine import BLSError, LoadedModel, TensorSpec, root_of, start_in_thread
 from bls_notebook.extending import Host
 from bls_notebook.network.kserve.errors import INTERNAL, NOT_FOUND, UNAVAILABLE, ProtocolError, of_model, refuse
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.pb_utils import InferenceResponse
-from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.statistics import statistics_of
+from bls_notebook.repository import ModelRepository, statistics_of
 
 EXTENSIONS = (
     "classification", "sequence", "model_repository", "model_repository(unload_dependents)",

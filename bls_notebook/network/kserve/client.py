@@ -15,12 +15,11 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from bls_notebook.backends.protocol import REPORT_SECONDS, Exchange
-from bls_notebook.engine.waiting.parker import Parker
-from bls_notebook.engine.waiting.worker_threads import start_in_thread
+from bls_notebook.backends import REPORT_SECONDS, Exchange
+from bls_notebook.engine import Parker, start_in_thread
 from bls_notebook.network.limits import PROBE_SECONDS, QUERY_SECONDS, TENSORS
+from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
-from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .address import Address

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-from bls_notebook.engine.error_messages import without_running
+from bls_notebook.engine import without_running
 from bls_notebook.pb_utils import TritonError
 from bls_notebook.pb_utils.errors import ErrorCode
-from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records import ErrorRecord
 
 INTERNAL, NOT_FOUND, INVALID = ErrorCode.INTERNAL, ErrorCode.NOT_FOUND, ErrorCode.INVALID_ARG
 UNAVAILABLE, UNSUPPORTED = ErrorCode.UNAVAILABLE, ErrorCode.UNSUPPORTED

@@ -18,15 +18,13 @@ import grpc
 from grpc.experimental import ChannelOptions
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from bls_notebook.backends.protocol import Deliver, InThread
-from bls_notebook.engine.errors import ForkedError
-from bls_notebook.engine.waiting.interrupts import CtrlC
-from bls_notebook.engine.waiting.parker import Parker
+from bls_notebook.backends import Deliver, InThread
+from bls_notebook.engine import CtrlC, ForkedError, Parker
 from bls_notebook.network.limits import ANSWER_BYTES, INFER_BYTES, QUERY_SECONDS
+from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
-from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
-from bls_notebook.records.regular_file import MAX_CONFIG, read_file
+from bls_notebook.records import MAX_CONFIG, read_file
 
 from .address import Address
 from .client import RETRIES, Client, ServerError, response_to

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from tritonclient.grpc import service_pb2
 
-from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine import LoadedModel
 from bls_notebook.network.limits import CONTENTS_BYTES, INLINE_BYTES, TENSORS, VALUES
+from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
-from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .errors import refuse

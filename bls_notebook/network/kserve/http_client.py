@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from bls_notebook.backends.protocol import Deliver, InThread
-from bls_notebook.engine.waiting.parker import Parker
+from bls_notebook.backends import Deliver, InThread
+from bls_notebook.engine import Parker
 from bls_notebook.network.limits import ANSWER_BYTES, INFER_BYTES, OPEN_SECONDS, QUERY_SECONDS, check_json
+from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils.errors import ErrorCode
-from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .address import PLAIN, Address

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine import LoadedModel
 from bls_notebook.network.limits import INLINE_BYTES, check_json
-from bls_notebook.pb_utils import Tensor
-from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils import InferenceRequest, Tensor
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import tensors as wire

@@ -10,14 +10,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bls_notebook.devices.registry import gpu_arrays
-from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.devices import gpu_arrays
+from bls_notebook.engine import BLSError, LoadedModel
 from bls_notebook.network.limits import TENSORS
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonModelException
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options, correlation_problem
-from bls_notebook.records.regular_file import MAX_CONFIG, source_text
-from bls_notebook.repository.requests.inputs import client_parameters, preferred_memory_of
+from bls_notebook.records import MAX_CONFIG, source_text
+from bls_notebook.repository import client_parameters, preferred_memory_of
 
 from .errors import UNSUPPORTED, refuse
 from .tensors import on_cpu

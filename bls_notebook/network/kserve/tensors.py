@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.transfers import to_cpu
+from bls_notebook.devices import to_cpu
 from bls_notebook.network.limits import DIMENSIONS, ELEMENTS, INLINE_BYTES, VALUES
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, serialize_byte_tensor
 from bls_notebook.pb_utils.tensor import Tensor

@@ -21,8 +21,7 @@ from bls_notebook.profiling.intervals import minus, total, union
 from bls_notebook.profiling.records import verdicts
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
 from bls_notebook.profiling.records.verdicts import WORTH, Facts, LoopSeen, Measured, Verdict, WhatIf
-from bls_notebook.records.grouping import grouped
-from bls_notebook.records.measurements import quartiles
+from bls_notebook.records import grouped, quartiles
 
 from .failed_calls import failed, with_lost_errors
 from .queue_simulation import UNLIMITED, Key, Recipe, Sent, batches_seen, capacities, is_stuck, key_of, recipes, replay

@@ -9,9 +9,8 @@ from typing import Any
 
 from bls_notebook.profiling.intervals import Interval, total
 from bls_notebook.profiling.records.spans import NOTEBOOK, ModelSeen, SessionData, Span
-from bls_notebook.records.base import Record
-from bls_notebook.records.grouping import grouped
-from bls_notebook.repository.call_order import reached
+from bls_notebook.records import Record, grouped
+from bls_notebook.repository import reached
 
 from .span_tree import SpanTree, serving
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from bls_notebook.profiling.records.spans import SessionData, Span
-from bls_notebook.records.base import Record
+from bls_notebook.records import Record
 
 from .span_tree import SpanTree, holds
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bls_notebook.engine.error_messages import execute_failed
+from bls_notebook.engine import execute_failed
 from bls_notebook.profiling.records.spans import SessionData, Span
 from bls_notebook.profiling.records.verdicts import TEXTS, Verdict, calls_of
-from bls_notebook.records.visible_text import spoken
+from bls_notebook.records import spoken
 
 from .span_tree import SpanTree
 

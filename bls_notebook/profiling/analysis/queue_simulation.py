@@ -17,7 +17,7 @@ from statistics import median
 from typing import NamedTuple
 
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
-from bls_notebook.records.grouping import grouped
+from bls_notebook.records import grouped
 
 from .span_tree import SpanTree
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from bls_notebook.profiling.intervals import events, occupied, total
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
-from bls_notebook.records.base import Record
-from bls_notebook.records.grouping import grouped
-from bls_notebook.records.measurements import NONE, Quartiles, quartiles
+from bls_notebook.records import NONE, Quartiles, Record, grouped, quartiles
 
 from .critical_path import Fields, path
 from .span_tree import SpanTree

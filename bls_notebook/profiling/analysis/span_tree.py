@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from bls_notebook.profiling.intervals import Cover, Interval, events, gaps, levels, minus, total
 from bls_notebook.profiling.records.spans import SessionData, Span
-from bls_notebook.records.grouping import grouped
+from bls_notebook.records import grouped
 
 
 def serving(span: Span) -> Interval:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
 
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError
 from bls_notebook.extending import operation
 from bls_notebook.profiling.code_lines import CodeLine
 from bls_notebook.profiling.intervals import union
@@ -16,8 +16,8 @@ from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.profiling.records.verdicts import calls_of, listed, time_of, times
 from bls_notebook.profiling.sync_vs_async import Inputs, alone, check_numbers, inputs_of_each
-from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.repository import ModelRepository, current_repository
+from bls_notebook.records import first_line
+from bls_notebook.repository import ModelRepository, current_repository
 
 from .counterfactual import RUNS, ExhaustedError, Runs, callee_states, equal
 from .evidence import ENOUGH, OPTIONS, SEQUENCE, DependenceEvidence, Evidence, closure, explore

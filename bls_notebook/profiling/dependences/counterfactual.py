@@ -24,10 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.registry import device_of
-from bls_notebook.devices.transfers import to_cpu, to_gpu
-from bls_notebook.engine.core.signature_check import Reshape, input_reshapes, output_reshapes
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.devices import device_of, to_cpu, to_gpu
+from bls_notebook.engine import BLSError, Reshape, input_reshapes, output_reshapes
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -35,12 +33,9 @@ from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.profiling.processor_time import load_per_core
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.sync_vs_async import Inputs, Workload
-from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.requests.response import Response
-from bls_notebook.repository.source.model_source import SourcePlace
-from bls_notebook.repository.substitution.call import MADE_UP, Answer, Call, Waiter
-from bls_notebook.repository.substitution.variant import Variant, VariantChange
+from bls_notebook.records import first_line
+from bls_notebook.repository import MADE_UP, Answer, Call, ModelRepository, Response, Variant, VariantChange, Waiter
+from bls_notebook.repository.source import SourcePlace
 
 from .evidence import OPTIONS, ObservedCall, RunDifference, difference
 from .perturbation import CHANGES, ERROR, SUCCESS, Kept, KeptResponse, changed, content, reach_of

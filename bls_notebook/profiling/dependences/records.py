@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from bls_notebook.profiling.code_lines import CodeLine
 from bls_notebook.profiling.records.session import Session
-from bls_notebook.records.base import Record
-from bls_notebook.records.models import Change
+from bls_notebook.records import Change, Record
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bls_notebook.records.base import Record
-from bls_notebook.records.measurements import NONE, Quartiles
-from bls_notebook.records.record_file import RecordFile
-from bls_notebook.records.visible_text import spoken
+from bls_notebook.records import NONE, Quartiles, Record, RecordFile, spoken
 
 from .session import Session
 from .verdicts import CAUSES, LoopSeen, Measured, Verdict, WhatIf, failed_roots, failures

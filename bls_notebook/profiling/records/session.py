@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bls_notebook.records.base import Printable
-from bls_notebook.records.record_file import RecordFile, ending_of, write_file
+from bls_notebook.records import Printable, RecordFile, ending_of, write_file
 
 from .spans import SCHEMA, Mark, ModelSeen, NamedMark, SessionData, Source, Span
 

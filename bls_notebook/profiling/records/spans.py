@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bls_notebook.records.base import Record
-from bls_notebook.records.recorded_models import ModelSeen
+from bls_notebook.records import ModelSeen, Record
 
 __all__ = ["SCHEMA", "Ghost", "LockHeld", "Mark", "ModelSeen", "NamedMark", "SessionData", "Source", "Span"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bls_notebook.records.base import Record
-from bls_notebook.records.record_file import ending_of, write_file
+from bls_notebook.records import Record, ending_of, write_file
 
 from .comparison import Verdict
 from .session import Session

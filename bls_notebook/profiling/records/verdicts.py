@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from bls_notebook.records.base import Record
-from bls_notebook.records.recorded_models import ModelSeen
+from bls_notebook.records import ModelSeen, Record
 
 from .spans import SessionData, Span
 

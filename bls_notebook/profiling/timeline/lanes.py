@@ -18,8 +18,7 @@ from bls_notebook.profiling.analysis.call_graph import of_several_versions
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.intervals import Interval, Rows, gaps, union
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
-from bls_notebook.records.grouping import grouped
-from bls_notebook.records.units import count
+from bls_notebook.records import count, grouped
 
 
 class Bins:

@@ -12,27 +12,29 @@ from itertools import groupby
 from math import ceil
 from typing import Any
 
-from bls_notebook.display.as_text import cells, clip
-from bls_notebook.display.document import Both
-from bls_notebook.display.palette import ALARM, Ink, model_inks
-from bls_notebook.display.svg import (
+from bls_notebook.display import (
+    ALARM,
     DIM,
     INK,
     Box,
+    Ink,
     Look,
     Pen,
+    cells,
+    clip,
+    covered,
     legend_signs,
+    model_inks,
     picture_html,
     readable,
     steps_area,
     width_of,
 )
-from bls_notebook.display.widgets import covered
+from bls_notebook.display.document import Both
 from bls_notebook.profiling.analysis.span_tree import SpanTree, lock_waits, serving
 from bls_notebook.profiling.intervals import Interval
 from bls_notebook.profiling.records.session import Session, Span
-from bls_notebook.records.units import duration
-from bls_notebook.records.visible_text import visible
+from bls_notebook.records import duration, visible
 
 from .lanes import TITLE_HEIGHT, WORK_HEIGHT, Bins, Lane, Panel, TimelineLayout, notebook_time, requests_and_calls
 

@@ -26,9 +26,7 @@ from bls_notebook.profiling.analysis.critical_path import Step
 from bls_notebook.profiling.analysis.span_tree import SpanTree, lock_waits
 from bls_notebook.profiling.intervals import Interval, total
 from bls_notebook.profiling.records.session import Session, Source, Span
-from bls_notebook.records.recorded_models import ModelSeen, TensorSeen
-from bls_notebook.records.units import count, duration
-from bls_notebook.records.visible_text import visible
+from bls_notebook.records import ModelSeen, TensorSeen, count, duration, visible
 
 from .lanes import Panel, TimelineLayout, notebook_time, requests_and_calls, titles
 from .picture import timeline_block, timeline_lines, timeline_signs

@@ -3,22 +3,14 @@
 Importing this package is cheap: the first configuration loads protobuf and Triton's message class.
 """
 
-from .completion import auto_complete, complete
-from .parsing import parse_config, parse_json, parse_pbtxt
-from .protobuf_message import (
-    ModelConfigMessage,
-    model_config_class,
-    model_config_pb2,
-    new_config,
-    to_dict,
-    to_json,
-    to_pbtxt,
-)
-from .spec_conversion import model_spec, pick_versions
-from .validation import validate
+from bls_notebook.lazy_names import offer
 
-__all__ = [
-    "ModelConfigMessage", "auto_complete", "complete", "model_config_class", "model_config_pb2", "model_spec",
-    "new_config", "parse_config", "parse_json", "parse_pbtxt", "pick_versions", "to_dict", "to_json", "to_pbtxt",
-    "validate",
-]  # fmt: skip
+offer(__name__, {
+    "completion": "auto_complete complete",
+    "field_effects": "decisions idle_fields",
+    "parsing": "parse_config parse_json parse_pbtxt",
+    "protobuf_message": "model_config_class model_config_pb2 ModelConfigMessage to_dict to_json to_pbtxt",
+    "spec_conversion": "datatypes model_spec pick_versions",
+    "templates": "fill_templates filled_config lines_of scan Template",
+    "validation": "KNOWN_BACKENDS MAX_DIMS validate",
+})  # fmt: skip

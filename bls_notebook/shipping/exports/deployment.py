@@ -12,9 +12,9 @@ from string import Template
 from urllib.parse import quote
 
 from bls_notebook.checking.environments import IMAGE_PYTHON
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError
 from bls_notebook.network.kserve.address import PLAIN
-from bls_notebook.records.units import size
+from bls_notebook.records import size
 from bls_notebook.shipping.records import Exported
 
 IMAGE = "nvcr.io/nvidia/tritonserver"

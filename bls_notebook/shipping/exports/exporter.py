@@ -16,18 +16,12 @@ from typing import Any
 
 from bls_notebook.checking.checked_model import CheckedModel, read_model
 from bls_notebook.checking.shared_memory import shared_memory
-from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.core.model_spec import ModelSpec
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError, LoadedModel, ModelSpec
 from bls_notebook.extending import Host, host_of, operation
 from bls_notebook.progress import progress
-from bls_notebook.repository.call_order import callees
-from bls_notebook.repository.config import to_pbtxt
-from bls_notebook.repository.config.spec_conversion import model_spec
-from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.source.code_analysis import imported_modules, syntax_tree
-from bls_notebook.repository.source.model_folders import shown_path, version_folders
-from bls_notebook.repository.source.model_source import ModelSource
+from bls_notebook.repository import ModelRepository, callees
+from bls_notebook.repository.config import model_spec, to_pbtxt
+from bls_notebook.repository.source import ModelSource, imported_modules, shown_path, syntax_tree, version_folders
 from bls_notebook.shipping.records import Exported, ExportedModel
 
 from .deployment import TARGETS, files_for, guide, refuse_target

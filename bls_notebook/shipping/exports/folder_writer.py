@@ -20,9 +20,8 @@ from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from bls_notebook.engine.errors import BLSError
-from bls_notebook.records.regular_file import open_file
-from bls_notebook.records.visible_text import encodable
+from bls_notebook.engine import BLSError
+from bls_notebook.records import encodable, open_file
 
 Content = bytes | Path
 """A file's bytes, or the file to copy."""

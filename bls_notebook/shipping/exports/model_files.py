@@ -18,9 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 from bls_notebook.checking.pip_packages import distribution_of, installed_distributions
-from bls_notebook.records.regular_file import MAX_CODE, read_file, source_text
-from bls_notebook.repository.source.code_analysis import imported_modules, syntax_tree
-from bls_notebook.repository.source.model_folders import files_below, shown_path
+from bls_notebook.records import MAX_CODE, read_file, source_text
+from bls_notebook.repository.source import files_below, imported_modules, shown_path, syntax_tree
 
 from .folder_writer import Content, is_cache
 from .model_needs import CodeNeeds, code_needs

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.checking.python_source import NameScope, PythonSource, argument, last_name
-from bls_notebook.repository.source.code_analysis import undefined_names
-from bls_notebook.repository.source.model_folders import shown_path
+from bls_notebook.repository.source import shown_path, undefined_names
 
 # Names of functions (`opens`: their first argument is a file or folder; `may_open`: it may also be something else, such
 # as a model on a hub), folders that each server has (`of_system`), names that reach the kernel's state, and texts.

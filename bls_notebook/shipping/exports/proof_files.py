@@ -12,12 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bls_notebook.engine.core.model_spec import ModelSpec
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError, ModelSpec
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.pb_utils.dtypes import serialize_byte_tensor
-from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.requests.response import Response
+from bls_notebook.repository import ModelRepository, Response
 from bls_notebook.shipping.proof.requests import Case, ProofRequest, cases_of, send, sequence_options
 
 from . import proof_script

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from bls_notebook.inspection.records import TensorsCompared
 from bls_notebook.inspection.tensor_differences import compared
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.requests.response import Response
+from bls_notebook.records import first_line
+from bls_notebook.repository import Response
 from bls_notebook.shipping.exports.proof_script import normal
 
 Array = npt.NDArray[Any]

@@ -19,20 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.engine.core.model_spec import ModelSpec
-from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.parker import Parker
+from bls_notebook.engine import BLSError, ModelSpec, Parker
 from bls_notebook.extending import Host, operation
 from bls_notebook.inspection.records import TensorsCompared
 from bls_notebook.network.connection import connect
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.progress import Progress, progress
-from bls_notebook.records.tensor_preview import tensor_record
-from bls_notebook.records.units import listed
-from bls_notebook.repository.call_order import reached as callees_of
-from bls_notebook.repository.call_order import sources_in
-from bls_notebook.repository.repository import ModelRepository, current_repository
-from bls_notebook.repository.source.model_folders import folder_path, shown_path
+from bls_notebook.records import listed, tensor_record
+from bls_notebook.repository import ModelRepository, current_repository, sources_in
+from bls_notebook.repository import reached as callees_of
+from bls_notebook.repository.source import folder_path, shown_path
 from bls_notebook.shipping.exports.folder_writer import is_cache
 from bls_notebook.shipping.records import Certificate, Package, Unequal, Verified
 from bls_notebook.shipping.servers.server_programs import ServerEnvironment, distribution_name

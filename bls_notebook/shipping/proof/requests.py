@@ -12,17 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bls_notebook.engine.core.model_spec import ModelSpec, TensorSpec
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError, ModelSpec, TensorSpec
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils import (
     TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
     TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
     Tensor,
 )
-from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.requests.inputs import tensors_of
-from bls_notebook.repository.requests.response import Response
+from bls_notebook.repository import ModelRepository, Response, tensors_of
 
 if TYPE_CHECKING:
     from hypothesis import strategies as st

@@ -9,9 +9,7 @@ from dataclasses import replace
 from operator import sub
 from typing import Any
 
-from bls_notebook.engine.core.model_spec import ModelSpec
-from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.parker import Parker
+from bls_notebook.engine import BLSError, ModelSpec, Parker
 from bls_notebook.extending import Host
 from bls_notebook.network.connection import connect
 from bls_notebook.network.kserve.errors import GRPC_STATUS

@@ -27,8 +27,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.parker import Parker
+from bls_notebook.engine import BLSError, Parker
 from bls_notebook.extending import operation
 from bls_notebook.progress import Progress, progress
 from bls_notebook.shipping.exports.deployment import IMAGE, RELEASE, shm_mib

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError
 from bls_notebook.extending import operation, undo
 from bls_notebook.network.kserve.address import HOST
 from bls_notebook.progress import progress
-from bls_notebook.records.base import Printable
-from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.records import Printable
+from bls_notebook.repository import ModelRepository
 from bls_notebook.shipping.exports.exporter import export
 from bls_notebook.shipping.records import Exported, ServedModel, ServerRecord
 

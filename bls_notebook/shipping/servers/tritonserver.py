@@ -33,18 +33,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bls_notebook.engine.waiting.parker import Parker
+from bls_notebook.engine import Parker
 from bls_notebook.extending import Scope, operation, undo
 from bls_notebook.network.kserve.address import HOST, Address, Listening
 from bls_notebook.network.kserve.client import ServerError
 from bls_notebook.network.kserve.http_client import HttpAnswer, HttpClient, HttpExchange, error_text
 from bls_notebook.network.kserve.json_codec import JSON_LENGTH, decode_outputs, encode_request
 from bls_notebook.network.limits import INFER_BYTES
+from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils.dtypes import from_bits
-from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.progress import progress
-from bls_notebook.repository.requests.inputs import client_parameters, tensors_of
+from bls_notebook.repository import client_parameters, tensors_of
 
 from .server_programs import Program, TritonServerError, make_environment, wait_for_end
 

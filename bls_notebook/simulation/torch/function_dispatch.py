@@ -19,8 +19,7 @@ from typing import Any
 import torch
 from torch.utils import _device
 
-from bls_notebook.devices import allocation_log, instance_gpu
-from bls_notebook.devices.device import OutOfMemoryError
+from bls_notebook.devices import OutOfMemoryError, allocation_log, instance_gpu
 from bls_notebook.simulation import gpu_memory
 from bls_notebook.simulation.gpu_memory import SimulatedBlock
 

@@ -9,17 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bls_notebook.devices.device import OutOfMemoryError
-from bls_notebook.devices.transfers import to_gpu
-from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.core.server import Server
-from bls_notebook.engine.exception_text import label_of
+from bls_notebook.devices import OutOfMemoryError, to_gpu
+from bls_notebook.engine import LoadedModel, Server, label_of
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
-from bls_notebook.repository.source.code_analysis import called_models
-from bls_notebook.repository.substitution.call import Answer, Call, Last, Waiter
+from bls_notebook.repository import Answer, Call, Last, Waiter
+from bls_notebook.repository.source import called_models
 from bls_notebook.testing.recorded_calls import code_of
 from bls_notebook.testing.recording.recording import RecordedAnswers, Recording
 from bls_notebook.testing.records import CodePlace

@@ -9,7 +9,7 @@ from contextlib import redirect_stdout
 
 import bls_notebook as bls
 from bls_notebook.commands import Command, add_options, print_record
-from bls_notebook.repository.call_order import load_with_callees
+from bls_notebook.repository import load_with_callees
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from bls_notebook.display import Html, join, parts, tag
 from bls_notebook.display import document as doc
-from bls_notebook.display import parts
-from bls_notebook.display.html import Html, join, tag
-from bls_notebook.records.grouping import grouped
-from bls_notebook.records.units import count
+from bls_notebook.records import count, grouped
 from bls_notebook.testing.records import VERDICTS, CodePlace, Drilled, DrilledCase
 
 _MARKS = {"bad": "✗", "odd": "!", "good": "✓", "open": "·"}

@@ -18,17 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.logs import silenced
+from bls_notebook.engine import BLSError, silenced
 from bls_notebook.extending import operation
 from bls_notebook.profiling.profiler import profile
 from bls_notebook.progress import progress
-from bls_notebook.records.advice import advised
-from bls_notebook.records.errors import FrameRecord
-from bls_notebook.records.grouping import grouped
-from bls_notebook.records.visible_text import first_line, spoken
-from bls_notebook.repository.host import load_again
-from bls_notebook.repository.repository import ModelRepository, current_repository
+from bls_notebook.records import FrameRecord, advised, first_line, grouped, spoken
+from bls_notebook.repository import ModelRepository, current_repository, load_again
 from bls_notebook.testing.recording.recorder import record
 from bls_notebook.testing.records import Drilled, DrilledCase, Planted
 

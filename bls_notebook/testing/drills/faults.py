@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError
 from bls_notebook.pb_utils import Tensor
 
 

@@ -10,12 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic, perf_counter_ns
 
-from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.core.server import Server
-from bls_notebook.engine.waiting.parker import Parker
+from bls_notebook.engine import LoadedModel, Parker, Server
 from bls_notebook.lifetimes.memory_recording import track_memory
 from bls_notebook.lifetimes.records import Lifetimes
-from bls_notebook.records.units import count
+from bls_notebook.records import count
 
 from .verdicts import Outcome
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook.commands import add_options
-from bls_notebook.magics.arguments import (
+from bls_notebook.magics import (
+    Magic,
+    Notebook,
     Parser,
     Variables,
     help_text,
@@ -14,11 +16,9 @@ from bls_notebook.magics.arguments import (
     new_file,
     parameters_of,
     read_line,
+    reported,
     sequence,
 )
-from bls_notebook.magics.cell_errors import reported
-from bls_notebook.magics.magic import Magic
-from bls_notebook.magics.notebook import Notebook
 
 PARSER = Parser("%blsdrill", *help_text(__file__, "%blsdrill"))
 PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.requests.inputs import tensors_of
+from bls_notebook.records import first_line
+from bls_notebook.repository import ModelRepository, tensors_of
 from bls_notebook.shipping.exports.exporter import export
 from bls_notebook.testing.records import Drilled, DrilledCase
 

@@ -18,18 +18,11 @@ from contextlib import contextmanager
 from time import monotonic, perf_counter
 from typing import Any
 
-from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.busy_code import is_suspended, line_of
-from bls_notebook.engine.waiting.parker import Parker, blocked
+from bls_notebook.engine import BLSError, Execution, Parker, Ticket, blocked, caller_var, is_suspended, line_of
 from bls_notebook.extending import Host
-from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.profiling.profiler import profile
-from bls_notebook.records.errors import FrameRecord
-from bls_notebook.repository.host import SentRequest
-from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.substitution.call import Waiter
+from bls_notebook.records import FrameRecord
+from bls_notebook.repository import ModelRepository, SentRequest, Waiter
 
 from .verdicts import Outcome, facts_of, place_of
 

@@ -16,9 +16,8 @@ from math import prod
 import numpy as np
 
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.records.errors import ErrorRecord, FrameRecord
-from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.requests.response import Response
+from bls_notebook.records import ErrorRecord, FrameRecord, first_line
+from bls_notebook.repository import Response
 from bls_notebook.testing.recording.payload_tape import copied
 from bls_notebook.testing.recording.recording_file import digest
 from bls_notebook.testing.records import CodePlace

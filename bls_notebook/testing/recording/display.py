@@ -7,12 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from bls_notebook.display import document as doc
-from bls_notebook.display import parts
-from bls_notebook.display.html import join, tag, text
+from bls_notebook.display import join, parts, tag, text
 from bls_notebook.inspection.differences_table import differences_table, in_last_place, inputs_table, lines_beside_table
-from bls_notebook.records.grouping import grouped
-from bls_notebook.records.units import count, ns, shape, size
-from bls_notebook.records.visible_text import first_line, spoken, visible
+from bls_notebook.records import count, first_line, grouped, ns, shape, size, spoken, visible
 from bls_notebook.testing.records import Recorded, Replay, RequestKept, Resent, TensorKept
 
 _MOST = 40  # requests in the table

@@ -9,11 +9,18 @@ from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser, Variables, add_options, help_text, identifier
-from bls_notebook.magics.cell_errors import fail_on, reported
-from bls_notebook.magics.magic import Magic
-from bls_notebook.magics.notebook import Notebook
-from bls_notebook.records.units import count
+from bls_notebook.magics import (
+    Magic,
+    Notebook,
+    Parser,
+    Variables,
+    add_options,
+    fail_on,
+    help_text,
+    identifier,
+    reported,
+)
+from bls_notebook.records import count
 
 _KEYS = "; n: next line, s: step into a call, p VALUE: print, c: continue, q: quit"
 

@@ -18,19 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.devices import backend_of, gpu_arrays, nbytes
 from bls_notebook.devices.allocation_log import text_bytes
-from bls_notebook.devices.registry import backend_of, gpu_arrays
-from bls_notebook.devices.transfers import nbytes
-from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.core.signature_check import Reshape
+from bls_notebook.engine import Execution, LoadedModel, Reshape
 from bls_notebook.engine.observer import Observed, Observer
+from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, element_bytes
-from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
-from bls_notebook.records.grouping import grouped
-from bls_notebook.records.recorded_models import ModelSeen
+from bls_notebook.records import ModelSeen, grouped
 from bls_notebook.testing.records import RequestKept, ResponseKept, TensorKept
 
 UNKNOWN = -1  # a sending model whose own request is not on the tape

@@ -5,11 +5,10 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError
 from bls_notebook.extending import Scope
 from bls_notebook.profiling.profiler import DEFAULT_LIMIT, Profile
-from bls_notebook.records.base import Printable
-from bls_notebook.records.units import bytes_in, count, size
+from bls_notebook.records import Printable, bytes_in, count, size
 from bls_notebook.testing.recording.payload_tape import Tape
 from bls_notebook.testing.records import Recorded, TensorKept
 

@@ -16,10 +16,8 @@ import numpy as np
 from bls_notebook.inspection.tensor_differences import compared
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonError, TritonModelException
 from bls_notebook.profiling.records.session import Session
-from bls_notebook.records.base import Printable
-from bls_notebook.records.errors import BLSError
-from bls_notebook.records.record_file import told
-from bls_notebook.repository.substitution.call import Answer, Call, Last, Waiter
+from bls_notebook.records import BLSError, Printable, told
+from bls_notebook.repository import Answer, Call, Last, Waiter
 from bls_notebook.testing.recording.payload_tape import copied
 from bls_notebook.testing.records import Recorded, RequestKept, TensorKept
 

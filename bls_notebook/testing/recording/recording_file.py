@@ -26,11 +26,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, from_bits, serialize_byte_tensor
-from bls_notebook.records.base import plain
-from bls_notebook.records.errors import FileError
-from bls_notebook.records.record_file import json_of, told
-from bls_notebook.records.regular_file import open_file
-from bls_notebook.records.tensor_preview import preview
+from bls_notebook.records import FileError, json_of, open_file, plain, preview, told
 from bls_notebook.testing.records import Recorded, RequestKept
 
 Array = np.ndarray[Any, Any]

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
 
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError
 from bls_notebook.extending import Host, operation
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
 from bls_notebook.pb_utils.dtypes import from_bits

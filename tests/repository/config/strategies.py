@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from bls_notebook.repository.config import ModelConfigMessage, new_config
+from bls_notebook.repository.config import ModelConfigMessage
+from bls_notebook.repository.config.protobuf_message import new_config
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 RANGES = {

@@ -17,11 +17,11 @@ from bls_notebook.repository.config import (
     auto_complete,
     complete,
     model_spec,
-    new_config,
     parse_pbtxt,
     to_dict,
     validate,
 )
+from bls_notebook.repository.config.protobuf_message import new_config
 
 from .strategies import good_config
 

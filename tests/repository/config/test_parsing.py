@@ -20,7 +20,6 @@ from bls_notebook.repository.config import (
     complete,
     model_config_class,
     model_config_pb2,
-    new_config,
     parse_config,
     parse_json,
     parse_pbtxt,
@@ -29,6 +28,7 @@ from bls_notebook.repository.config import (
     to_json,
     to_pbtxt,
 )
+from bls_notebook.repository.config.protobuf_message import new_config
 from tests.waiting import LIMIT
 
 from .strategies import any_config
@@ -244,7 +244,7 @@ def run(code: str) -> None:
 def test_the_message_is_loaded_with_the_first_configuration_and_without_grpc() -> None:
     run("""
 import sys
-from bls_notebook.repository.config import new_config
+from bls_notebook.repository.config.protobuf_message import new_config
 def loaded(*names):
     return [m for m in sys.modules if m.startswith(names)]
 assert not loaded("google.protobuf", "tritonclient", "grpc")

@@ -20,13 +20,13 @@ from bls_notebook.repository.config import (
     auto_complete,
     complete,
     model_spec,
-    new_config,
     parse_json,
     parse_pbtxt,
     pick_versions,
     to_json,
     validate,
 )
+from bls_notebook.repository.config.protobuf_message import new_config
 
 from .strategies import TENSOR_TYPES
 

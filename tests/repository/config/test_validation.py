@@ -14,15 +14,9 @@ from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.engine.errors import ConfigError
-from bls_notebook.repository.config import (
-    ModelConfigMessage,
-    complete,
-    model_config_class,
-    new_config,
-    parse_pbtxt,
-    validate,
-)
-from bls_notebook.repository.config.idle_fields import decisions, idle_fields
+from bls_notebook.repository.config import ModelConfigMessage, complete, model_config_class, parse_pbtxt, validate
+from bls_notebook.repository.config.field_effects import decisions, idle_fields
+from bls_notebook.repository.config.protobuf_message import new_config
 from tests.checking.conftest import CONFIG, model, write
 
 OUT = 'output { name: "OUT" data_type: TYPE_FP32 dims: 1 }'
