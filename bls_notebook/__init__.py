@@ -13,9 +13,10 @@ from functools import partial
 from multiprocessing import util as _processes
 from typing import Any
 
+from bls_notebook.backends.protocol import register_backend_module
+
 from . import pb_utils
 from . import progress as _progress
-from .backends.registry import register_backend_module
 from .capabilities import registry
 from .devices.registry import register_simulator
 from .records.base import text_renderers as _text_renderers

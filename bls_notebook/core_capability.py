@@ -41,7 +41,7 @@ CAPABILITY = Capability(
     },
     displays={
         ".records.errors:ErrorRecord": Drawing(".display.records.errors:error_document"),
-        ".records.messages:MessageRecord": Drawing(".display.records.messages:message_document"),
+        ".records.messages:MessageRecord": Drawing(".display.records.errors:message_document"),
         ".records.models:ModelRecord": Drawing(
             ".display.records.models:model_document", many=".display.records.models:models_document"
         ),

@@ -4,8 +4,7 @@ from bls_notebook.lazy_names import offer
 
 offer(__name__, {
     "protocol":
-        "BackendError BackendModel Deliver Exchange InThread Modules OpenModel RemoteConnection REPORT_SECONDS "
-        "VersionFiles",
+        "BackendError BackendModel Deliver Exchange find_backend InThread Modules OpenModel RemoteConnection "
+        "REPORT_SECONDS VersionFiles",
     "python": "CLASS_NAME open_model",
-    "registry": "find_backend",
 })  # fmt: skip

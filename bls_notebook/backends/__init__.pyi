@@ -3,6 +3,7 @@ from .protocol import BackendError as BackendError
 from .protocol import BackendModel as BackendModel
 from .protocol import Deliver as Deliver
 from .protocol import Exchange as Exchange
+from .protocol import find_backend as find_backend
 from .protocol import InThread as InThread
 from .protocol import Modules as Modules
 from .protocol import OpenModel as OpenModel
@@ -11,4 +12,3 @@ from .protocol import REPORT_SECONDS as REPORT_SECONDS
 from .protocol import VersionFiles as VersionFiles
 from .python import CLASS_NAME as CLASS_NAME
 from .python import open_model as open_model
-from .registry import find_backend as find_backend

@@ -10,12 +10,11 @@ offer(__name__, {
     "as_text": "cells clip document_text facts table",
     "html": "Html join prose tag text",
     "mime_bundle": "Display display_of render render_config with_widget",
-    "palette": "ALARM Ink model_inks NOTEBOOK release_inks",
-    "records.errors": "error_box",
-    "records.messages": "left_out_text log_line_text message_document",
-    "records.model_files": "change_block config_block",
-    "records.models": "model_blocks models_table",
+    "records.errors": "error_box left_out_text log_line_text message_document",
+    "records.models": "change_block config_block model_blocks models_table",
     "records.responses": "response_head",
-    "svg": "Box DIM FONT INK LEFT_BEHIND legend_signs Look Pen picture_html readable steps_area width_of",
+    "svg":
+        "ALARM Box DIM FONT Ink INK LEFT_BEHIND legend_signs Look model_inks NOTEBOOK Pen picture_html readable "
+        "release_inks steps_area width_of",
     "widgets": "covered has_kernel live Names new_place pack_columns VIEW widget_source with_view",
 })  # fmt: skip

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 from bls_notebook.display import document as doc
-from bls_notebook.records.script_messages import suited
+from bls_notebook.records.base import suited
 from bls_notebook.records.units import TIME_WIDTH
 from bls_notebook.records.visible_text import visible
 

@@ -83,7 +83,7 @@ def render(
 
 def render_config(name: str, pbtxt: str, *, width: int = 100) -> Display:
     """Draw a model's config, in protobuf's text format, as text (of `width` terminal cells) and HTML."""
-    from .records.model_files import config_document  # imported on first use
+    from bls_notebook.display.records.models import config_document  # imported on first use
 
     return display_of(config_document(name, pbtxt=pbtxt), width)
 

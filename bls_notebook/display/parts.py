@@ -8,7 +8,7 @@ from typing import Protocol
 
 from bls_notebook.display.document import Block, Both, Fold, Forms, Piece, Said, Warnings, Words, piece
 from bls_notebook.display.html import Html, join, prose, tag
-from bls_notebook.records.recorded_models import went_through
+from bls_notebook.records.models import went_through
 from bls_notebook.records.responses import Figures, Media
 from bls_notebook.records.units import duration, size
 from bls_notebook.records.visible_text import visible

@@ -14,12 +14,12 @@ from .core.server import servers as servers
 from .core.signature_check import input_reshapes as input_reshapes
 from .core.signature_check import output_reshapes as output_reshapes
 from .core.signature_check import Reshape as Reshape
-from .error_messages import execute_failed as execute_failed
-from .error_messages import without_running as without_running
 from .errors import BLSError as BLSError
 from .errors import ConfigError as ConfigError
+from .errors import execute_failed as execute_failed
 from .errors import ForkedError as ForkedError
 from .errors import ModelLoadError as ModelLoadError
+from .errors import without_running as without_running
 from .exception_text import describe as describe
 from .exception_text import HOME as HOME
 from .exception_text import home_of as home_of

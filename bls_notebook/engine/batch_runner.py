@@ -8,12 +8,18 @@ Guarantees: when a batch has ended, every ticket has its response, or the model 
 losing the last sender ends the ticket with an error. If Triton rejects any part of the result of `execute`, no
 request of the batch gets its response from it. An `execute` that raises fails every request without a response.
 `Interrupted` strikes only the model's half. The scheduler owns the queues: it passes instances in and gets them back.
+
+Only a garbage collection notices a sender lost in a reference cycle, and none starts while every thread waits. So
+while a request waits long for its senders, this module collects garbage regularly, at most a twentieth of the time.
+A pdb in a model leaves its trace function on the thread, and with it the variables of `execute`: it is removed, too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,27 +28,28 @@ from time import perf_counter_ns
 from typing import Any
 from weakref import WeakSet
 
+from bls_notebook.engine import debugged_steps, observer
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.model_counters import FOLD_AT
+from bls_notebook.engine.tensors.outputs import answer, check_returned, rescheduled_in_vain
+from bls_notebook.engine.tensors.received_inputs import rows_of
+from bls_notebook.engine.waiting.clock import Recheck
+from bls_notebook.engine.waiting.idle_memory import idle_memory
+from bls_notebook.engine.waiting.interrupts import Interrupted, clear_interrupt, may_be_interrupted
+from bls_notebook.engine.waiting.stack_frames import walk_back
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from . import debugged_steps, observer
 from .calling import SendingExecution
-from .core.execution import Execution
-from .core.instance import Instance
-from .core.model import LoadedModel
-from .core.model_counters import FOLD_AT
-from .error_messages import execute_failed
 from .error_responses import alike, cancelled_response, error_response, failed_response, seen_inputs, with_warnings
+from .errors import execute_failed
 from .exception_text import ReturnError, is_a
 from .logs import log_if_lost, log_lost
-from .lost_senders import leave_to_senders
-from .tensors.outputs import answer, check_returned, rescheduled_in_vain
-from .tensors.received_inputs import rows_of
 from .ticket import SECOND_RESPONSE, Ticket
-from .waiting.idle_memory import idle_memory
-from .waiting.interrupts import Interrupted, clear_interrupt, may_be_interrupted
 
 Answers = list[tuple[Ticket, InferenceResponse]]  # responses to deliver once no lock is held
 SeeAgain = Callable[[Ticket], None]
@@ -454,3 +461,33 @@ class BatchRunner:
 
 may_be_interrupted(_execute.__code__)
 may_be_interrupted(_put_in.__code__)
+
+
+FIRST_AFTER = 1.0
+
+
+def leave_to_senders(ticket: Ticket) -> None:
+    """Register a request whose `execute`, on this thread, returned before its last response was sent."""
+    _leave_pdb()
+    _left.add(ticket, FIRST_AFTER)
+
+
+def _leave_pdb() -> None:
+    """Remove what pdb traces on this thread: its breakpoints end with the `execute` that left a request unanswered."""
+    bdb = sys.modules.get("bdb")
+    if bdb is None:
+        return
+    if isinstance(getattr(sys.gettrace(), "__self__", None), bdb.Bdb):
+        sys.settrace(None)
+    for frame in walk_back(sys._getframe()):
+        if isinstance(getattr(frame.f_trace, "__self__", None), bdb.Bdb):
+            frame.f_trace = None
+
+
+def _collect() -> None:
+    for ticket in _left.watched():
+        ticket.model.server.last_failure = None  # its traceback keeps the variables of every frame alive
+    gc.collect()
+
+
+_left = Recheck(_collect)

@@ -28,8 +28,8 @@ from .core.execution import Execution
 from .core.model import LoadedModel
 from .core.server import Server
 from .deadlocks.reports import report_if_long
-from .error_messages import running
 from .error_responses import error_response, originating, over_bls, seen_inputs
+from .errors import running
 from .exception_text import label_of
 from .observer import Observed
 from .response_stream import AnsweredStream, AsyncResponseStream, TicketStream

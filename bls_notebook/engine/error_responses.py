@@ -13,12 +13,12 @@ from dataclasses import replace
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records.errors import ErrorRecord, InputSeen
-from bls_notebook.records.recorded_models import Stubbed, without_stubs
+from bls_notebook.records.models import Stubbed, without_stubs
 from bls_notebook.records.visible_text import encodable, first_line, spoken, without_traceback
 
 from .core.execution import MOST_WARNINGS, Execution, ReceivedError
 from .core.model import LoadedModel
-from .error_messages import execute_failed
+from .errors import execute_failed
 from .exception_text import describe, frame_at, internal_paths
 
 _MOST_UNCHECKED = 1000  # characters of a callee's error that the model did not check

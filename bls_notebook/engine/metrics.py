@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bls_notebook.records.metrics import FamilyRecord
+    from bls_notebook.records.statistics import FamilyRecord
 
 Key = tuple[tuple[str, str], ...]
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
@@ -71,7 +71,7 @@ class Metrics:
 
     def families(self, filter: str = "") -> list[FamilyRecord]:
         """Return records of the families whose name, help text or a label contains `filter` in any case."""
-        from bls_notebook.records.metrics import family_record, matching  # first needed here
+        from bls_notebook.records.statistics import family_record, matching  # first needed here
 
         return matching((replace(family_record(family), name=name) for name, family in self._named()), filter)
 

@@ -21,7 +21,7 @@ from typing import Any
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse, InferenceResponseSender
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.records.recorded_models import RecordedInstance
+from bls_notebook.records.models import RecordedInstance
 
 
 class Observed:

@@ -28,8 +28,8 @@ from .core.execution import Execution
 from .core.instance import Instance
 from .core.model import LoadedModel
 from .core.signature_check import reshape_all
-from .error_messages import execute_failed, not_ready, running
 from .error_responses import cancelled_response, error_response, originating, over_bls, with_warnings
+from .errors import execute_failed, not_ready, running
 from .observer import Observed
 from .tensors.outputs import answer, returned_none
 from .waiting.interrupts import awaited, need_room

@@ -29,7 +29,6 @@ from bls_notebook.display import (
 )
 from bls_notebook.display import document as doc
 from bls_notebook.display.parts import media_html, number
-from bls_notebook.inspection.device_table import devices_document
 from bls_notebook.inspection.statistics_table import statistics_document
 from bls_notebook.records import (
     DeviceTable,
@@ -45,6 +44,7 @@ from bls_notebook.records import (
 )
 
 from .records import ConfigSetting, InstanceNow, ModelNow, ModelView, ResponseView, TensorView, WatchRecord
+from .statistics_table import devices_document
 
 _KINDS = {"busy": "loading", "idle": "ready"}
 _LINES = 40  # the most lines of a source that are shown unfolded

@@ -15,7 +15,7 @@ from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_s
 
 from bls_notebook.capabilities import registry
 from bls_notebook.lazy_names import load as imported
-from bls_notebook.records.script_messages import shells
+from bls_notebook.records.base import shells
 
 from .arguments import HelpWanted
 from .cell_errors import add_handler, hear_interrupts

@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, TypeVar
 
 from bls_notebook import Response
-from bls_notebook.records.tensor_preview import CHARACTERS
+from bls_notebook.records.responses import CHARACTERS
 from bls_notebook.records.visible_text import first_line
 
 if TYPE_CHECKING:

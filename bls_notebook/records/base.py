@@ -1,13 +1,16 @@
-"""The base class of records: a short repr, and conversion to JSON and back by type hints."""
+"""The base class of records: a short repr, conversion to JSON and back by type hints, and messages in scripts."""
 
 from __future__ import annotations
 
+import functools
+import json
+import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .script_messages import suited
 from .visible_text import shortened
 
 R = TypeVar("R", bound="Record")
@@ -159,3 +162,21 @@ def _scalar(kinds: tuple[type[Any], ...], value: Any, path: str) -> Any:
             raise ValueError(f"{path}: expected float, got a whole number beyond it") from None
     expected = " or ".join(kind.__name__ for kind in kinds)
     raise ValueError(f"{path}: expected {expected}, got {type(value).__name__}")
+
+
+shells: list[object] = []  # with the extension loaded
+
+
+@functools.cache
+def _table() -> list[tuple[re.Pattern[str], str]]:
+    pairs = json.loads(Path(__file__).with_name("script_messages.json").read_bytes())
+    return [(re.compile(pattern), replacement) for pattern, replacement in pairs]
+
+
+def suited(text: str) -> str:
+    """Return a message for its reader: unchanged in a notebook, with Python calls for magics in a script."""
+    if shells or "%" not in text:
+        return text
+    for pattern, replacement in _table():
+        text = pattern.sub(replacement, text)
+    return text

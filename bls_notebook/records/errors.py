@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import Record
-from .script_messages import suited
+from .base import Record, suited
 
 
 class BLSError(Exception):

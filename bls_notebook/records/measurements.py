@@ -1,4 +1,4 @@
-"""Statistics of measurements: quartiles, latency histograms."""
+"""Statistics of measurements: quartiles, latency histograms, groups by key."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import exp, log
+from typing import TypeVar
 
 from .base import Record
 
@@ -83,3 +84,15 @@ def latency(seconds: Iterable[float], bins: int = _BINS) -> Latency | None:
         counts[min(max(bisect_right(edges, time) - 1, 0), bins - 1)] += 1
     median, p90, p99 = (percentile(times, part) for part in (0.5, 0.9, 0.99))
     return Latency(len(times), median, p90, p99, least, most, tuple(edges), tuple(counts), wide)
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the values of each key, in the order of the pairs."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups

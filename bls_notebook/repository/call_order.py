@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bls_notebook.backends.registry import find_backend
+from bls_notebook.backends.protocol import find_backend
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.records.regular_file import source_text
 

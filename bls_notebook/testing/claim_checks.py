@@ -36,7 +36,7 @@ from bls_notebook.records import (
 from . import recorded_calls
 from .check_figures import first_problem, largest_pools, problems
 from .claim_values import OPERATORS, Answer, answer_of, lines_that_name, output, value_of
-from .sequences import complete_sequences
+from .recorded_calls import complete_sequences
 
 _OPERATOR = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*")
 _PLACES = {

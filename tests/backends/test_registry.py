@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.backends import registry
+from bls_notebook.backends import protocol as registry
 from bls_notebook.backends.protocol import BackendError, VersionFiles
 from bls_notebook.pb_utils import InferenceResponse, ModelConfig, Tensor
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.display.palette import model_inks
+from bls_notebook.display.svg import model_inks
 from bls_notebook.profiling.analysis.span_tree import SpanTree, serving
 from bls_notebook.profiling.intervals import Interval, total
 from bls_notebook.profiling.records.session import Session, Span

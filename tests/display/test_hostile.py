@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from bls_notebook.display import Display, render, render_config
 from bls_notebook.profiling.code_lines import CodeLine
 from bls_notebook.profiling.dependences.records import CodeChange, Overlap, SentCall
-from bls_notebook.records.metrics import FamilyRecord
 from bls_notebook.records.models import Change, ModelRecord
 from bls_notebook.records.responses import ResponseRecord
-from bls_notebook.records.statistics import StatisticsRecord
+from bls_notebook.records.statistics import FamilyRecord, StatisticsRecord
 from bls_notebook.records.visible_text import visible
 from tests.display.page import Page
 from tests.display.samples import CHOOSING, HOSTILE, everything, hostile, lists

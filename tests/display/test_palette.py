@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.display.palette import ALARM, NOTEBOOK, Ink, model_inks
+from bls_notebook.display.svg import ALARM, NOTEBOOK, Ink, model_inks
 
 
 @given(st.lists(st.text(min_size=1), max_size=30, unique=True))

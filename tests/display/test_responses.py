@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.display import render
-from bls_notebook.display.latency import histogram_html, histogram_line
+from bls_notebook.display.records.responses import histogram_html, histogram_line
 from bls_notebook.records.measurements import latency
 from bls_notebook.records.responses import Media, StreamRecord
 from tests.display.page import Page, as_html, as_text

@@ -14,10 +14,9 @@ from bls_notebook.capabilities import registry
 from bls_notebook.course.guess_magic import Guess, Shown, guess_display
 from bls_notebook.course.guess_magic import shown as outcome
 from bls_notebook.display import render, render_config
-from bls_notebook.display.palette import ALARM, NOTEBOOK, model_inks
+from bls_notebook.display.as_html import COMMON, parts, stylesheet
 from bls_notebook.display.progress_bar import bar_html
-from bls_notebook.display.stylesheet import COMMON, parts, stylesheet
-from bls_notebook.display.svg import DIM, INK, LEFT_BEHIND, readable
+from bls_notebook.display.svg import ALARM, DIM, INK, LEFT_BEHIND, NOTEBOOK, model_inks, readable
 from bls_notebook.display.widgets import widget_file
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.shipping.records import Verified

@@ -14,7 +14,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine import batch_runner
-from bls_notebook.engine import lost_senders as left_to_senders
+from bls_notebook.engine import batch_runner as left_to_senders
 from bls_notebook.engine.waiting.clock import Recheck
 from tests.engine.harness import Caller, infer, ints, message, until, value
 from tests.engine.sources import model, pbtxt

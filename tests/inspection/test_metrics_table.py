@@ -7,8 +7,8 @@ import math
 import pytest
 
 from bls_notebook.engine.metrics import Metrics
-from bls_notebook.inspection.metrics_table import number
-from bls_notebook.records.metrics import BucketSeen, FamilyRecord, MetricRecord, matching
+from bls_notebook.inspection.statistics_table import number
+from bls_notebook.records.statistics import BucketSeen, FamilyRecord, MetricRecord, matching
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import family, histogram
 

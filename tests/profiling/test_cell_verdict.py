@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.engine.error_messages import execute_failed
+from bls_notebook.engine.errors import execute_failed
 from bls_notebook.profiling.analysis.span_tree import lock_waits
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
 from bls_notebook.profiling.records.spans import LockHeld, Source

@@ -21,7 +21,7 @@ from bls_notebook.profiling.dependences import analysis, counterfactual, perturb
 from bls_notebook.profiling.dependences.evidence import ENOUGH, Evidence, RunDifference, closure, explore
 from bls_notebook.profiling.dependences.proof import template
 from bls_notebook.profiling.dependences.records import SentCall
-from bls_notebook.records.recorded_models import ModelSeen
+from bls_notebook.records.models import ModelSeen
 from tests.profiling.overlap_graphs import CALLEE, CONFIG, GRAPHS, Graph, define_callees, source_of
 
 X = {"IN": np.array([1, 2, 3], np.float32)}

@@ -14,7 +14,7 @@ from bls_notebook.profiling.records.session import Mark, ModelSeen, Session, Spa
 from bls_notebook.profiling.request_log import BLOCK, Log
 from bls_notebook.profiling.session_builder import session_of, with_server_times
 from bls_notebook.profiling.span_recorder import Observation, running_log
-from bls_notebook.records.recorded_models import RecordedInstance
+from bls_notebook.records.models import RecordedInstance
 from bls_notebook.records.statistics import StatisticsRecord, Times
 
 MS = 1_000_000

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from bls_notebook.display.palette import ALARM, model_inks
+from bls_notebook.display.svg import ALARM, model_inks
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.intervals import levels
 from bls_notebook.profiling.records.session import Mark, ModelSeen, NamedMark, Session, Source, Span
 from bls_notebook.profiling.timeline.lanes import TimelineLayout
 from bls_notebook.profiling.timeline.picture import timeline_alt, timeline_block, timeline_lines, timeline_svg
 from bls_notebook.profiling.timeline.widget import path_columns, session_columns
-from bls_notebook.records.recorded_models import TensorSeen
+from bls_notebook.records.models import TensorSeen
 from tests.display.samples import HOSTILE
 from tests.profiling.sessions import MS, Made, everything, many, pipeline
 from tests.profiling.strategies import sessions
@@ -83,7 +83,7 @@ def test_waits_and_overlapping_streams_have_rows_and_a_batch_shares_one() -> Non
 def test_a_wait_for_an_event_loop_differs_from_a_queue_for_an_instance(
     kind: dict[str, Any], label: str, for_loop: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bls_notebook.display.palette._slots", {})  # after many models, an ink has a hatch, too
+    monkeypatch.setattr("bls_notebook.display.svg._slots", {})  # after many models, an ink has a hatch, too
     made = Made(tuner=1)
     for i in range(4):
         made.add("tuner", 0, i * 40 * MS, 39 * MS, kind="stream", marks=(Mark((i + 1) * 40 * MS, "final"),))
@@ -360,7 +360,7 @@ def test_text_of_two_sessions_on_one_axis() -> None:
 def test_the_picture_is_small_and_the_same_each_time(
     session: Session, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bls_notebook.display.palette._slots", {})  # no colour is taken
+    monkeypatch.setattr("bls_notebook.display.svg._slots", {})  # no colour is taken
     svg = timeline_svg(session)
     assert svg.startswith("<svg")
     assert svg == timeline_svg(session)

@@ -8,7 +8,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices.registry import SWITCH
-from bls_notebook.records import script_messages
+from bls_notebook.records import base as script_messages
 from bls_notebook.records.advice import Known, advised, ask_for
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.repository.config.templates import fill_templates, open_reason

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bls_notebook.records.tensor_preview import preview, tensor_record
+from bls_notebook.records.responses import preview, tensor_record
 
 
 class Untouchable:
@@ -143,7 +143,7 @@ def test_plain_values_only() -> None:
 
 
 def test_work_is_bounded_for_a_huge_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
-    import bls_notebook.records.tensor_preview as module
+    import bls_notebook.records.responses as module
 
     huge = np.broadcast_to(np.float32(0.5), (1000, 1000, 1000, 1000))  # 3.6 TiB, if anybody copied it
     seen: list[Any] = []

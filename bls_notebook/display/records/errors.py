@@ -1,4 +1,4 @@
-"""Displays of errors: the message, the fix, the chain of models, and the frames with their source."""
+"""Displays of errors (message, fix, chain of models, frames with their source), of messages and of log lines."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from bls_notebook.display.document import Block, Both, Box, Document, Line, Note
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.records.advice import guide_about
 from bls_notebook.records.errors import ErrorRecord, FrameRecord
+from bls_notebook.records.messages import LogLine, MessageRecord
 from bls_notebook.records.units import shape
 from bls_notebook.records.visible_text import spoken, visible, without_traceback
 
@@ -153,3 +154,57 @@ def _frame(frame: FrameRecord) -> Html:
         for number, source, fails in _numbered(frame)
     )
     return join(where, tag("pre", *lines, cls="error-code") if frame.source else "")
+
+
+_MARKS = {
+    "done": ("✓", "message-done"), "info": ("·", ""), "warning": ("!", "message-warning"),
+    "error": ("✗", "message-wrong"),
+}  # fmt: skip
+
+
+def message_document(record: MessageRecord) -> Document:
+    """Show a message after its mark, and its hint on a separate line."""
+    mark, cls = _MARKS.get(record.kind, _MARKS["info"])
+    sign = tag("span", mark, cls=f"message-mark {cls}".strip())
+    words = tag("span", parts.coded(record.text).html, cls="message-words")
+    time = parts.time(record.seconds)
+    line = f"{record.text}  {time.text}" if time.text else record.text
+    top = Piece(line, join(sign, words, time.html, by=" "))
+    blocks: list[Block] = [Words(top, indent=f"{mark} ", hang="  ")]
+    if record.hint:
+        blocks.append(Words(parts.quiet(parts.coded(record.hint)), "message-more", indent="  "))
+    return Document(blocks, styles="message")
+
+
+_MOST_OF_LOG = 4000  # characters of a message in the log; the rest is cut
+_COLOURS = {"verbose": "2", "info": "34", "warning": "33;1", "error": "31;1"}  # ANSI codes of the levels
+# Dim text uses "faint" (2), because bright black is unreadable on a dark page.
+_BOLD, _DIM = "1", "2"
+
+
+def log_line_text(line: LogLine, *, colour: bool = False, cell: str = "") -> str:
+    """Return a log message as text; control characters in it are escaped.
+
+    `colour` adds ANSI colors. `cell` names the cell of the message, if it is displayed elsewhere.
+    """
+    message = line.message
+    if len(message) > _MOST_OF_LOG:
+        message = f"{message[:_MOST_OF_LOG]} … {len(message) - _MOST_OF_LOG:,} more characters"
+    first, *rest = visible(message.rstrip("\n"), lines=True).expandtabs(4).split("\n")
+    level = _painted(f"[{visible(line.level)}]", _COLOURS.get(line.level, ""), colour)
+    where = "in the background" if line.background else f"by {cell}" if cell else ""
+    origin = _painted(f" ({visible(where)})", _DIM, colour) if where else ""
+    start = f"{level} {_painted(visible(line.model), _BOLD, colour)}{origin}: "
+    return "".join(f"{text}\n" for text in (start + first, *(f"    {text}" for text in rest)))
+
+
+def left_out_text(logger: str, *, colour: bool = False) -> str:
+    """Return the line that replaces further messages: Python's logger `logger` still receives them."""
+    return (
+        _painted(f"… further messages of models are not shown here; Python's logger {logger!r} has all", _DIM, colour)
+        + "\n"
+    )
+
+
+def _painted(text: str, code: str, colour: bool) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if colour and code else text

@@ -22,7 +22,7 @@ from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.recorded_models import Stubbed
+from bls_notebook.records.models import Stubbed
 
 from .instance import Instance
 from .model import LoadedModel

@@ -25,7 +25,7 @@ from bls_notebook.engine.waiting.event_loops import ModelLoop
 from bls_notebook.engine.waiting.home_threads import HomeThread
 from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.pb_utils.request import InferenceRequest
-from bls_notebook.records.recorded_models import ModelSeen, RecordedInstance
+from bls_notebook.records.models import ModelSeen, RecordedInstance
 
 from .model_spec import InstanceSpec
 

@@ -25,7 +25,7 @@ from bls_notebook.engine.exception_text import describe
 from bls_notebook.engine.waiting.parker import Parker
 from bls_notebook.engine.waiting.worker_threads import ready as threads_ready
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.recorded_models import ModelSeen, RecordedInstance, TensorSeen
+from bls_notebook.records.models import ModelSeen, RecordedInstance, TensorSeen
 
 from .instance import Instance, is_ready
 from .model_counters import ModelCounters

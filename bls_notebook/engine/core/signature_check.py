@@ -16,7 +16,7 @@ from math import prod
 from sys import intern
 
 from bls_notebook.engine.core.model_spec import ModelSpec, TensorSpec
-from bls_notebook.engine.error_messages import of_request, running
+from bls_notebook.engine.errors import of_request, running
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.models import fits

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from bls_notebook.engine.error_messages import running
 from bls_notebook.engine.error_responses import error_response
+from bls_notebook.engine.errors import running
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.clock import LONGEST_PAUSE
 from bls_notebook.engine.waiting.event_loops import WatchedSelector

@@ -20,8 +20,8 @@ from bls_notebook.engine.batch_runner import Answers
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_spec import ModelSpec
-from bls_notebook.engine.error_messages import of_request
 from bls_notebook.engine.error_responses import error_response
+from bls_notebook.engine.errors import of_request
 from bls_notebook.engine.home_call import home_call
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.clock import Clock

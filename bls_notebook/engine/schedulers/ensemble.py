@@ -24,8 +24,8 @@ from bls_notebook.engine.calling import SendingExecution, root_of
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.deadlocks.detection import check
-from bls_notebook.engine.error_messages import not_ready, without_running
 from bls_notebook.engine.error_responses import cancelled_response, error_response, with_warnings
+from bls_notebook.engine.errors import not_ready, without_running
 from bls_notebook.engine.response_stream import first_response
 from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.engine.tensors.outputs import placed
@@ -37,7 +37,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.recorded_models import RecordedInstance
+from bls_notebook.records.models import RecordedInstance
 from bls_notebook.records.visible_text import encodable
 
 from .ensemble_flow import EnsembleFlow, EnsemblePlan, Launch, Membership

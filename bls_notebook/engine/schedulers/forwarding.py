@@ -22,8 +22,8 @@ from bls_notebook.engine import observer
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_counters import FOLD_AT
-from bls_notebook.engine.error_messages import running
 from bls_notebook.engine.error_responses import cancelled_response, error_response, with_warnings
+from bls_notebook.engine.errors import running
 from bls_notebook.engine.response_stream import first_response
 from bls_notebook.engine.tensors.outputs import answer
 from bls_notebook.engine.tensors.received_inputs import rows_of

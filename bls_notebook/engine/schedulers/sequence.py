@@ -27,8 +27,8 @@ from bls_notebook.engine import observer
 from bls_notebook.engine.batch_runner import Answers, take_request
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.error_messages import running
 from bls_notebook.engine.error_responses import cancelled_response, error_response
+from bls_notebook.engine.errors import running
 from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.clock import Clock

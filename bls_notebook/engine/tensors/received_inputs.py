@@ -11,7 +11,7 @@ from bls_notebook.engine import observer
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.signature_check import reshape_all
-from bls_notebook.engine.error_messages import running
+from bls_notebook.engine.errors import running
 from bls_notebook.engine.observer import Observed
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest

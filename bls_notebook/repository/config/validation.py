@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
-from bls_notebook.records.grouping import grouped
+from bls_notebook.records.measurements import grouped
 from bls_notebook.records.models import fits
 
 from .protobuf_message import ModelConfigMessage, model_config_pb2

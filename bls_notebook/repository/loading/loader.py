@@ -14,8 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import cast
 
-from bls_notebook.backends.protocol import BackendError, RemoteBackend
-from bls_notebook.backends.registry import runs_on_gpu
+from bls_notebook.backends.protocol import BackendError, RemoteBackend, runs_on_gpu
 from bls_notebook.devices.registry import gpu_count
 from bls_notebook.engine.calling import BareCaller
 from bls_notebook.engine.core.instance import Instance

@@ -15,8 +15,8 @@ from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.records.base import Printable
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.recorded_models import stubs_in, went_through, without_stubs
-from bls_notebook.records.tensor_preview import tensor_record
+from bls_notebook.records.models import stubs_in, went_through, without_stubs
+from bls_notebook.records.responses import tensor_record
 from bls_notebook.records.visible_text import first_line
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.records.responses import Figures
-from bls_notebook.records.tensor_preview import WHOLE
+from bls_notebook.records.responses import WHOLE, Figures
 
 from .array_sampling import CHUNK, chunks, numbers, sampled, working_on
 from .tensor_images import media_of, pictures

@@ -22,7 +22,7 @@ from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.records.recorded_models import Stubbed
+from bls_notebook.records.models import Stubbed
 
 Values = Literal["zeros", "random"]
 VALUES: tuple[Values, ...] = ("zeros", "random")

@@ -25,7 +25,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records.advice import nearest
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.tensor_preview import preview
+from bls_notebook.records.responses import preview
 from bls_notebook.records.units import count
 from bls_notebook.repository.catalog import Catalog, Config
 from bls_notebook.repository.requests.inputs import made_tensors

@@ -12,7 +12,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.course import case_entry, case_text
 from bls_notebook.course.case_text import CaseModel, case_folders
-from bls_notebook.display.palette import model_inks
+from bls_notebook.display.svg import model_inks
 from tests.course.cases.fixes import FIXED, FIXES, Fix
 
 CASES = [(number, seed) for number in FIXES for seed in (0, 1)]
@@ -141,7 +141,7 @@ def test_an_unknown_case_or_cause_is_refused_with_the_known_ones() -> None:
 
 
 def test_no_model_of_a_later_case_is_hatched_like_a_queue(cells: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bls_notebook.display.palette._slots", {})
+    monkeypatch.setattr("bls_notebook.display.svg._slots", {})
     for number in case_folders():
         cells(f"%blscase {number}")
         inks = model_inks(model.name for model in bls.case(number).models)
