@@ -178,7 +178,7 @@ def test_text_has_enough_contrast_on_a_light_page(file: str) -> None:
 def test_text_in_pictures_has_enough_contrast() -> None:
     files = (
         "display/svg.py",
-        "display/latency.py",
+        "display/records/responses.py",
         "profiling/timeline/picture.py",
         "lifetimes/display/lifetime_chart.py",
     )
