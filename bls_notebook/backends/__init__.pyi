@@ -6,9 +6,7 @@ from .protocol import Exchange as Exchange
 from .protocol import find_backend as find_backend
 from .protocol import InThread as InThread
 from .protocol import Modules as Modules
-from .protocol import OpenModel as OpenModel
 from .protocol import RemoteConnection as RemoteConnection
 from .protocol import REPORT_SECONDS as REPORT_SECONDS
 from .protocol import VersionFiles as VersionFiles
 from .python import CLASS_NAME as CLASS_NAME
-from .python import open_model as open_model

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bls_notebook.display import covered, message_document, parts, picture_html
 from bls_notebook.display import document as doc
-from bls_notebook.display import parts
-from bls_notebook.display.records.messages import message_document
+from bls_notebook.display import message_document, parts
 from bls_notebook.lifetimes.display.report import chart_block
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.session import Session

@@ -9,6 +9,8 @@ from __future__ import annotations
 from bls_notebook.records.errors import BLSError as BLSError
 from bls_notebook.records.errors import ErrorRecord
 
+POLL_FAILED = "failed to load '{name}', failed to poll from model repository"
+
 
 class ConfigError(BLSError):
     """A model configuration that Triton would reject; `reason` is Triton's message, if known."""

@@ -13,7 +13,7 @@ offer(__name__, {
     "requests.array_sampling": "CHUNK numbers sampled to_host working_on",
     "requests.inputs": "client_parameters preferred_memory_of tensors_of",
     "requests.response": "Response",
-    "requests.sender": "Sender takes_arguments_of",
+    "requests.sender": "Sender",
     "requests.tensor_images": "LARGEST layout_of media_of pictures",
     "requests.tensor_summary": "figures GLANCE",
     "statistics": "statistics_of statistics_record_of",
@@ -21,6 +21,6 @@ offer(__name__, {
     "substitution.made_up_responses": "Stub Values VALUES",
     "substitution.stub": "ModelStub StubCall",
     "substitution.stub_config": "as_stub backend_of main_file",
-    "substitution.substitution": "substitute",
-    "substitution.variant": "Variant variant VariantChange with_count with_fields with_instances",
+    "substitution.substitution": "Substitution",
+    "substitution.variant": "Variant VariantChange with_count with_fields with_instances",
 })  # fmt: skip

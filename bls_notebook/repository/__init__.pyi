@@ -28,7 +28,6 @@ from .requests.inputs import preferred_memory_of as preferred_memory_of
 from .requests.inputs import tensors_of as tensors_of
 from .requests.response import Response as Response
 from .requests.sender import Sender as Sender
-from .requests.sender import takes_arguments_of as takes_arguments_of
 from .requests.tensor_images import LARGEST as LARGEST
 from .requests.tensor_images import layout_of as layout_of
 from .requests.tensor_images import media_of as media_of
@@ -51,9 +50,8 @@ from .substitution.stub import StubCall as StubCall
 from .substitution.stub_config import as_stub as as_stub
 from .substitution.stub_config import backend_of as backend_of
 from .substitution.stub_config import main_file as main_file
-from .substitution.substitution import substitute as substitute
+from .substitution.substitution import Substitution as Substitution
 from .substitution.variant import Variant as Variant
-from .substitution.variant import variant as variant
 from .substitution.variant import VariantChange as VariantChange
 from .substitution.variant import with_count as with_count
 from .substitution.variant import with_fields as with_fields

@@ -23,8 +23,7 @@ from bls_notebook import pb_utils
 from bls_notebook.engine.core.model import LoadedModel, wait_until_closed
 from bls_notebook.engine.core.response_cache import DEFAULT_CACHE_BYTES, ResponseCache
 from bls_notebook.engine.core.server import Server
-from bls_notebook.engine.error_messages import POLL_FAILED
-from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError, ModelNotFoundError
+from bls_notebook.engine.errors import POLL_FAILED, BLSError, ConfigError, ModelLoadError, ModelNotFoundError
 from bls_notebook.engine.metrics import Metrics
 from bls_notebook.engine.waiting.operations import perform, undo
 from bls_notebook.pb_utils._runtime import caller_var

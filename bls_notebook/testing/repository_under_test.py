@@ -18,12 +18,9 @@ from bls_notebook.engine import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.records import MAX_CONFIG, ErrorRecord, ModelRecord, read_file, source_text
-from bls_notebook.repository import ModelRepository, Response, Sender, members_of_source, takes_arguments_of
+from bls_notebook.repository import ModelRepository, Response, members_of_source
 from bls_notebook.repository.config import parse_config, to_json, to_pbtxt
-from bls_notebook.repository.loading.ensembles import members_of_source
-from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.requests.response import Response
-from bls_notebook.repository.source.names import check_model_name
+from bls_notebook.repository.source import check_model_name
 
 from .assertions import Assertions
 from .call_log import RecordedCalls

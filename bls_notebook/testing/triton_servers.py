@@ -17,9 +17,7 @@ from bls_notebook.engine import ModelSpec
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from bls_notebook.pb_utils.dtypes import to_bits
-from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.requests.inputs import tensors_of
-from bls_notebook.repository.requests.response import Response
+from bls_notebook.repository import ModelRepository, Response, tensors_of
 from bls_notebook.shipping.proof.comparison import ProofAnswer
 from bls_notebook.shipping.proof.prover import Prover, proving
 from bls_notebook.shipping.proof.requests import ProofRequest

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 
-from bls_notebook.records.models import ModelRecord, TensorSpecRecord
+from bls_notebook.records import ModelRecord, TensorSpecRecord
 
 # Values of inputs by patterns in their names: texts and numbers; the text of other inputs; and a picture of a word, as
 # a PNG of 64 by 64 pixels and as a number whose bits are 16 by 16 pixels. Detectors of text find the word.

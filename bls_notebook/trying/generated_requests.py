@@ -8,18 +8,13 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils import TRITONSERVER_REQUEST_FLAG_SEQUENCE_END as END
 from bls_notebook.pb_utils import TRITONSERVER_REQUEST_FLAG_SEQUENCE_START as START
 from bls_notebook.progress import progress
-from bls_notebook.records.models import ModelRecord
-from bls_notebook.records.recorded_models import went_through
-from bls_notebook.records.units import listed
-from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.call_order import entries, in_order, reached
-from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.substitution.made_up_responses import Values
+from bls_notebook.records import ModelRecord, first_line, listed, went_through
+from bls_notebook.repository import ModelRepository, Values, entries, in_order, reached
 
 from .example_request import STYLES, example_inputs, request_line
 from .load_or_stub import TrialLoad, load_stub

@@ -9,21 +9,15 @@ from functools import partial
 from threading import TIMEOUT_MAX, Timer
 from time import perf_counter
 
-from bls_notebook.backends.registry import find_backend
-from bls_notebook.devices.registry import MOST_GPUS, gpu_count, simulated_gpus
-from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.operations import Operation, WaitInterruptedError
+from bls_notebook.backends import find_backend
+from bls_notebook.devices import MOST_GPUS, gpu_count, simulated_gpus
+from bls_notebook.engine import BLSError, Operation, WaitInterruptedError
 from bls_notebook.extending import Host
 from bls_notebook.progress import progress
-from bls_notebook.records.units import listed
-from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.call_order import reached
+from bls_notebook.records import first_line, listed
+from bls_notebook.repository import as_stub, gpus_in, main_file, members_of, reached, simulate_gpus
 from bls_notebook.repository.config import model_config_pb2
-from bls_notebook.repository.gpus import gpus_in, simulate_gpus
-from bls_notebook.repository.loading.ensembles import members_of
-from bls_notebook.repository.source import model_folders
-from bls_notebook.repository.source.model_source import ModelSource
-from bls_notebook.repository.substitution.stub_config import as_stub, main_file
+from bls_notebook.repository.source import ModelSource, pointers_in
 
 from . import failure_reasons as reasons
 from .failure_reasons import FailureReason
@@ -177,7 +171,7 @@ def _why_failed(plan: TrialPlan, model: ModelPlan, error: BLSError) -> FailureRe
         else:  # a stub without declared tensors may explain it
             steps = [plan.models[step].config for step in members_of(config) if step in plan.models]
             reason = replace(reason, broken=all(c.input and c.output for c in steps))
-    pointers = model_folders.pointers_in(model.folder) if reason.kind in ("error", "file") else []
+    pointers = pointers_in(model.folder) if reason.kind in ("error", "file") else []
     if not pointers:
         return reason
     pointer = reasons.missing_file(name, pointers[0], True)

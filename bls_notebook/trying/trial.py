@@ -11,12 +11,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, TextIO
 
-from bls_notebook.engine.waiting.operations import perform, undo
+from bls_notebook.checking.discovery import repository_folder
+from bls_notebook.engine import perform, undo
 from bls_notebook.extending import Host
-from bls_notebook.records.units import count, listed
-from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.source.model_folders import shown_path
-from bls_notebook.repository.substitution.made_up_responses import Values
+from bls_notebook.records import count, listed
+from bls_notebook.repository import ModelRepository, Values
+from bls_notebook.repository.source import shown_path
 
 from .generated_requests import RequestOutcome, TrialRequests, send_requests
 from .hub_offline import offline_if_unreachable

@@ -11,25 +11,35 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bls_notebook.backends.registry import find_backend
-from bls_notebook.engine.errors import BLSError, ConfigError
+from bls_notebook.backends import find_backend
+from bls_notebook.checking.discovery import config_files, is_model
+from bls_notebook.engine import BLSError, ConfigError
 from bls_notebook.extending import Host
-from bls_notebook.records.grouping import grouped
-from bls_notebook.records.regular_file import MAX_CONFIG, source_text
-from bls_notebook.records.units import listed
-from bls_notebook.records.visible_text import first_line, shortened, visible
-from bls_notebook.repository.call_order import calls_of, in_order, runs_python, sources_in
-from bls_notebook.repository.config import ModelConfigMessage, parse_pbtxt
-from bls_notebook.repository.config.templates import fill_templates, filled_config
-from bls_notebook.repository.gpus import gpus_in
-from bls_notebook.repository.loading.instances import python_backend
-from bls_notebook.repository.source import model_folders
-from bls_notebook.repository.source.discovery import config_files, is_model
-from bls_notebook.repository.source.model_folders import shown_path, version_folders
-from bls_notebook.repository.source.model_source import ModelSource
-from bls_notebook.repository.source.names import name_problem
-from bls_notebook.repository.substitution.made_up_responses import VALUES, Stub, Values
-from bls_notebook.repository.substitution.stub_config import backend_of, main_file
+from bls_notebook.records import MAX_CONFIG, first_line, grouped, listed, shortened, source_text, visible
+from bls_notebook.repository import (
+    VALUES,
+    Stub,
+    Values,
+    backend_of,
+    calls_of,
+    gpus_in,
+    in_order,
+    main_file,
+    python_backend,
+    runs_python,
+    sources_in,
+)
+from bls_notebook.repository.config import ModelConfigMessage, fill_templates, filled_config, parse_pbtxt
+from bls_notebook.repository.source import (
+    ModelSource,
+    backend_folders,
+    is_pointer,
+    misnamed_folders,
+    model_names,
+    name_problem,
+    shown_path,
+    version_folders,
+)
 
 from .failure_reasons import FailureReason, missing_file, reason_of
 from .hub_offline import uses_hub
@@ -148,7 +158,7 @@ def plan_trial(host: Host, options: TrialOptions) -> TrialPlan:
     notes += _template_notes(((path / name).resolve() for name in names), options.fill)
     models: dict[str, ModelPlan] = {}
     absent: dict[str, FailureReason] = {}
-    for name, why in model_folders.misnamed_folders([path]).items():
+    for name, why in misnamed_folders([path]).items():
         remedy = "rename it: use letters, digits, '_', '-' and '.'"
         absent[name] = FailureReason(f"no model can have the folder's name: {why}", remedy)
     for name in names:
@@ -229,13 +239,13 @@ def _obstacle(host: Host, plan: ModelPlan) -> FailureReason | None:
     shown = None if file is None else plan.folder / file.relative_to(files)
     if find_backend(backend) is None:
         repository = host.repository
-        folders = model_folders.backend_folders(repository.paths, repository.backend_directory)
+        folders = backend_folders(repository.paths, repository.backend_directory)
         with suppress(Exception):
             if python_backend(config, folders) is not None:
                 return None
         lacks = "" if exists or shown is None else f", and {shown.parent.name}/{shown.name} is missing"
         return reason_of("backend" if backend else "backend:unknown", name, backend=backend, lacks=lacks)
-    if file is not None and shown is not None and (not exists or model_folders.is_pointer(file)):
+    if file is not None and shown is not None and (not exists or is_pointer(file)):
         return missing_file(name, shown, exists, backend == "python")
     return None
 
@@ -251,7 +261,7 @@ def _models_in(path: Path, fill: Mapping[str, object], host: Host) -> tuple[Path
             renamed = ", ".join(f"{shown_path(path / folder)} is {name}" for folder, name in sorted(names.items()))
             notes += (f"models have the names from their configurations, because other models use these: {renamed}",)
             path = view
-    folders = model_folders.model_names([path])
+    folders = model_names([path])
     models = [name for name in folders if is_model(path / name)]
     if others := [name for name in folders if name not in models]:
         few = listed(others, _FEW)
@@ -265,7 +275,7 @@ def _names_by_others(path: Path, fill: Mapping[str, object]) -> dict[str, str]:
     A server refuses such a folder, and projects rename it with a script before they start the server.
     """
     own, texts = dict[str, str](), dict[str, list[str]]()
-    for folder in model_folders.model_names([path]):
+    for folder in model_names([path]):
         config = _config_text(path / folder)
         texts[folder] = [config, *sources_in(path / folder)]
         with suppress(BLSError):

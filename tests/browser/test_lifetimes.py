@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.display.palette import ALARM, NOTEBOOK, model_inks
+from bls_notebook.display.svg import ALARM, NOTEBOOK, model_inks
 from tests.lifetimes import samples
 
 pytestmark = pytest.mark.browser

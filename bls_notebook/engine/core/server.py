@@ -15,8 +15,7 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from bls_notebook.engine.core.response_cache import ResponseCache
-from bls_notebook.engine.error_messages import POLL_FAILED, not_ready
-from bls_notebook.engine.errors import BLSError, InvalidNameError, ModelNotFoundError
+from bls_notebook.engine.errors import POLL_FAILED, BLSError, InvalidNameError, ModelNotFoundError, not_ready
 from bls_notebook.engine.exception_text import describe
 from bls_notebook.engine.metrics import Metrics
 from bls_notebook.pb_utils import _runtime

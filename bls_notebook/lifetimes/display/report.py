@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from bls_notebook.display import covered, join, parts, picture_html, tag
 from bls_notebook.display import document as doc
-from bls_notebook.display import parts
-from bls_notebook.display.html import join, tag
-from bls_notebook.display.svg import picture_html
-from bls_notebook.display.widgets import covered
 from bls_notebook.lifetimes.records import Lifetimes, is_left_behind
 from bls_notebook.records import count, duration, size
 

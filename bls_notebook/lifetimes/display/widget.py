@@ -15,14 +15,19 @@ from typing import Any
 import anywidget
 import traitlets
 
-from bls_notebook.display.as_html import document_html
-from bls_notebook.display.as_text import document_text
-from bls_notebook.display.palette import ALARM, model_inks
-from bls_notebook.display.widgets import Names, new_place, pack_columns, widget_source, with_view
-from bls_notebook.lifetimes.records import Life, Lifetimes, Stay, bytes_over_time, is_left_behind
-from bls_notebook.records.memory_blocks import Maker
-from bls_notebook.records.units import size
-from bls_notebook.records.visible_text import visible
+from bls_notebook.display import (
+    ALARM,
+    Names,
+    document_html,
+    document_text,
+    model_inks,
+    new_place,
+    pack_columns,
+    widget_source,
+    with_view,
+)
+from bls_notebook.lifetimes.records import Life, Lifetimes, Maker, Stay, bytes_over_time, is_left_behind
+from bls_notebook.records import size, visible
 
 from .block_facts import device_facts, end_of, holder_text, kind_of, line_text, name_of, owner, sizes_text
 from .lifetime_chart import LifeLane, heaviest_first, life_lanes, lines_text, owners_text

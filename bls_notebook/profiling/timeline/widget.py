@@ -18,10 +18,18 @@ import anywidget
 import numpy as np
 import traitlets
 
-from bls_notebook.display.as_html import output
-from bls_notebook.display.palette import NOTEBOOK, Ink, model_inks
-from bls_notebook.display.svg import readable
-from bls_notebook.display.widgets import Names, new_place, pack_columns, widget_source, with_view
+from bls_notebook.display import (
+    NOTEBOOK,
+    Ink,
+    Names,
+    model_inks,
+    new_place,
+    output,
+    pack_columns,
+    readable,
+    widget_source,
+    with_view,
+)
 from bls_notebook.profiling.analysis.critical_path import Step
 from bls_notebook.profiling.analysis.span_tree import SpanTree, lock_waits
 from bls_notebook.profiling.intervals import Interval, total

@@ -19,8 +19,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bls_notebook.backends.protocol import BackendError, BackendInstance, BackendModel, OpenModel, VersionFiles
-from bls_notebook.backends.registry import backend_names, find_backend, has_runtime
+from bls_notebook.backends.protocol import (
+    BackendError,
+    BackendInstance,
+    BackendModel,
+    OpenModel,
+    VersionFiles,
+    backend_names,
+    find_backend,
+    has_runtime,
+)
 from bls_notebook.devices.device import Device
 from bls_notebook.devices.registry import gpus
 from bls_notebook.engine.core.instance import Instance
@@ -33,7 +41,7 @@ from bls_notebook.engine.waiting.home_threads import HomeThread
 from bls_notebook.engine.waiting.parker import Parker
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.progress import stepped
-from bls_notebook.records.grouping import grouped
+from bls_notebook.records.measurements import grouped
 from bls_notebook.repository.config import ModelConfigMessage, auto_complete, model_spec
 from bls_notebook.repository.modules.module_home import ModuleHome
 from bls_notebook.repository.source.model_folders import shown_path

@@ -22,8 +22,7 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.signature_check import RequestCheck
-from bls_notebook.engine.error_messages import POLL_FAILED
-from bls_notebook.engine.errors import BLSError, ConfigError, InvalidNameError, ModelLoadError
+from bls_notebook.engine.errors import POLL_FAILED, BLSError, ConfigError, InvalidNameError, ModelLoadError
 from bls_notebook.engine.exception_text import describe, is_a
 from bls_notebook.engine.observer import observed_of_frame
 from bls_notebook.engine.schedulers.selection import scheduler_for

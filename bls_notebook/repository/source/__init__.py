@@ -7,8 +7,8 @@ offer(__name__, {
         "called_models check_source imported_files imported_modules model_class_warnings syntax_tree undefined_names",
     "definition_changes": "numbered_change",
     "model_folders":
-        "backend_folders config_text files_below find_model folder_path is_pointer misnamed_folders model_names "
-        "pointers_in python_files shown_path version_folders walk working_folder",
+        "backend_folders files_below find_model folder_path is_pointer misnamed_folders model_names pointers_in "
+        "python_files shown_path version_folders walk working_folder",
     "model_source": "ModelSource RemoteVersions SourcePlace",
-    "names": "check_model_name",
+    "names": "check_model_name name_problem",
 })  # fmt: skip

@@ -8,7 +8,6 @@ from .code_analysis import syntax_tree as syntax_tree
 from .code_analysis import undefined_names as undefined_names
 from .definition_changes import numbered_change as numbered_change
 from .model_folders import backend_folders as backend_folders
-from .model_folders import config_text as config_text
 from .model_folders import files_below as files_below
 from .model_folders import find_model as find_model
 from .model_folders import folder_path as folder_path
@@ -25,3 +24,4 @@ from .model_source import ModelSource as ModelSource
 from .model_source import RemoteVersions as RemoteVersions
 from .model_source import SourcePlace as SourcePlace
 from .names import check_model_name as check_model_name
+from .names import name_problem as name_problem

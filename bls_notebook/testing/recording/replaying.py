@@ -25,13 +25,8 @@ from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
 from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.pb_utils.response import ByHand
 from bls_notebook.progress import progress
-from bls_notebook.records.grouping import grouped
-from bls_notebook.records.record_file import told
-from bls_notebook.records.responses import TensorRecord
-from bls_notebook.records.tensor_preview import tensor_record
-from bls_notebook.records.units import count
-from bls_notebook.repository.repository import ModelRepository, current_repository
-from bls_notebook.repository.substitution.substitution import Substitution
+from bls_notebook.records import TensorRecord, count, grouped, tensor_record, told
+from bls_notebook.repository import ModelRepository, Substitution, current_repository
 from bls_notebook.shipping.proof.comparison import Allowed, Output, ProofAnswer, differences
 from bls_notebook.shipping.proof.requests import ProofRequest
 from bls_notebook.shipping.proof.targets import ServerTarget

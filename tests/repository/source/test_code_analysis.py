@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.checking import pip_packages
+from bls_notebook.checking.pip_packages import distribution_of, install_advice
 from bls_notebook.repository.catalog import define_cell
-from bls_notebook.repository.source import pip_packages
 from bls_notebook.repository.source.code_analysis import (
     called_models,
     stray_imports,
