@@ -13,7 +13,6 @@ offer(__name__, {
     "requests.array_sampling": "CHUNK numbers sampled to_host working_on",
     "requests.inputs": "client_parameters preferred_memory_of tensors_of",
     "requests.response": "Response",
-    "requests.sender": "Sender",
     "requests.tensor_images": "LARGEST layout_of media_of pictures",
     "requests.tensor_summary": "figures GLANCE",
     "statistics": "statistics_of statistics_record_of",

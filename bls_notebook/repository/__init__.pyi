@@ -27,7 +27,6 @@ from .requests.inputs import client_parameters as client_parameters
 from .requests.inputs import preferred_memory_of as preferred_memory_of
 from .requests.inputs import tensors_of as tensors_of
 from .requests.response import Response as Response
-from .requests.sender import Sender as Sender
 from .requests.tensor_images import LARGEST as LARGEST
 from .requests.tensor_images import layout_of as layout_of
 from .requests.tensor_images import media_of as media_of

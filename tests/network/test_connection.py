@@ -26,7 +26,7 @@ from bls_notebook.network.kserve import grpc_codec, json_codec
 from bls_notebook.network.kserve.address import AddressError, address_of
 from bls_notebook.network.kserve.tensors import AnswerError
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
-from bls_notebook.repository.catalog import Catalog
+from bls_notebook.repository.repository import ModelRepository
 from tests.engine.harness import until
 from tests.network.servers import SERVING, Service, pb, serving, serving_http
 from tests.waiting import LIMIT
@@ -360,13 +360,13 @@ def test_connect_limits_models_and_seconds(
 def test_an_interrupted_connect_leaves_no_model(
     url: str, repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    serve_source = Catalog.serve_source
+    serve = ModelRepository._serve
 
     def interrupted(*arguments: Any, **options: Any) -> None:
-        serve_source(*arguments, **options)
+        serve(*arguments, **options)
         raise KeyboardInterrupt  # as Ctrl-C does in the last wait, when the model already serves
 
-    monkeypatch.setattr(Catalog, "serve_source", interrupted)
+    monkeypatch.setattr(ModelRepository, "_serve", interrupted)
     with pytest.raises(KeyboardInterrupt):
         bls.connect(url, "echo", repo=repo)
     assert not repo.ready("echo")
