@@ -37,17 +37,17 @@ class Metrics:
     @contextmanager
     def apart(self) -> Iterator[None]:
         """Make families of their own for models that this context loads, so that their values begin at 0."""
-        token = _apart.set(Metrics())
+        token = separate_metrics.set(Metrics())
         try:
             yield
         finally:
-            _apart.reset(token)
+            separate_metrics.reset(token)
 
     def family(self, name: str, description: str, kind: str) -> _Family:
         """Return the family with this name; make it if it does not exist."""
         if not _NAME.match(name) or name.startswith("__"):
             raise ValueError("Invalid metric name")
-        other: Metrics | None = _apart.get()
+        other: Metrics | None = separate_metrics.get()
         if other is not None and other is not self:
             return other.family(name, description, kind)
         with self._lock:
@@ -81,7 +81,8 @@ class Metrics:
         return "".join(_exposed(name, family) for name, family in self._named() if wanted is None or name in wanted)
 
 
-_apart: ContextVar[Any] = ContextVar("apart", default=None)
+# The families of models that are loaded now, if they are not those of the repository.
+separate_metrics: ContextVar[Any] = ContextVar("separate_metrics", default=None)
 
 
 def _exposed(name: str, family: Any) -> str:

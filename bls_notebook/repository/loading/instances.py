@@ -36,6 +36,7 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.errors import ConfigError
+from bls_notebook.engine.metrics import separate_metrics
 from bls_notebook.engine.model_code import Initializing, as_model
 from bls_notebook.engine.waiting.home_threads import HomeThread
 from bls_notebook.engine.waiting.parker import Parker
@@ -112,6 +113,7 @@ class ModelHalf:
         self._server = server
         self._name, self._folder, self._model = name, folder, model
         self._open_files = open_files
+        self._metrics = separate_metrics.get()
         self.instance: BackendInstance | None = None  # of the backend, once initialized
         self.modules: Any = None  # `ModuleHome` of the instance's modules, if it has any
         self.asks_ready = self.takes_gpu = self.is_async = False
@@ -128,6 +130,7 @@ class ModelHalf:
     def initialize(self, arguments: dict[str, str]) -> None:
         """Create the backend's instance, which runs the model's `initialize`."""
         assert self.opened is not None
+        separate_metrics.set(self._metrics)  # in the context that lasts as long as the home
         self._name = arguments["model_instance_name"]
         self.instance = instance = self._as_model(partial(self.opened.make_instance, arguments))
         self.asks_ready = getattr(instance, "asks_ready", False)

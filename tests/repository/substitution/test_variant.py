@@ -88,3 +88,30 @@ def test_a_model_that_is_replaced_meanwhile(repo: Repository) -> None:
             repo.define("counts", COUNTS.replace("+= 1", "+= 100"), FLOATS)
             assert count(repo) == 1
         assert count(repo) == 100
+
+
+METERED = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.family = pb_utils.MetricFamily("variant_requests", "", pb_utils.MetricFamily.COUNTER)
+        self.metric = self.family.Metric({})
+
+    def execute(self, requests):
+        self.metric.increment(len(requests))
+        value = np.array([self.metric.value()], np.int32)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("N", value)]) for _ in requests]
+"""
+
+
+def test_the_metrics_of_a_variant_begin_at_zero() -> None:
+    config = 'output [{ name: "N" data_type: TYPE_INT32 dims: [ 1 ] }]'
+    with Repository() as repo:
+        repo.define("metered", METERED, config)
+        assert [repo.infer("metered", {})["N"].as_numpy()[0] for _ in range(2)] == [1, 2]
+        with Variant(repo, {"metered": VariantChange()}) as fresh, fresh.serving():
+            assert repo.infer("metered", {})["N"].as_numpy()[0] == 1
+        assert repo.infer("metered", {})["N"].as_numpy()[0] == 3
