@@ -23,7 +23,9 @@ from bls_notebook.progress import Progress
 from bls_notebook.records import quartiles
 from bls_notebook.repository import ModelRepository, Response, current_repository, with_instances
 
-from .analysis.async_verdict import COUNTS, DISTURBED, verdict
+from .analysis.verdict import verdict
+from .analysis.verdict_evidence import COUNTS, comparison_evidence
+from .analysis.workload_simulation import DISTURBED
 from .gil import gil_share_of
 from .processor_time import OtherPrograms, cores, parallel_throughput
 from .profiler import profile
@@ -307,7 +309,7 @@ def judged(workload: Workload, counts: Iterable[int], repeat: int | None) -> Jud
         with StackSampler(_loaded(workload, now.gathered)) as standing:
             workload.gathered()
         now = replace(now, measured=replace(now.measured, loops=standing.loops()))
-    found = verdict(now.sequential, now.gathered, now.measured, {*COUNTS, *counts})
+    found = verdict(comparison_evidence(now.sequential, now.gathered, now.measured, {*COUNTS, *counts}))
     if found.cause == "contention":
         found = with_line(found, workload)
     return Judged(now, found, gil_share)
@@ -354,7 +356,7 @@ def _as_it_proved(found: Verdict, verification: Verification, changed: MeasuredS
     """Return the verdict of the run with more instances if these wait for each other."""
     if verification.measured * WORTH > found.predicted or changed.problem:
         return found
-    then = verdict(changed.sequential, changed.gathered, changed.measured)
+    then = verdict(comparison_evidence(changed.sequential, changed.gathered, changed.measured))
     if then.cause != "contention":
         return found
     words = then.sentence[:1].lower() + then.sentence[1:]

@@ -34,11 +34,13 @@ from bls_notebook.repository import (
 )
 
 from . import sync_vs_async
-from .analysis.async_verdict import SimulatedWorkload, verdict
 from .analysis.queue_simulation import UNLIMITED, Batcher, Queued
 from .analysis.setting_search import MOST, Found, Setting, Space, search
 from .analysis.span_tree import SpanTree
 from .analysis.tuning_words import advice, config_lines, sentence
+from .analysis.verdict import verdict
+from .analysis.verdict_evidence import comparison_evidence
+from .analysis.workload_simulation import SimulatedWorkload
 from .profiler import profile
 from .records.comparison import Verdict, failures
 from .records.tuning import ModelSetting, TunedModel, Tuning, Walls
@@ -498,5 +500,5 @@ def _verified(workload: Workload, found: Tuning, rounds: int) -> Tuning:
 def _waiting_for_each_other(workload: Workload) -> Verdict | None:
     """Return the verdict if the instances of the present setting wait for each other."""
     setting = sync_vs_async.measure(workload, 1, 1, -1.0, workload.both())
-    found = verdict(setting.sequential, setting.gathered, setting.measured)
+    found = verdict(comparison_evidence(setting.sequential, setting.gathered, setting.measured))
     return sync_vs_async.with_line(found, workload) if found.cause == "contention" else None

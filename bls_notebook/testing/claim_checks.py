@@ -17,7 +17,8 @@ from bls_notebook.display import message_document, parts
 from bls_notebook.display.document import Block, Document, Fold, Forms, Words
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.analysis.span_tree import SpanTree
-from bls_notebook.profiling.records.comparison import CAUSES, Comparison
+from bls_notebook.profiling.analysis.verdict import CAUSES
+from bls_notebook.profiling.records.comparison import Comparison
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import NOTEBOOK, Span
 from bls_notebook.records import (
@@ -498,9 +499,8 @@ def _verdict(comparison: Comparison, words: _Words) -> Judgement:
 
 
 def _speedup(comparison: Comparison, words: _Words) -> Judgement:
-    given = comparison.verdict
-    judgement = _number("speedup", comparison.speedup, *_limit(words), hint=given.sentence)
-    return replace(judgement, steps=(("what to do", given.advice),))
+    judgement = _number("speedup", comparison.speedup, *_limit(words), hint=comparison.verdict.sentence)
+    return replace(judgement, steps=(("what to do", comparison.verdict.advice),))
 
 
 def _shm(findings: Findings, words: _Words) -> Judgement:

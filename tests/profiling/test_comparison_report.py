@@ -6,7 +6,8 @@ import re
 from dataclasses import replace
 
 from bls_notebook.display import render
-from bls_notebook.profiling.analysis.async_verdict import verdict
+from bls_notebook.profiling.analysis.verdict import verdict
+from bls_notebook.profiling.analysis.verdict_evidence import comparison_evidence
 from bls_notebook.profiling.dependences.records import CodeChange, Dependence, Overlap, SentCall
 from bls_notebook.profiling.records.comparison import Comparison, Measured, MeasuredSetting, Verification
 from bls_notebook.profiling.records.session import Session
@@ -28,7 +29,7 @@ def setting(count: int, models: dict[str, Model], n: int = 4) -> MeasuredSetting
 def comparison(verification: Verification | None = None) -> Comparison:
     now = setting(0, {"a": Model([10 * MS])})
     two = setting(2, {"a": Model([10 * MS], instances=2)})
-    found = verdict(now.sequential, now.gathered, now.measured)
+    found = verdict(comparison_evidence(now.sequential, now.gathered, now.measured))
     return Comparison("a", 4, 1, (now, two), found, verification)
 
 
@@ -101,5 +102,6 @@ def test_no_predictions_for_instances_that_are_not_the_matter() -> None:
     assert "predicted" not in render(little).text
     assert "What other instance counts bring" not in render(little).html
     empty = MeasuredSetting(0, Session(), Session(), Measured(0, 0, 0))
-    shown = render(Comparison("a", 0, 1, (empty,), verdict(Session(), Session(), Measured(0, 0, 0))))
+    evidence = comparison_evidence(Session(), Session(), Measured(0, 0, 0))
+    shown = render(Comparison("a", 0, 1, (empty,), verdict(evidence)))
     assert all("nothing to overlap" in form for form in (shown.text, shown.html))

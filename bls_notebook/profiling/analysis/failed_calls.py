@@ -1,4 +1,4 @@
-"""Verdicts on failed requests: the first error, a call that fails a whole batch, errors that a caller does not pass on.
+"""Failed requests in a verdict: the first error, a call that fails a batch, errors that a caller does not pass on.
 
 Pure.
 """
@@ -6,28 +6,37 @@ Pure.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from bls_notebook.engine import execute_failed
 from bls_notebook.profiling.records.spans import SessionData, Span
-from bls_notebook.profiling.records.verdicts import TEXTS, Verdict, calls_of
-from bls_notebook.records import spoken
+from bls_notebook.profiling.records.verdicts import Verdict, calls_of, failed_roots
+from bls_notebook.records.visible_text import spoken
 
 from .span_tree import SpanTree
 
-_WORDS = TEXTS["failed"]
 _NAMED = 4  # the most callees that a sentence names
 
 
-def failed(session: SessionData) -> Verdict:
-    """Return the verdict on a run with failed requests: the first error; their times mean nothing."""
-    unanswered = [s for s in session.spans if not s.parent and s.state in ("error", "cancelled")]
+class FailedRequests(NamedTuple):
+    """The failed requests of a run to one ``model``: a sentence, and a remark if one call failed a whole batch."""
+
+    model: str
+    sentence: str
+    batch: str
+
+
+def failed_requests(session: SessionData) -> FailedRequests | None:
+    """Return the failed requests of a run, which make its times meaningless; None if none failed."""
+    unanswered = list(failed_roots(session))
+    if not unanswered:
+        return None
     model = unanswered[0].model
     roots = [s for s in session.spans if not s.parent and s.model == model]
     error = next((_first_line(s) for s in roots if s.error), "")
     bad = sum(s.model == model for s in unanswered)
     how = f"failed: {error}" if error else f"{'was' if bad == 1 else 'were'} cancelled"
-    words = f"{bad} of {len(roots)} requests to `{model}` {how}"
-    return with_lost_errors(Verdict("failed", words, _spread(session), model=model), session)
+    return FailedRequests(model, f"{bad} of {len(roots)} requests to `{model}` {how}", _spread(session))
 
 
 def with_lost_errors(verdict: Verdict, session: SessionData) -> Verdict:
@@ -42,8 +51,12 @@ def with_lost_errors(verdict: Verdict, session: SessionData) -> Verdict:
     if not failing:
         return verdict
     callees = " and ".join(f"a call of {each}" if each[0] == "`" else each for each in calls_of(failing)[:_NAMED])
-    words = _WORDS["lost"].format(caller=caller, callees=callees, error=_first_line(failing[0]).rstrip("."))
-    advice = f"{_WORDS['lost advice'].format(caller=caller)} {verdict.advice}".strip()
+    error = _first_line(failing[0]).rstrip(".")
+    words = f"`{caller}` answered without an error although {callees} failed: {error}."
+    advice = (
+        f"Unless `{caller}` replaces the failed response on purpose, it ignores the error: check has_error() after "
+        f"each call, and pass the error on. {verdict.advice}".strip()
+    )
     return replace(verdict, sentence=f"{words} {verdict.sentence}".strip(), advice=advice)
 
 
@@ -64,5 +77,9 @@ def _spread(session: SessionData) -> str:
         if len(members) > 1 and len(raised) == 1 and all(raised) and 0 < len(failing) < most:
             which = f"{len(failing)} of its {len(calls)} calls" if len(calls) > 1 else "its call"
             caller, callee = members[0].model, failing[0].model
-            return _WORDS["spread"].format(caller=caller, batch=len(members), which=which, callee=callee)
+            return (
+                f"`{caller}` ran {len(members)} requests as one batch, and {which} failed (of `{callee}`): an "
+                "exception raised from execute fails every request of the batch. If the error concerns only some of "
+                "them, return InferenceResponse(error=...) for these, and answer the others."
+            )
     return ""

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from bls_notebook.profiling.records.tuning import ModelSetting, TunedModel, Tuning
-from bls_notebook.profiling.records.verdicts import TEXTS, listed, time_of, times
-from bls_notebook.records import size, visible
+from bls_notebook.profiling.records.verdicts import listed, time_of, times
+from bls_notebook.records.units import size
+from bls_notebook.records.visible_text import visible
 
 from .setting_search import ENOUGH, MOST
 
-_TEXTS = TEXTS["tuning"]
+_SHARED = (
+    "The limit does not appear when requests run one after the other: something that instances share (a lock, a "
+    "connection, the bandwidth of memory), or the cost of sending so many at once."
+)
 _AS_LONG = 1.02  # a smaller ratio of two times is no difference
 
 
@@ -31,7 +35,9 @@ def sentence(found: Tuning) -> str:
         return f"The setting is the smallest that gets there: {took}. {best}"
     if not found.confirmed:
         took, predicted, now = map(time_of, (found.measured.found, walls.found, found.measured.now))
-        return _TEXTS["missed"].format(setting=setting, several=several, took=took, predicted=predicted, now=now)
+        return (
+            f"With {setting}, {several} took {took}, not the predicted {predicted}; with the setting as it is, {now}."
+        )
     run = f" ({time_of(found.measured.found)} measured)" if found.measured.found else ""
     gain = walls.now / max(1, walls.found)
     if gain < 1 / ENOUGH:
@@ -46,7 +52,10 @@ def advice(found: Tuning) -> tuple[str, ...]:
 def _advice(found: Tuning) -> Iterator[str]:
     took, walls = found.measured.now, found.predicted
     if found.models and max(took, walls.now) > _ROUGH * min(took, walls.now):
-        yield _TEXTS["rough"].format(took=time_of(took), explained=time_of(walls.now))
+        yield (
+            f"As it is, the requests took {time_of(took)}, and the recorded work explains {time_of(walls.now)}: the "
+            "figures are rough."
+        )
     if found.verdict.note:
         yield found.verdict.note
     if found.verdict.advice and not found.models:
@@ -56,12 +65,16 @@ def _advice(found: Tuning) -> Iterator[str]:
         yield f"{found.verdict.sentence} {found.verdict.advice}{leave}"
     elif not found.confirmed and not found.problem:
         # If other programs used the processors, the run says nothing about the models.
-        yield ("" if found.verdict.note else _TEXTS["shared"]) + leave
+        yield ("" if found.verdict.note else _SHARED) + leave
     here, there = found.predicted, found.on_server
     differs = [m for m in found.models if m.on_server != m.found]
     if found.models and differs and there.found * _WORTH < here.found:
         setting = in_words((m.name, m.now, m.on_server) for m in found.models)
-        yield _TEXTS["server"].format(setting=setting or "the setting as it is", there=time_of(there.found))
+        yield (
+            "Here instances share one Python, and one at a time holds its lock (GIL). On a Triton server each is a "
+            f"process: with {setting or 'the setting as it is'}, on as many processors, the prediction is "
+            f"{time_of(there.found)}."
+        )
     for model in found.models:
         if model.most < min(MOST, sum(s.model == model.name and s.ran for s in found.gathered.spans)):
             takes = model.device_bytes if model.device_bytes > 0 else model.host_bytes

@@ -8,10 +8,10 @@ from pathlib import Path
 from bls_notebook.records import NONE, Quartiles, Record, RecordFile, spoken
 
 from .session import Session
-from .verdicts import CAUSES, LoopSeen, Measured, Verdict, WhatIf, failed_roots, failures
+from .verdicts import LoopSeen, Measured, Verdict, WhatIf, failed_roots, failures
 
 __all__ = [
-    "CAUSES", "Comparison", "LoopSeen", "Measured", "MeasuredSetting", "Verdict",
+    "Comparison", "LoopSeen", "Measured", "MeasuredSetting", "Verdict",
     "Verification", "WhatIf", "failures", "load_comparison",
 ]  # fmt: skip
 

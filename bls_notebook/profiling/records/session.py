@@ -45,9 +45,10 @@ class SessionAnalysis(Printable):
 
     def verdict(self) -> Verdict:
         """Return the verdict: a sentence that names the cause of the requests' waits, and advice."""
-        from bls_notebook.profiling.analysis.cell_verdict import cell_verdict
+        from bls_notebook.profiling.analysis.verdict import verdict
+        from bls_notebook.profiling.analysis.verdict_evidence import session_evidence
 
-        return cell_verdict(self.record)
+        return verdict(session_evidence(self.record))
 
     def graph(self) -> CallGraph:
         """Return the call graph: the recorded calls from model to model."""

@@ -7,9 +7,10 @@ import pytest
 
 from bls_notebook.engine.errors import execute_failed
 from bls_notebook.profiling.analysis.span_tree import lock_waits
+from bls_notebook.profiling.analysis.verdict import CAUSES
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
 from bls_notebook.profiling.records.spans import LockHeld, Source
-from bls_notebook.profiling.records.verdicts import CAUSES, Verdict
+from bls_notebook.profiling.records.verdicts import Verdict
 from tests.profiling.simulated import Model, Step, session
 
 MS = 1_000_000
@@ -52,12 +53,12 @@ def test_requests_that_are_as_fast_as_they_can_be_and_one_alone() -> None:
 @pytest.mark.parametrize(
     ("steps", "instances", "traits", "cause", "words"),
     [
-        ([("b",) * 4], 1, {}, "queue", "One request took 40 ms: 3 calls queued on the one instance of `b` for 75%"),
+        ([("b",) * 4], 1, {}, "queue", "One request took 40 ms. 3 calls queued on the one instance of `b` for 75%"),
         ([("b",) * 4], 4, {}, "one", "The time was spent in `b`"),
-        ([("b",) * 4], 1, {"b": SHARED}, "blocking", "One request took 40 ms: the coroutine of `b` blocks its event"),
+        ([("b",) * 4], 1, {"b": SHARED}, "blocking", "One request took 40 ms. The coroutine of `b` blocks its event"),
         ([("b",) * 4], 4, {"b": SHARED}, "one", "The time was spent in `b`"),
         (["b"] * 4, 1, {"b": SHARED}, "one", "The time was spent in `b`"),  # in turn: nothing shows a blocked loop
-        (["b"] * 4, 4, {"a": {"is_async": True}}, "sync_exec", "One request took 40 ms: `a` calls exec, which blocks"),
+        (["b"] * 4, 4, {"a": {"is_async": True}}, "sync_exec", "One request took 40 ms. `a` calls exec, which blocks"),
         (["b"] * 4, 4, {}, "one", "The time was spent in `b`"),
     ],
 )
@@ -237,7 +238,7 @@ def test_instances_that_wait_for_each_other_end_one_after_the_other(step: int) -
     record = Session(spans, (ModelSeen("a", instances=tuple(names)),), wall=4 * step)
     found = of(record)
     assert (found.cause, found.model) == ("contention", "a")
-    assert "wait for each other on something that they share" in found.sentence
+    assert "The 4 instances of `a` wait for each other: beside others" in found.sentence
     even = tuple(replace(s, ended=4 * step, inferred=4 * step) for s in spans)
     assert of(replace(record, spans=even)).cause != "contention"
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.profiling.analysis.async_verdict import verdict
 from bls_notebook.profiling.analysis.queue_simulation import (
     UNLIMITED,
     Batcher,
@@ -17,7 +16,9 @@ from bls_notebook.profiling.analysis.queue_simulation import (
     recipes,
     replay,
 )
-from bls_notebook.profiling.records.comparison import CAUSES, Measured, Verdict
+from bls_notebook.profiling.analysis.verdict import CAUSES, verdict
+from bls_notebook.profiling.analysis.verdict_evidence import comparison_evidence
+from bls_notebook.profiling.records.comparison import Measured, Verdict
 from bls_notebook.profiling.records.session import Session, Span
 from tests.profiling.simulated import Locked, Model, session
 
@@ -44,7 +45,7 @@ def judged(
     used, waits = round(cpu * one.wall), (round(waited[0] * one.wall), round(waited[1] * all_.wall))
     options = {"cores": cores, "parallel": parallel, "gil_share": held, "relative_error": doubt}
     measured = Measured(n, one.wall, all_.wall, used, used, *waits, **options)
-    found = verdict(one, all_, measured)
+    found = verdict(comparison_evidence(one, all_, measured))
     assert found.cause in CAUSES
     return found
 

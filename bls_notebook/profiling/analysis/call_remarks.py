@@ -1,0 +1,110 @@
+"""Remarks on the calls of a run: calls that could go together, responses out of order, a blocked event loop. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import pairwise
+from statistics import median
+
+from bls_notebook.profiling.records import verdicts
+from bls_notebook.profiling.records.spans import SessionData, Span
+from bls_notebook.profiling.records.verdicts import time_of
+
+from .span_tree import SpanTree
+from .verdict_evidence import LITTLE, blocked_loops
+
+_MANY = 8  # calls of one model by one `execute`: from here on, short ones could be one request
+_NAMED = 4  # the most callees that a sentence names; it counts the others
+_MUCH = 0.15  # fraction of a request's time that gathering its calls could save: less is not mentioned
+
+
+def remarks(session: SessionData, cause: str) -> list[str]:
+    """Return remarks on what may make the models slow or wrong, besides the cause of a verdict; some are empty."""
+    blocked = "" if cause == "blocking" else _perhaps_blocked(session)
+    return [blocked, "" if cause == "sync_exec" else _one_after_the_other(session), _order_of_arrival(session)]
+
+
+def _perhaps_blocked(session: SessionData) -> str:
+    """Name a model whose coroutine may block its event loop, if threads also waited for processors; or empty."""
+    names = sorted(name for name, _ in blocked_loops(session, 0))
+    if not names:
+        return ""
+    return (
+        f"Perhaps the coroutine of `{names[0]}` blocks its event loop (it computes, or waits without await): requests "
+        "waited while it ran others. Or they waited for a processor."
+    )
+
+
+def _one_after_the_other(session: SessionData) -> str:
+    """Name the calls of an `execute` that could perhaps run together; empty if there are none."""
+    tree = SpanTree.of(session)
+    best: tuple[int, Span, list[Span]] | None = None
+    for execution, calls in tree.children.items():
+        if not execution or len(calls) < 2:
+            continue
+        caller = tree.members[execution][0]
+        mine = [c for c in calls if c.kind in ("sync", "async") and c.ran]
+        in_turn = all(one.ended <= after.sent for one, after in pairwise(mine))
+        saved = sum(c.duration for c in mine) - max((c.duration for c in mine), default=0)
+        alone = len(mine) == len(calls) and in_turn
+        if alone and saved > _MUCH * (caller.duration - _delay(mine)) and (best is None or saved > best[0]):
+            best = saved, caller, mine
+    if best is None:
+        return ""
+    saved, caller, mine = best
+    name, count = Counter(call.model for call in mine).most_common(1)[0]
+    each = median(call.duration for call in mine if call.model == name)
+    if count >= _MANY and mine[-1].ended - mine[0].sent < LITTLE * len(mine):  # the other calls are short, too
+        return (
+            f"`{caller.model}` sends {count} requests to `{name}`, one after the other, at {time_of(each)} each: so "
+            "little work that sending it is a large part of the time. If the calls do not need each other's responses, "
+            f"and `{name}` accepts it, send one request with all the data."
+        )
+    if any(call.kind == "async" for call in mine):
+        return (
+            f"`{caller.model}` waits for {called(mine)}: if they do not need each other's responses, asyncio.gather of "
+            f"them may save up to {time_of(saved)}."
+        )
+    return (
+        f"`{caller.model}` waits for {called(mine)}: `%blsprofile {caller.model} … --overlap` finds out whether "
+        f"they need each other; running them together may save up to {time_of(saved)}."
+    )
+
+
+def _delay(calls: list[Span]) -> float:
+    """Return how much longer one of many calls took than the others, as if another program had the processor."""
+    name, count = Counter(call.model for call in calls).most_common(1)[0] if calls else ("", 0)
+    steps = [after.sent - call.sent for call, after in pairwise(calls) if call.model == name]
+    return max(steps) - median(steps) if count >= _MANY else 0
+
+
+_ARRIVAL = re.compile(r"^[^#\n]*?\b(asyncio\.(?:as_completed|wait))(?=\()", re.MULTILINE)  # any order of responses
+
+
+def _order_of_arrival(session: SessionData) -> str:
+    """Name a model that perhaps took responses as they arrived, in another order than its calls; empty without one."""
+    tree = SpanTree.of(session)
+    for execution, calls in tree.children.items():
+        text = session.sources[calls[0].source - 1].text if execution and calls[0].source else ""
+        code = _ARRIVAL.search(text)
+        if code is None:
+            continue
+        for name in dict.fromkeys(call.model for call in calls):
+            ends = [call.ended for call in calls if call.model == name]
+            if ends != sorted(ends):
+                line, caller = text.count("\n", 0, code.end()) + 1, tree.members[execution][0].model
+                return (
+                    f"The responses of `{name}` did not arrive in the order of the calls, and the code of "
+                    f"`{caller}` uses {code[1]} (line {line}). If `{caller}` uses each response as it arrives, and the "
+                    "order matters, use asyncio.gather: it returns the responses in the order of the calls."
+                )
+    return ""
+
+
+def called(spans: list[Span]) -> str:
+    """Name the called models in order: ```resize`, then for `detect```."""
+    names = verdicts.calls_of(spans)
+    if len(names) > _NAMED + 1:
+        names[_NAMED:] = [f"{len(names) - _NAMED} other models"]
+    return ", then for ".join(names)

@@ -1,0 +1,412 @@
+"""The verdict on a workload: why its requests take as long as they do, and what would make them faster. Pure.
+
+`CAUSES` is the whole logic: the first cause with evidence is the cause. `_words` fills the placeholders of its texts;
+the characters after the colon of a placeholder join it to the text before, and are left out if it is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from statistics import median
+
+from bls_notebook.profiling.records.spans import NOTEBOOK, ModelSeen
+from bls_notebook.profiling.records.verdicts import WORTH, Verdict, WhatIf, give_or_take, listed, time_of, times
+from bls_notebook.records.units import count as count_of
+
+from .call_remarks import remarks
+from .critical_path import shares
+from .failed_calls import with_lost_errors
+from .queue_simulation import Key, key_of
+from .verdict_evidence import COMPARED, IN_TURN, LITTLE, LOCKED, TOGETHER, WorkloadEvidence, waits_for
+from .workload_simulation import self_times
+
+OWN_CODE = 0.6  # fraction of a cell's time without a request: above it, the notebook's own code took the time
+SHORT = 5_000_000  # ns: a shorter cell does not show whose time it was
+LITTLE_GAIN = 1.5  # speedup above which requests have enough work, however short they are
+CACHED_CALLS = 1_000_000  # ns of a request whose calls the cache answered: below it, nothing else took long
+GAIN_TOGETHER = 1.5  # predicted speedup above which sending requests together is worth it
+IDLE_CORES = 0.4  # idle fraction of the processors: above it, the one thread of an event loop may be the limit
+BUSY_CORES = 0.2  # idle fraction of the processors: below it, they are busy
+NEAR = 0.8  # fraction of the best speedup that counts as near it
+ROUGH = 0.2  # fraction of the time that runnable threads waited for a processor: more makes the figures rough
+
+ADVISED, SHOWN, UNKNOWN = "advised", "shown", "unknown"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A row of `CAUSES`: its ``meaning``, its evidence (``when``), the field of the evidence with the model to blame.
+
+    The prediction for other instance counts is ``advised``, only ``shown``, or ``unknown``. An ``exception`` is another
+    sentence, with its condition.
+    """
+
+    meaning: str
+    when: Callable[[WorkloadEvidence], object]
+    sentence: str
+    remedy: str = "{count}"
+    model: Callable[[WorkloadEvidence], Key | None] = attrgetter("root")
+    counts: str = SHOWN
+    exception: tuple[Callable[[WorkloadEvidence], bool], str] = (lambda e: False, "")
+
+
+def is_near(e: WorkloadEvidence) -> bool:
+    """Whether async helped about as much as it can."""
+    return e.measured.speedup > WORTH and e.reached > NEAR
+
+
+# In this order: the first cause with evidence is the verdict.
+CAUSES: dict[str, Cause] = {
+    "failed": Cause(
+        "requests failed", when=lambda e: e.failed, sentence="{failed}", remedy="{failed_batch}", counts=UNKNOWN
+    ),
+    "notebook": Cause(
+        "the notebook's own code took the time",
+        when=lambda e: e.way != COMPARED and e.session.wall > max(SHORT, e.busy / (1 - OWN_CODE)),
+        sentence="Most of the time was {outside}: requests were under way for {busy} of {wall}.",
+        remedy="",
+        counts=UNKNOWN,
+    ),
+    "cached": Cause(
+        "the response cache answered",
+        when=lambda e: e.cached.spans and (e.way == IN_TURN or not e.cached.are_calls or e.each < CACHED_CALLS),
+        model=lambda e: key_of(e.cached.spans[0]),
+        sentence="The response cache answered {cached}: nothing ran that async could overlap.",
+        remedy="Compare with inputs that differ, or without response_cache.",
+        counts=UNKNOWN,
+    ),
+    "one": Cause(
+        "there was nothing to overlap",
+        when=lambda e: e.requests < 2 and (e.way == COMPARED or e.each <= LITTLE or not e.has_remedy),
+        sentence="{took}{most}",
+        remedy="{compare_several}",
+    ),
+    "batched": Cause(
+        "a batcher serves many requests at once",
+        when=lambda e: e.batcher and e.measured.speedup > WORTH,
+        model=attrgetter("batcher"),
+        sentence="{took}The batcher of {name} served up to {batch} requests by one execute{known:: }.",
+        counts=ADVISED,
+    ),
+    "little": Cause(
+        "too little work",
+        when=lambda e: e.requests > 1 and e.each < LITTLE and e.measured.speedup < LITTLE_GAIN,
+        sentence="{took}There is too little work: a request takes {each}, of which sending it is a large part"
+        "{brought:; }.",
+        remedy="Put more into a request (a batch), or leave it at exec.",
+    ),
+    "in_turn": Cause(
+        "requests were sent one after the other",
+        when=lambda e: e.way == IN_TURN and e.requests > 1 and (e.together > GAIN_TOGETHER or e.limit),
+        sentence="{took}Each was sent when the one before had been answered.{most: }",
+        remedy="If the requests do not need each other's responses, {send_together}{with_count}: predicted {predicted} "
+        "times as fast.{measure}",
+        counts=ADVISED,
+    ),
+    "contention": Cause(
+        "requests wait for each other on something shared",
+        when=lambda e: e.contended,
+        model=attrgetter("contended"),
+        sentence="{took}{who} wait for each other: beside others a request takes {together} instead of {alone}, though "
+        "processors are idle{known:; }, and more instances would bring nothing.",
+        remedy="Give each {whose} its own of what they share (a lock, a connection, a file), or use one that takes "
+        "several at a time.",
+        counts=UNKNOWN,
+    ),
+    "sync_exec": Cause(
+        "sync exec inside an async execute",
+        when=lambda e: e.simulation.sync_caller,
+        model=attrgetter("simulation.sync_caller"),
+        sentence="{took}{name} calls exec, which blocks, inside its async execute: its calls go one after the other "
+        "and nothing else runs in its event loop meanwhile{known:, so }.",
+        remedy="Send calls that do not need each other's responses by async_exec, and await asyncio.gather of them"
+        "{prediction:: }.",
+    ),
+    "gil": Cause(
+        "pure Python holds the interpreter's lock",
+        when=lambda e: (
+            (e.way == TOGETHER and e.held > LOCKED)
+            or (e.is_bound and e.simulation.python * WORTH > e.simulation.own_cpu)
+        ),
+        model=attrgetter("taking_turns"),
+        sentence="{took}{name} is pure Python that held the interpreter's lock (GIL) for {held} of the time: its "
+        "requests take turns on {turns} of {of} cores{known:, and }.",
+        remedy="Do the work in code that releases the lock (NumPy on whole arrays, ONNX), or take fewer, larger "
+        "requests. More instances do not help here, where they share one Python; on a Triton server each instance is a "
+        "process of its own{on_server}.",
+    ),
+    "blocking": Cause(
+        "a coroutine blocks its event loop",
+        when=lambda e: e.blocked and (not e.is_bound or e.spare > IDLE_CORES),
+        model=attrgetter("blocked"),
+        sentence="{took}The coroutine of {name} blocks its event loop (it computes, or waits without await): its "
+        "requests ran one after the other though they may share an instance{known:, so }.",
+        remedy="Await instead (asyncio.sleep, an async client), or do the work by asyncio.to_thread{prediction:: }.",
+    ),
+    "cores": Cause(
+        "the processors are busy",
+        when=lambda e: (e.way == TOGETHER and e.spare < BUSY_CORES) or (e.is_bound and not is_near(e)),
+        model=attrgetter("busiest"),
+        sentence="{took}{name} keeps the processors busy ({cores} of {of} cores){known:: }, and no number of "
+        "instances makes it faster on this machine.",
+        exception=(
+            lambda e: e.measured.cpu_gathered < e.measured.cores * e.measured.gathered / 2,
+            "{took}{name} mostly computes, but used only {cores} of {of} cores{known:: }. Other programs may have "
+            "used the processors; compare again on a quiet machine.",
+        ),
+    ),
+    "one_at_a_time": Cause(
+        "an async execute that is not decoupled serves one batch at a time",
+        when=lambda e: e.has_one_async_instance(e.limit),
+        model=attrgetter("limit"),
+        sentence="{took}{several} queued for {name} for {queued} of the time: its execute is async but the model is "
+        "not decoupled, so an instance serves one batch at a time{brought:, and }.",
+        remedy="{count} Or make {name} decoupled: one instance can then serve requests side by side while its execute "
+        "awaits (it then sends each response by get_response_sender()).",
+        counts=ADVISED,
+    ),
+    "queue": Cause(
+        "requests queued for too few instances",
+        when=lambda e: e.limit,
+        model=attrgetter("limit"),
+        sentence="{took}{several} queued on the {instances} of {name} for {queued} of the time{brought:: }{more}.",
+        remedy="{count} {or_batch}",
+        counts=ADVISED,
+    ),
+    "helped": Cause(
+        "async helped, about as much as it can",
+        when=is_near,
+        sentence="{took}Async helped: {speedup} times as fast, of {best} at best.{most: }",
+    ),
+    "partly": Cause(
+        "async helped, less than it could",
+        when=lambda e: e.measured.speedup > WORTH,
+        sentence="{took}Nothing queued for long: {brought}, of {best} at best; the longest request takes {chain} by "
+        "itself.{most: }",
+        counts=ADVISED,
+    ),
+    "chain": Cause(
+        "one request's own chain of work",
+        when=lambda e: True,
+        sentence="{took}Nothing queued for long: {brought}, of {best} at best; the longest request takes {chain} by "
+        "itself.{most: }",
+        counts=ADVISED,
+    ),
+}
+
+
+class Phrase(str):
+    """Words that may be missing; the format spec of a placeholder joins them to the text before."""
+
+    __slots__ = ()
+
+    def __format__(self, joiner: str) -> str:
+        return joiner + self if self else ""
+
+
+def verdict(evidence: WorkloadEvidence) -> Verdict:
+    """Return the verdict: the first cause of `CAUSES` with evidence, its sentence and remedy, and predictions.
+
+    ``speedup``, ``best`` and ``predicted`` are relative to one request after the other. ``cause`` is empty for a
+    session without requests.
+    """
+    e, simulation = evidence, evidence.simulation
+    if e.way != COMPARED and not e.session.spans:
+        return Verdict("", "")
+    name, cause = next((name, cause) for name, cause in CAUSES.items() if cause.when(e))
+    key = cause.model(e)
+    what_ifs = _what_ifs(e, name)
+    chosen = simulation.worthwhile(what_ifs) if cause.counts == ADVISED else None
+    count = 0 if chosen is None else chosen.count
+    enough = {model for model in simulation.limits if 0 < count <= simulation.capacity.get(model, 1)}
+    found = Verdict(
+        name,
+        sentence="",
+        model=key[0] if key is not None else "",
+        speedup=e.measured.speedup,
+        best=e.measured.speedup if name == "contention" else e.best,  # more instances bring nothing
+        chain=simulation.chain,
+        queued=waits_for(key, e.session, e.measured.gathered).share,
+        models=tuple(model[0] for model in simulation.limits if model not in enough),
+        count=count,
+        predicted=_by_code(e, name) if chosen is None else chosen.speedup,
+        what_ifs=what_ifs,
+    )
+    exception, otherwise = cause.exception
+    sentence = otherwise if exception(e) else cause.sentence
+    words = _words(e, found, key, has_shares="{most" in sentence)
+    advice = [cause.remedy.format_map(words).strip()]
+    if e.way != COMPARED and e.failed is None:
+        advice += remarks(e.session, name)
+    found = replace(
+        found,
+        sentence=sentence.format_map(words).strip(),
+        advice=" ".join(filter(None, advice)),
+        note=" ".join(filter(None, (_roughness(e, name), e.limited))),
+    )
+    return with_lost_errors(found, e.session)
+
+
+def _what_ifs(e: WorkloadEvidence, cause: str) -> tuple[WhatIf, ...]:
+    """Predict other instance counts of the models that limit the workload or, without these, of the first ones."""
+    if CAUSES[cause].counts == UNKNOWN:
+        return ()
+    simulation, limits = e.simulation, e.simulation.limits
+    # On a server each instance is a process, so every model that holds the GIL gains from more instances.
+    others = simulation.models if cause == "gil" else {r.model for r in simulation.requests} & simulation.models.keys()
+    further = bool(limits) and cause in ("queue", "one_at_a_time", "batched")
+    return simulation.what_ifs(limits or tuple(others), e.counts, further=further)
+
+
+def _by_code(e: WorkloadEvidence, cause: str) -> float:
+    """Return the predicted speedup of a change to the code, 0 if unknown."""
+    if e.way == IN_TURN:
+        return e.together if cause == "in_turn" else 0.0
+    change = {"sync_exec": "gather", "blocking": "await"}.get(cause)
+    return 0.0 if change is None else e.simulation.speedup_of(change)
+
+
+def _roughness(e: WorkloadEvidence, cause: str) -> str:
+    """Return why the figures are rough; empty if they are not."""
+    m, session = e.measured, e.session
+    if e.failed is not None:
+        return ""
+    if e.way != COMPARED:
+        is_rough = session.cpu_waited >= ROUGH * max(session.wall, session.cpu, 1)
+        waited = time_of(session.cpu_waited)
+        return f"Other programs or threads used the processors: runnable threads waited {waited} for one." * is_rough
+    part = max(m.waited_sequential / max(1, m.sequential), m.waited_gathered / max(1, m.gathered * m.cores))
+    if part >= ROUGH:
+        return (
+            f"Other programs used the processors: for {min(1.0, part):.0%} of the time a runnable thread waited for "
+            "one. The figures are rough; compare again on a quiet machine."
+        )
+    unsure = give_or_take(m.relative_error)
+    if not unsure or cause == "little":  # runs with so little work always differ much
+        return ""
+    return (
+        f"The runs differed much: the speedup is {times(m.speedup)}{unsure}, and predictions are "
+        "as uncertain. Other programs may use the machine; compare again when it is quiet."
+    )
+
+
+def _words(e: WorkloadEvidence, v: Verdict, key: Key | None, has_shares: bool) -> dict[str, Phrase]:
+    """Return the words for the placeholders of `CAUSES`."""
+    m, is_compared = e.measured, e.way == COMPARED
+    seen = e.simulation.models.get(key) if key else None
+    number = 0 if seen is None else len(seen.instances)
+    waits = waits_for(key, e.session, m.gathered).requests
+    of_roots = any(span.model == v.model for span in e.session.spans if not span.parent)
+    several = f"{waits} of them" if of_roots else count_of(waits, "call")
+    instances = "one instance" if number == 1 else f"{number} instances"
+    # A staircase of a cell shows requests of which the shortest was alone.
+    alone = (min if e.way == TOGETHER else median)(self_times(e.simulation.sequential).get(key, [0]) if key else [0])
+    together = median(self_times(e.session).get(key, [0]) if key else [0])
+    on_server = max((what.on_server for what in v.what_ifs), default=0.0)
+    callers = "calls by models" if e.cached.are_calls else "requests"
+    is_of_clients = e.session.sender != NOTEBOOK
+    how = "under way together" if e.way == TOGETHER else "one after the other"
+    took = f"{e.requests} requests took {time_of(m.gathered)}, {how}. "
+    if e.requests == 1:
+        took = f"One request took {time_of(m.gathered)}. "
+    elif is_compared:
+        took = ""
+    brought = _brought(e)
+    words = {
+        "failed": e.failed.sentence if e.failed is not None else "",
+        "failed_batch": e.failed.batch if e.failed is not None else "",
+        "outside": "without a request" if is_of_clients else "the cell's own code",
+        "busy": f"{e.busy / max(1, e.session.wall):.0%}",
+        "wall": time_of(e.session.wall),
+        "took": took,
+        "name": f"`{v.model}`",
+        "brought": brought,
+        "known": "" if e.way == TOGETHER else brought,  # requests that wait for each other take longer than alone
+        "several": count_of(waits, "request") if is_compared else several,
+        "queued": f"{v.queued:.0%}",
+        "instances": instances,
+        "more": f", and it cannot help more until `instance_group.count` > {number}" if is_compared and v.count else "",
+        "held": f"{e.held:.0%}",
+        "cores": f"{m.cpu_gathered / max(1, m.gathered):.1f}",
+        "turns": f"{max(1.0, m.cpu_gathered / max(1, m.gathered)):.1f}",
+        "of": str(m.cores),
+        "who": f"The {instances} of `{v.model}`" if number > 1 else f"Requests to `{v.model}`",
+        "whose": "instance" if number > 1 else "request",
+        "together": time_of(together),
+        "alone": time_of(alone),
+        "each": time_of(m.sequential / max(1, e.requests)),
+        "cached": f"{len(e.cached.spans)} of {e.cached.asked} {callers}",
+        "batch": str(e.simulation.batches[e.batcher].most if e.batcher else 0),
+        "speedup": times(v.speedup),
+        "best": times(v.best),
+        "chain": time_of(v.chain),
+        "most": _most(e, v.model) if has_shares else "",
+        "count": _count(e, v),
+        "with_count": f" with `instance_group.count` {v.count} for {_models(v)}" if v.count else "",
+        "or_batch": _or_batch(seen),
+        "on_server": f": up to {times(on_server)} times as fast there" if on_server > WORTH else "",
+        "prediction": _prediction(e, v),
+        "predicted": times(v.predicted),
+        "send_together": f"{e.session.sender} can send them together"
+        if is_of_clients
+        else "send them together (infer_async and asyncio.gather, or `%bls … --async`)",
+        "measure": "" if is_of_clients else f" `%blsprofile {v.model}` measures it.",
+        "compare_several": "There was nothing to overlap: compare with n of 2 or more." if is_compared else "",
+    }
+    return {name: Phrase(text) for name, text in words.items()}
+
+
+def _brought(e: WorkloadEvidence) -> str:
+    """Say how much sending the requests together helped; it is simulated for a cell, and unknown of one request."""
+    speedup = e.measured.speedup
+    if e.way == COMPARED:
+        return "async brought nothing" if speedup < WORTH else f"async was {times(speedup)} times as fast"
+    if e.requests < 2:
+        return ""
+    if e.way == IN_TURN:
+        gain = f"be {times(e.together)} times as fast" if e.together > WORTH else "take as long"
+        return f"together they would {gain}"
+    gain = "took as long" if speedup < WORTH else f"were {times(speedup)} times as fast"
+    return f"they {gain} as if sent one after the other"
+
+
+def _most(e: WorkloadEvidence, model: str) -> str:
+    """Name the models that took most of a cell's time; empty if that is the model of the verdict."""
+    by_time = shares(e.session) if e.way != COMPARED else []
+    whole = max(1, sum(share.ns for share in by_time))
+    largest = [share for share in by_time[:3] if share.ns >= 0.1 * whole] or by_time[:1]
+    if not largest or (largest[0].model == model and largest[0].ns > 0.9 * whole):
+        return ""
+    words = [f"{'waiting for ' if s.queued else ''}`{s.model}` ({s.ns / whole:.0%})" for s in largest]
+    return f"The time was spent in {', '.join(words)}."
+
+
+def _models(v: Verdict) -> str:
+    return listed([f"`{name}`" for name in v.models])
+
+
+def _prediction(e: WorkloadEvidence, v: Verdict) -> str:
+    """Say what a change brings: over today's exec in a comparison, over the present time in a cell."""
+    if e.way == COMPARED:
+        return f"predicted {times(v.predicted)} times as fast as today's exec"
+    gain = v.predicted / max(v.speedup, 1e-9)
+    return f"predicted {times(gain)} times as fast as now" if gain > WORTH else ""
+
+
+def _count(e: WorkloadEvidence, v: Verdict) -> str:
+    """Advise the number of instances, if more instances help."""
+    prediction = _prediction(e, v)
+    if not v.count or not prediction:
+        return ""
+    at_best = ""
+    if e.way == COMPARED and v.best > v.predicted * WORTH:
+        at_best = f" ({times(v.best)} at best, with an instance for each request)"
+    return f"Set `instance_group.count` to {v.count} for {_models(v)}: {prediction}{at_best}."
+
+
+def _or_batch(seen: ModelSeen | None) -> str:
+    if seen is None or seen.max_batch_size <= 1 or seen.scheduler != "default":
+        return ""
+    return f"Or let it batch: dynamic_batching, as it takes batches of {seen.max_batch_size}."

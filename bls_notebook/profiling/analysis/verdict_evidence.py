@@ -1,0 +1,352 @@
+"""The facts from which a verdict is derived: of a comparison, or of the one run of a cell. Pure.
+
+A comparison measured one workload in two ways: one request after the other, and all at once. A cell ran once, so the
+time of its requests in the other way is simulated (`workload_simulation`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, pairwise
+from statistics import mean, median
+from typing import NamedTuple
+
+from bls_notebook.profiling.records.spans import SessionData, Span
+from bls_notebook.profiling.records.verdicts import WORTH, Measured
+from bls_notebook.records.intervals import minus, total, union
+from bls_notebook.records.measurements import quartiles
+
+from .critical_path import of_roots
+from .failed_calls import FailedRequests, failed_requests
+from .queue_simulation import Key, capacities, key_of, recipes, replay
+from .span_tree import SpanTree, holds, lock_waits
+from .workload_simulation import BLOCKED, SimulatedWorkload, self_times
+
+COMPARED, TOGETHER, IN_TURN = "compared", "together", "in turn"
+COUNTS = (1, 2, 4)
+LITTLE = 300_000  # ns of a request: below it, sending and task switches are a large part of the time
+LOCKED = 0.25  # fraction of a cell's time in which the GIL was held and wanted: above it, requests take turns with it
+_MOST = 2_000  # spans of a cell that are judged: the first ones
+_ALWAYS_HELD = 0.3  # fraction of the time in which samples saw the GIL held: above it, the GIL is taken as always held
+_IDLE = 0.25  # idle fraction of the processors: below it, requests may wait for these and not for each other
+_SLOWER = 1.7  # slowdown beside other requests above which requests wait for each other
+_HARDLY = 0.2  # processor time as a fraction of the wall time: below it, the process hardly computes
+_AT_ONCE = 8  # the most threads that are assumed to wait for a processor at the same time
+_EVEN = 0.25  # tolerance for equal steps of a staircase
+
+
+class Cached(NamedTuple):
+    """The requests that the response cache answered, of ``asked``; none unless it answered most of them."""
+
+    spans: Sequence[Span] = ()
+    asked: int = 0
+
+    @property
+    def are_calls(self) -> bool:
+        """Whether models sent them."""
+        return bool(self.spans and self.spans[0].parent)
+
+
+@dataclass(frozen=True)
+class WorkloadEvidence:
+    """The evidence for each cause of a verdict, computed once. A model is None if nothing shows that it is to blame.
+
+    ``way`` is compared (``session`` is the gathered one of two runs), together or in turn (the requests of one run).
+    ``counts`` are instance counts to predict. ``limited`` is a note if only the first requests were judged.
+    """
+
+    way: str
+    session: SessionData
+    simulation: SimulatedWorkload
+    counts: Sequence[int] = COUNTS
+    failed: FailedRequests | None = None
+    limited: str = ""
+
+    @property
+    def measured(self) -> Measured:
+        """The measurements of the workload."""
+        return self.simulation.measured
+
+    @property
+    def requests(self) -> int:
+        """The number of requests that no model sent."""
+        return len(self.simulation.requests)
+
+    @cached_property
+    def busy(self) -> int:
+        """The time with a request under way, ns."""
+        return total(union((span.sent, span.ended) for span in self.session.spans if not span.parent))
+
+    @cached_property
+    def each(self) -> float:
+        """The duration of a request by itself, ns."""
+        durations = quartiles(s.duration for s in self.simulation.sequential.spans if not s.parent)
+        # Other programs make a few requests take very long, which would distort the mean.
+        return durations.q3 if self.simulation.disturbed else durations.total / max(1, durations.count)
+
+    @property
+    def spare(self) -> float:
+        """The fraction of the processors that was idle during the gathered run."""
+        m = self.measured
+        return 1.0 - (m.cpu_gathered + m.waited_gathered) / max(1, m.cores * m.gathered)
+
+    @cached_property
+    def held(self) -> float:
+        """The fraction of the time in which the GIL was held; of requests together, in which samples saw it wanted."""
+        if self.way == TOGETHER:
+            return _held(self.session) / max(1, self.measured.gathered)
+        return min(1.0, self.simulation.python / max(1, self.measured.sequential))
+
+    @cached_property
+    def is_bound(self) -> bool:
+        """Whether the GIL or the processors allow no shorter time than today's instances do."""
+        work, now = self.simulation.work, self.simulation.now
+        if work * WORTH > now:
+            return True
+        if self.way == IN_TURN or not self.simulation.limits or work * WORTH * WORTH <= now:
+            return False
+        # With more instances, requests would wait for the processors instead.
+        what_ifs = self.simulation.what_ifs(self.simulation.limits, self.counts, further=True)
+        return self.simulation.worthwhile(what_ifs) is None
+
+    @cached_property
+    def together(self) -> float:
+        """The predicted speedup of sending requests together that were sent in turn; else 0."""
+        return self.simulation.speedup_of("") if self.way == IN_TURN else 0.0
+
+    @cached_property
+    def best(self) -> float:
+        """The best possible speedup."""
+        return max(self.simulation.speedup_of("instances"), self.measured.speedup)
+
+    @property
+    def reached(self) -> float:
+        """The fraction of the best speedup that was reached, not counting the time that other programs took."""
+        m = self.measured
+        return (m.sequential / max(self.best, 1e-9) + m.waited_gathered) / max(1, m.gathered)
+
+    @cached_property
+    def cached(self) -> Cached:
+        """The requests that the response cache answered."""
+        return answered_by_cache(self.simulation.sequential, self.session)
+
+    @property
+    def root(self) -> Key | None:
+        """The model of the first request."""
+        first = next((span for span in self.session.spans if not span.parent), None)
+        return None if first is None else key_of(first)
+
+    @cached_property
+    def busiest(self) -> Key | None:
+        """The model with the most self time."""
+        own = self_times(self.simulation.sequential)
+        return max(own, key=lambda key: sum(own[key]), default=None)
+
+    @cached_property
+    def taking_turns(self) -> Key | None:
+        """The model whose requests took turns with the GIL; if samples do not show it, the busiest one."""
+        turns = [wait.span for wait in lock_waits(self.session) if not wait.queued] if self.way == TOGETHER else []
+        return key_of(SpanTree.of(self.session).spans[turns[0]]) if turns else self.busiest
+
+    @property
+    def batcher(self) -> Key | None:
+        """The model with the largest batch."""
+        batches = self.simulation.batches
+        return max(batches, key=lambda key: batches[key].most, default=None)
+
+    @cached_property
+    def contended(self) -> Key | None:
+        """The model whose requests wait for each other on something other than a processor or the GIL."""
+        if self.way == IN_TURN:
+            return None
+        if self.way == TOGETHER:
+            if self.held > LOCKED:
+                return None
+            if self.spare >= _IDLE and (model := _staircase(self.session)) is not None:
+                return model
+        return _slowed_down(self.simulation)
+
+    @property
+    def blocked(self) -> Key | None:
+        """The decoupled async model whose coroutines block their event loop."""
+        return next(iter(self.simulation.serial), None)
+
+    @property
+    def limit(self) -> Key | None:
+        """The model with too few instances, unless other code helps, or the GIL or the processors are the limit."""
+        limits, others = self.simulation.limits, self.is_bound or self.simulation.sync_caller or self.blocked
+        return limits[0] if limits and not others else None
+
+    @property
+    def has_remedy(self) -> bool:
+        """Whether other code or more instances would make the requests faster."""
+        return bool(self.simulation.sync_caller or self.limit or (self.blocked and not self.is_bound))
+
+    def has_one_async_instance(self, key: Key | None) -> bool:
+        """Whether a model runs one request at a time although its `execute` is async."""
+        model = self.simulation.models.get(key) if key else None
+        return model is not None and model.is_async and not model.decoupled and len(model.instances) == 1
+
+
+def comparison_evidence(
+    sequential: SessionData, gathered: SessionData, measured: Measured, counts: Iterable[int] = COUNTS
+) -> WorkloadEvidence:
+    """Return the evidence of two runs of one workload: sequential `exec`, and `async_exec` all at once.
+
+    The verdict predicts these `counts` of instances.
+    """
+    for session in gathered, sequential:
+        if (failed := failed_requests(session)) is not None:
+            return WorkloadEvidence(COMPARED, session, _NOTHING, failed=failed)
+    return WorkloadEvidence(COMPARED, gathered, SimulatedWorkload(sequential, gathered, measured), tuple(counts))
+
+
+def session_evidence(session: SessionData) -> WorkloadEvidence:
+    """Return the evidence of one run; of a very long one, of its first requests."""
+    session, limited = _first(session)
+    roots = [span for span in session.spans if not span.parent]
+    busy = total(union((span.sent, span.ended) for span in roots))
+    way = TOGETHER if sum(span.duration for span in roots) > 1.05 * busy else IN_TURN
+    if (failed := failed_requests(session)) is not None:
+        return WorkloadEvidence(way, session, _NOTHING, failed=failed, limited=limited)
+    now = capacities(session)
+    alone = busy if way == IN_TURN else sum(replay([recipe], now) for recipe in recipes(session))
+    part = busy / max(1, session.wall)
+    cpu, waited = round(session.cpu * part), round(session.cpu_waited * part)
+    held = _held(session) / max(1, busy)
+    measured = Measured(
+        requests=len(roots), sequential=alone, gathered=busy, cpu_sequential=cpu, cpu_gathered=cpu,
+        waited_sequential=waited, waited_gathered=waited, cores=session.cores or 1 << 10,
+        gil_share=1.0 if held > _ALWAYS_HELD else held,
+    )  # fmt: skip
+    serial = blocked_loops(session, session.cpu_waited)
+    simulation = SimulatedWorkload(session, session, measured, serial, at_once=way == IN_TURN)
+    return WorkloadEvidence(way, session, simulation, limited=limited)
+
+
+_NOTHING = SimulatedWorkload(SessionData(), SessionData(), Measured(0, 0, 0))  # of failed requests
+
+
+def _first(session: SessionData) -> tuple[SessionData, str]:
+    """Return the first requests of a very long session, and a note about the limit."""
+    if len(session.spans) <= _MOST:
+        return session, ""
+    kept = {span.id for span in session.spans[:_MOST] if not span.parent}
+    first = of_roots(replace(session, spans=session.spans[:_MOST]), kept)
+    wall = max((span.ended for span in first.spans), default=session.wall)
+    calls = len(first.spans) - len(kept)
+    with_calls = f" and their {calls:,} calls" if calls else ""
+    return replace(first, wall=wall), f"Judged by the first {len(kept):,} requests{with_calls}."
+
+
+def _held(session: SessionData) -> int:
+    """Return how long samples saw the GIL held while others wanted it, ns."""
+    return total(union((each.begin, each.end) for each in session.lock))
+
+
+def answered_by_cache(sequential: SessionData, gathered: SessionData) -> Cached:
+    """Return the requests that the response cache answered in both runs.
+
+    These are requests of the notebook or, if the cache answered none of those, calls of models that call no other.
+    """
+    for roots in True, False:
+        runs = []
+        for run in sequential, gathered:
+            callers = {s.parent for s in run.spans}
+            asked = [s for s in run.spans if (not s.parent if roots else s.parent and s.id not in callers)]
+            cached = [s for s in asked if s.cached]
+            runs.append(Cached(cached, len(asked)) if 2 * len(cached) > len(asked) else Cached())
+        fewest = min(runs, key=lambda found: len(found.spans))
+        if fewest.spans:
+            return fewest
+    return Cached()
+
+
+def blocked_loops(session: SessionData, cpu_waited: int) -> list[Key]:
+    """Return the decoupled async models whose requests waited while an instance ran another request of the model.
+
+    Coroutines of such a model share its instance, so a request waits for a coroutine that does not await, or for a
+    processor: `cpu_waited` (ns) is left out. A batcher has other reasons to make it wait.
+    """
+    out = []
+    for model in session.models:
+        spans = [s for s in session.spans if key_of(s) == key_of(model) and s.ran]
+        if model.decoupled and model.is_async and model.scheduler == "default" and len(spans) > 1:
+            waits = union((s.queued, s.started) for s in spans)
+            running = union((s.started, s.ended) for s in spans)
+            beside = total(waits) - total(minus(waits, running)) - cpu_waited
+            alone = max(s.ended - s.started for s in spans)
+            if beside > max(BLOCKED * (total(running) - alone), (WORTH - 1) * total(running)):
+                out.append(key_of(model))
+    return out
+
+
+def _slowed_down(simulation: SimulatedWorkload) -> Key | None:
+    """Return the model whose requests take longer beside others than alone, while processors are idle.
+
+    The gathered run takes much longer than queues, the processors and the GIL explain.
+    """
+    m = simulation.measured
+    # If the process hardly computes, its threads waited at the same time, just to wake up: count the wait once.
+    at_once = 1 if m.cpu_gathered > _HARDLY * m.gathered else max(2, min(m.requests, _AT_ONCE))
+    waited = m.waited_gathered // at_once
+    spare = m.cores * m.gathered - m.cpu_gathered - waited
+    if m.gathered - waited < _SLOWER * simulation.now or spare < _IDLE * m.cores * m.gathered:
+        return None
+    alone, together = self_times(simulation.sequential), self_times(simulation.gathered)
+    # The mean and not the median: an unfair lock makes a few requests wait very long.
+    slower = {
+        key: sum(times) - len(times) * median(alone[key])
+        for key, times in together.items()
+        if key in alone and mean(times) > _SLOWER * max(1, median(alone[key]))
+    }
+    return max(slower, key=slower.__getitem__, default=None)
+
+
+def _staircase(session: SessionData) -> Key | None:
+    """Return the model whose executions ran together and yet ended one after the other, at even steps.
+
+    Each step is about as long as the shortest execution, so the executions took turns on something that they
+    share. The caller has ruled out the processors.
+    """
+    tree = SpanTree.of(session)
+    executions: dict[Key, list[tuple[int, int]]] = {}
+    for execution, (first, *_) in tree.members.items():
+        if first.ran and not tree.is_ensemble(first):
+            executions.setdefault(key_of(first), []).append((first.ended, total(tree.self_time(execution))))
+    for key, ends_and_times in executions.items():
+        times = [ns for _, ns in ends_and_times]
+        steps = [b - a for a, b in pairwise(sorted(end for end, _ in ends_and_times))]
+        if len(times) < 4 or median(times) < _SLOWER * min(times):
+            continue
+        step, shortest = median(steps), min(times)
+        even = sum(abs(length - step) < _EVEN * step for length in steps) >= 0.7 * len(steps)
+        if even and abs(step - shortest) < 0.5 * shortest:
+            return key
+    return None
+
+
+class Waits(NamedTuple):
+    """The requests of a model that waited for others, and the fraction of the time in which one did."""
+
+    requests: int = 0
+    share: float = 0.0
+
+
+def waits_for(model: Key | None, session: SessionData, wall: int) -> Waits:
+    """Return the waits of a model's requests for other requests, in a run of this length (ns)."""
+    spans = [s for s in session.spans if key_of(s) == model]
+    # While all instances are idle, a request waits for a thread to wake up and not for other requests.
+    idle = minus([(0, session.wall)], [holds(s) for s in spans])
+    idle_begins = [begin for begin, _ in idle]
+    idle_by_then = list(accumulate((end - begin for begin, end in idle), initial=0))
+
+    def waited_until(moment: int) -> int:
+        i = bisect_right(idle_begins, moment)
+        return moment - idle_by_then[i] + (max(0, idle[i - 1][1] - moment) if i else 0)
+
+    several = sum(waited_until(s.started) - waited_until(s.queued) > 0.02 * wall for s in spans)
+    return Waits(several, total(minus([(s.queued, s.started) for s in spans], idle)) / max(1, wall))

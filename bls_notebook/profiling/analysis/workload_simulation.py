@@ -1,0 +1,247 @@
+"""Simulate a measured workload with other instance counts or with changed code. Pure.
+
+The queues are simulated (`queue_simulation`) from the requests of a sequential run; the processors and the GIL bound
+the result from below.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+
+from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
+from bls_notebook.profiling.records.verdicts import WORTH, Measured, WhatIf
+from bls_notebook.records.grouping import grouped
+from bls_notebook.records.intervals import total, union
+
+from .queue_simulation import UNLIMITED, Key, Recipe, Sent, batches_seen, capacities, is_stuck, key_of, recipes, replay
+from .session_statistics import session_statistics
+from .span_tree import SpanTree
+
+DISTURBED = 0.1  # wait for processors over processor time: above it, other programs disturbed the run
+BLOCKED = 0.5  # fraction of the time that an event loop runs the model's own code: above it, the loop is blocked
+_EXPLAINED = 1.3  # measured over simulated time: above it, larger instance counts are not predicted
+_MOST = 64  # instances, at most, that are predicted
+
+
+def self_times(session: SessionData) -> dict[Key, list[int]]:
+    """Return the self time of each execution, by model, ns."""
+    tree = SpanTree.of(session)
+    return grouped((key_of(m[0]), total(tree.self_time(e))) for e, m in tree.members.items() if m[0].ran)
+
+
+def _serial_loops(
+    models: Iterable[ModelSeen], sequential: SessionData, gathered: SessionData, measured: Measured
+) -> Iterator[Key]:
+    """Yield the decoupled async models whose coroutines block their event loop, so that requests run one by one.
+
+    Samples of the event loops decide; for a model without samples, the times of its requests do.
+    """
+    shares = {(loop.model, loop.version): loop.share for loop in measured.loops}
+    for model in models:
+        key = key_of(model)
+        if not (model.decoupled and model.is_async):
+            continue
+        if key in shares:
+            if shares[key] > BLOCKED:
+                yield key
+            continue
+        alone = total((s.started, s.ended) for s in sequential.spans if key_of(s) == key)
+        spans = [(s.started, s.ended) for s in gathered.spans if key_of(s) == key and s.ran]
+        covered = total(union(spans))
+        if len(spans) > 1 and alone and covered > 0.7 * alone / max(1, len(model.instances)):
+            yield key
+
+
+_THREADS = re.compile(r"\b(?:to_thread|run_in_executor|Thread(?:PoolExecutor)?)\b")  # code that calls in threads
+
+
+def _blocks(call: Span, caller: Span, session: SessionData) -> bool:
+    """Return whether an async model sent a call by `exec` on its event loop's thread, and not on another thread."""
+    if call.kind != "sync":
+        return False
+    if call.queued == call.started:  # without a queue, the callee ran on the thread of the call
+        return call.thread == caller.thread
+    if not call.source:  # code without a text sent it, such as a thread pool's, or the session has no texts
+        return not session.sources
+    return not _THREADS.search(session.sources[call.source - 1].text)
+
+
+class SimulatedWorkload:
+    """One workload, measured in both ways, and simulated with other instance counts or other code.
+
+    ``serial`` are the models whose coroutines block their event loop, by default those of the two runs. The requests
+    are sent at the times of the gathered run or, with ``at_once``, all at 0.
+    """
+
+    def __init__(
+        self, sequential: SessionData, gathered: SessionData, measured: Measured,
+        serial: Collection[Key] | None = None, *, at_once: bool = False,
+    ) -> None:  # fmt: skip
+        self.sequential, self.gathered, self.measured = sequential, gathered, measured
+        self.models: dict[Key, ModelSeen] = {key_of(m): m for m in (*sequential.models, *gathered.models)}
+        self.requests = recipes(sequential)
+        self.batches = batches_seen(gathered)
+        own = _serial_loops(self.models.values(), sequential, gathered, measured) if serial is None else serial
+        self.serial = list(own)
+        self.capacity = capacities(gathered, self.serial)
+        tree = SpanTree.of(sequential)
+        self._sync_callers = dict.fromkeys(
+            key_of(span)
+            for span in sequential.spans
+            if (model := self.models.get(key_of(span))) is not None  # the model was loaded
+            and model.is_async
+            and any(_blocks(child, span, sequential) for child in tree.children.get(span.id, ()))
+        )
+        sent = [] if at_once else [s.sent for s in gathered.spans if not s.parent]
+        self._sent = [moment - sent[0] for moment in sent]
+        # The processor time of one thread, plus its wait for a processor, but no more than the run took.
+        needed = min(measured.cpu_sequential + measured.waited_sequential, measured.sequential)
+        needed = max(needed, measured.cpu_sequential)
+        self.python = min(round(self._gil_share() * measured.sequential), needed)
+        cpu = round(needed / max(1.0, measured.parallel or measured.cores))
+        # The search for the cause ignores the processor time that other programs took.
+        self.disturbed = measured.waited_sequential > DISTURBED * measured.cpu_sequential
+        self.own_cpu = round(measured.cpu_sequential / max(1, measured.cores)) if self.disturbed else cpu
+        # Lower bounds (ns) of the wall time for any number of instances: here, and if instances are processes.
+        self._bound, self._bound_apart = max(self.python, cpu), cpu
+        # A batch computes once, so the cost of its requests one by one is no bound.
+        if self.batches:
+            self._bound = self._bound_apart = self.own_cpu = 0
+        self.work = max(self.python, self.own_cpu)  # the time that the GIL and the processors need at least, ns
+        self.now = max(self._queues(self.capacity), self.work)  # the time with today's instances and code, ns
+
+    def _gil_share(self) -> float:
+        """Return the fraction of the sequential time in which the GIL was held."""
+        m = self.measured
+        if m.gil_share >= 0:
+            return m.gil_share
+        # n overlapping requests, each n times slower, on one processor: they took turns.
+        alone, together = self._mean_self_time(self.sequential), self._mean_self_time(self.gathered)
+        figures = session_statistics(self.gathered)
+        if not alone or m.cpu_sequential < 0.7 * m.sequential or figures.concurrency < 1.5:
+            return 0.0
+        turns = together / alone > 0.7 * figures.concurrency
+        return 1.0 if turns and m.cpu_gathered < 1.3 * m.gathered else 0.0
+
+    @staticmethod
+    def _mean_self_time(session: SessionData) -> float:
+        tree = SpanTree.of(session)
+        own = [total(tree.self_time(execution)) for execution in tree.members]
+        return sum(own) / len(own) if own else 0.0
+
+    def _queues(self, capacity: Mapping[Key, int], requests: tuple[Recipe, ...] | None = None) -> int:
+        """Return the time that instances and queues allow, whatever the processors do."""
+        return replay(requests or self.requests, capacity, self.batches, self._sent)
+
+    def _wall(self, capacity: Mapping[Key, int], requests: tuple[Recipe, ...] | None = None) -> int:
+        return max(self._queues(capacity, requests), self._bound, 1)
+
+    @property
+    def chain(self) -> int:
+        """The time of the longest request by itself, ns."""
+        return max((replay([r], {}) for r in self.requests), default=0)
+
+    def speedup_of(self, change: str) -> float:
+        """Return the predicted speedup of a change over sequential exec.
+
+        The changes are "" (sent together, as it is), "await" (no coroutine blocks its event loop), "gather" (also,
+        coroutines that call `exec` gather these calls), and "instances" (an instance for each request).
+        """
+        capacity: Mapping[Key, int] = self.capacity
+        if change == "instances":
+            capacity = dict.fromkeys(self.models, UNLIMITED)
+        elif change:
+            capacity = capacities(self.gathered)
+        requests = self._gathering() if change == "gather" else None
+        least = self.chain if change == "instances" else 1
+        return self.measured.sequential / max(self._wall(capacity, requests), least)
+
+    def _gathering(self) -> tuple[Recipe, ...]:
+        """Return the requests as if coroutines that call `exec` gathered these calls."""
+
+        def changed(recipe: Recipe) -> Recipe:
+            sent = tuple(replace(s, recipe=changed(s.recipe)) for s in recipe.sent)
+            if recipe.model in self._sync_callers and sent:
+                sent = tuple(Sent(s.recipe, (), sent[0].gap) for s in sent)
+                return replace(recipe, sent=sent, waited=tuple(range(len(sent))))
+            return replace(recipe, sent=sent)
+
+        return tuple(changed(r) for r in self.requests)
+
+    @cached_property
+    def sync_caller(self) -> Key | None:
+        """An async model that calls `exec` and whose calls, gathered, would make the workload faster."""
+        for key in self._sync_callers:
+            wall = self._queues(capacities(self.gathered, set(self.serial) - {key}), self._gathering())
+            if max(wall, self.work) * WORTH < self.now:
+                return key
+        return None
+
+    @cached_property
+    def limits(self) -> list[Key]:
+        """The models whose instance counts limit the workload, the strongest limit first."""
+        capacity = dict(self.capacity)
+        wall = self._queues(capacity)
+        out: list[Key] = []
+        while len(out) < len(capacity):
+            tries = {key: self._queues({**capacity, key: UNLIMITED}) for key, n in capacity.items() if n < UNLIMITED}
+            if not tries:
+                break
+            key = min(tries, key=tries.__getitem__)
+            # Two models may limit only together: a caller and its callee with equally many instances.
+            limits = [key] if tries[key] * WORTH <= wall else self._pair(capacity, wall)
+            if not limits:
+                break
+            capacity |= dict.fromkeys(limits, UNLIMITED)
+            out += limits
+            wall = self._queues(capacity)
+        return out
+
+    def _pair(self, capacity: Mapping[Key, int], wall: int) -> list[Key]:
+        limited = [key for key, n in capacity.items() if n < UNLIMITED]
+        if self._queues({**capacity, **dict.fromkeys(limited, UNLIMITED)}) * WORTH > wall:
+            return []
+        needed = list(limited)
+        for key in limited:
+            rest = [k for k in needed if k != key]
+            if self._queues({**capacity, **dict.fromkeys(rest, UNLIMITED)}) * WORTH <= wall:
+                needed = rest
+        return needed
+
+    def what_ifs(self, keys: Collection[Key], counts: Collection[int], *, further: bool = False) -> tuple[WhatIf, ...]:
+        """Predict the time with these instance counts of the models; the first one gets fewer, too.
+
+        If the first model already has as many instances as the counts, `further` ones are tried: twice and four times
+        as many, but no more than there are requests.
+        """
+        keys = [key for key in keys if self.models[key].scheduler != "ensemble"]
+        now = self.capacity
+        tried = set(counts)
+        waited = self.measured.gathered - self.measured.waited_gathered
+        if further and now.get(keys[0], 1) >= max(counts, default=1) and _EXPLAINED * self._wall(now) > waited:
+            requests = sum(key_of(span) == keys[0] for span in self.sequential.spans)
+            tried |= {min(_MOST, requests, now[keys[0]] * factor) for factor in (2, 4)} - {now[keys[0]]}
+        out = []
+        for count in sorted(tried):
+            # Advice to change the first model takes no instances from the others.
+            changed = {k: count if k == keys[0] else max(count, now.get(k, 1)) for k in keys}
+            capacity = {**now, **{k: n for k, n in changed.items() if now.get(k, 0) < UNLIMITED}}
+            if is_stuck(self.requests, capacity) and not is_stuck(self.requests, now):
+                continue
+            queues = self._queues(capacity)
+            here, apart = (max(queues, bound, 1) for bound in (self._bound, self._bound_apart))
+            out.append(WhatIf(count, here, self.measured.sequential / here, self.measured.sequential / apart))
+        return tuple(out)
+
+    def worthwhile(self, what_ifs: Iterable[WhatIf]) -> WhatIf | None:
+        """Return the smallest count near the best of them; None if it is hardly faster than today's.
+
+        It is compared with the prediction for today's instances: a run slow by chance is no reason for a change.
+        """
+        walls = [what.wall for what in what_ifs]
+        near = (what for what in what_ifs if what.wall <= 1.05 * min(walls))
+        chosen = min(near, key=lambda what: what.count, default=None)
+        return chosen if chosen is not None and self._wall(self.capacity) > WORTH * chosen.wall else None
