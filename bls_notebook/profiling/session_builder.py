@@ -11,12 +11,12 @@ import linecache
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from types import CodeType
-from typing import Any, TypeVar
+from typing import Any
 
 import bls_notebook
 from bls_notebook.backends import RemoteConnection
@@ -70,42 +70,27 @@ def _cell(file: str) -> str:
     return f"In [{cells[file]}]" if file in cells else ""
 
 
-_Entry = TypeVar(
-    "_Entry",
-    request_log.Begun,
-    request_log.Placed,
-    request_log.Ran,
-    request_log.Ended,
-    request_log.HeldBack,
-    request_log.SentFrom,
-    request_log.Crossed,
-    request_log.Timed,
-)
 _NOWHERE = RecordedInstance(ModelSeen(""), "", "cpu", None)
+_NOT_PLACED = request_log.Placed(0, _NOWHERE, 0, 1, 0)
+_NOT_RUN = request_log.Ran(0, 0, 0)
+_UNANSWERED = request_log.Ended(0, 0, "ok", "", 0, 0)
 
 
-class _Facts:
-    """The log entries of one request; a time is 0 if its event has not happened."""
+@dataclass(slots=True)
+class _Logged:
+    """The log entries of one request; an entry is empty if its event has not happened."""
 
-    __slots__ = (
-        "batch", "bytes_in", "bytes_out", "cached", "crossings", "ended", "error", "inferred", "kind",
-        "options", "parent", "place", "queued", "released", "responses", "rows", "seen", "sent", "site",
-        "started", "state", "thread", "timer",
-    )  # fmt: skip
-
-    def __init__(
-        self, parent: int, seen: ModelSeen, kind: str, options: Any, bytes_in: int, sent: int, queued: int
-    ) -> None:
-        self.parent, self.seen, self.kind, self.options = parent, seen, kind, options
-        self.bytes_in, self.sent, self.queued = bytes_in, sent, queued
-        self.place = _NOWHERE
-        self.thread = self.started = self.inferred = self.released = self.ended = self.batch = 0
-        self.rows = 1
-        self.state, self.error = "ok", ""
-        self.responses = self.bytes_out = self.crossings = 0
-        self.cached = False
-        self.timer: Any = None  # of the GPU
-        self.site: tuple[CodeType, int] | None = None
+    begun: request_log.Begun
+    seen: ModelSeen
+    kind: str
+    placed: request_log.Placed = _NOT_PLACED
+    ran: request_log.Ran = _NOT_RUN
+    ended: request_log.Ended = _UNANSWERED
+    held_until: int = 0
+    crossings: int = 0
+    cached: bool = False
+    timer: Any = None  # of the GPU
+    site: tuple[CodeType, int] | None = None
 
 
 def session_of(
@@ -118,30 +103,30 @@ def session_of(
     number of an execution), only its requests and those they caused are kept; 0 keeps all.
     """
     end = max(start, end)
-    facts = _facts(log)
+    logged = _logged(log)
     if sender:
         senders = {sender}  # and all that it caused: a sender has a lower number than its requests
-        for number in sorted(facts):
-            senders |= {number} if facts[number].parent in senders else set()
-        facts = {number: one for number, one in facts.items() if number in senders}
-    numbers = [n for n, f in facts.items() if start <= f.sent <= end]
-    numbers.sort(key=lambda n: (facts[n].sent, n))
+        for number in sorted(logged):
+            senders |= {number} if logged[number].begun.parent in senders else set()
+        logged = {number: one for number, one in logged.items() if number in senders}
+    numbers = [n for n, one in logged.items() if start <= one.begun.sent <= end]
+    numbers.sort(key=lambda n: (logged[n].begun.sent, n))
     dropped += max(0, len(numbers) - limit)
     kept = dict.fromkeys(numbers[:limit])
     marks = _marks(log, kept, start, end, limit)
     batches: dict[int, int] = {}
-    sources, lines = _sources(log, facts, kept)
+    sources, lines = _sources(log, logged, kept)
     spans = []
     for number in kept:
-        one = facts[number]
-        batch = 0 if not one.batch else batches.setdefault(one.batch, len(batches) + 1)
-        parent = one.parent - log.base if one.parent in kept else 0
+        one = logged[number]
+        batch = batches.setdefault(one.placed.batch, len(batches) + 1) if one.placed.batch else 0
+        parent = one.begun.parent - log.base if one.begun.parent in kept else 0
         spans.append(_span(number - log.base, one, parent, batch, start, end, marks.get(number, ()), lines[number]))
-    models: dict[ModelSeen, None] = dict.fromkeys(facts[n].seen for n in kept if facts[n].seen.version)
+    models: dict[ModelSeen, None] = dict.fromkeys(logged[n].seen for n in kept if logged[n].seen.version)
     named = [
         NamedMark(when - start, name, number - log.base if number in kept else 0)
         for number, when, name in entries(request_log.Named, log.named)
-        if start <= when <= end and (not sender or number in facts)
+        if start <= when <= end and (not sender or number in logged)
     ]
     named.sort(key=attrgetter("ns"))
     return Session(
@@ -156,23 +141,21 @@ def session_of(
     )
 
 
-def _facts(log: Log) -> dict[int, _Facts]:
-    out = {begun.number: _Facts(*begun[1:]) for begun in entries(request_log.Begun, log.begun)}
+def _logged(log: Log) -> dict[int, _Logged]:
+    out = {begun.number: _Logged(begun, begun.model, begun.kind) for begun in entries(request_log.Begun, log.begun)}
 
-    def known(kind: type[_Entry], values: list[Any]) -> Iterator[tuple[_Facts, _Entry]]:
+    def known(kind: Any, values: list[Any]) -> Iterator[tuple[_Logged, Any]]:
         return ((out[entry.number], entry) for entry in entries(kind, values) if entry.number in out)
 
     for one, placed in known(request_log.Placed, log.placed):
-        if not one.started:  # an iterative sequence is placed several times: the first one counts
-            one.seen, one.place, one.thread = placed.place.model, placed.place, placed.thread
-            one.rows, one.batch, one.started = placed.rows, placed.batch, placed.started
+        if not one.placed.started:  # an iterative sequence is placed several times: the first one counts
+            one.seen, one.placed = placed.place.model, placed
     for one, ran in known(request_log.Ran, log.ran):
-        one.inferred, one.released = ran.inferred, ran.released
+        one.ran = ran
     for one, ended in known(request_log.Ended, log.ended):
-        one.ended, one.state, one.error = ended.ended, ended.state, ended.error
-        one.responses, one.bytes_out = ended.responses, ended.bytes_out
+        one.ended = ended
     for one, held in known(request_log.HeldBack, log.held):
-        one.ended = max(one.ended, held.until)
+        one.held_until = held.until
     for one, crossed in known(request_log.Crossed, log.crossed):
         one.crossings += crossed.tensors
     for one, site in known(request_log.SentFrom, log.sites or []):
@@ -183,29 +166,29 @@ def _facts(log: Log) -> dict[int, _Facts]:
         if number in out:
             out[number].cached = True
     for one in out.values():
-        if one.kind == "sync" and one.parent in out and out[one.parent].seen.scheduler == "ensemble":
+        if one.kind == "sync" and one.begun.parent in out and out[one.begun.parent].seen.scheduler == "ensemble":
             one.kind = "ensemble"
     return out
 
 
 def _sources(
-    log: Log, facts: dict[int, _Facts], kept: dict[int, None]
+    log: Log, logged: dict[int, _Logged], kept: dict[int, None]
 ) -> tuple[list[Source], dict[int, tuple[int, int]]]:
     """Return the code that served and sent the requests, and each request's source and line."""
     lines = dict.fromkeys(kept, (0, 0))
     if log.sites is None:
         return [], lines
     sources = Sources()
-    places = dict.fromkeys((facts[number].seen, facts[number].place.execute) for number in kept)
+    places = dict.fromkeys((logged[number].seen, logged[number].placed.place.execute) for number in kept)
     begins: dict[int, int] = {}  # the first line of `execute`, by the number of the source
     for seen, code in places:
         number = 0 if code is None else sources.number(code, seen.name, seen.version)
         if code is not None and number:
             begins[number] = code.co_firstlineno
     for number in kept:
-        site = facts[number].site
+        site = logged[number].site
         if site is not None:
-            sender = facts.get(facts[number].parent)
+            sender = logged.get(logged[number].begun.parent)
             seen = ModelSeen("") if sender is None else sender.seen
             source = sources.number(site[0], seen.name, seen.version)
             line = sources.line(*site) if source else 0
@@ -226,7 +209,7 @@ def _marks(log: Log, kept: dict[int, None], start: int, end: int, limit: int) ->
 
 def _span(
     number: int,
-    one: _Facts,
+    one: _Logged,
     parent: int,
     batch: int,
     start: int,
@@ -234,20 +217,22 @@ def _span(
     marks: tuple[Mark, ...],
     line: tuple[int, int],
 ) -> Span:
-    is_open = not one.ended or one.ended > end
-    last = end if is_open else max(one.sent, one.ended)
-    ran = 0 < one.started <= last and one.place is not _NOWHERE
+    request, placed, options = one.begun, one.placed, one.begun.options
+    answered = max(one.ended.ended, one.held_until)
+    is_open = not answered or answered > end
+    last = end if is_open else max(request.sent, answered)
+    ran = 0 < placed.started <= last and placed.place is not _NOWHERE
     # An event that has not happened gets the time of the next one, so the times of a span are in order.
-    begun = one.started if ran else last
+    begun = placed.started if ran else last
     now = start
     times = []
-    for time in (one.sent, one.queued or begun, begun, one.inferred or last, last):
+    for time in (request.sent, request.queued or begun, begun, one.ran.inferred or last, last):
         now = min(max(now, time), last)
         times.append(now - start)
     sent, queued, started, inferred, ended = times
-    place = one.place if ran else _NOWHERE
+    place = placed.place if ran else _NOWHERE
     shared = one.seen.decoupled and one.seen.is_async  # its event loop accepts the next request immediately
-    released = min(one.released or (one.started if shared else end), end) - start
+    released = min(one.ran.released or (placed.started if shared else end), end) - start
     return Span(
         id=number,
         model=one.seen.name,
@@ -262,21 +247,21 @@ def _span(
         started=started,
         inferred=inferred,
         ended=ended,
-        state="open" if is_open else one.state,
-        error="" if is_open else one.error,
-        request_id=one.options.request_id,
-        correlation_id=one.options.correlation_id,
-        flags=one.options.flags,
-        rows=one.rows,
-        thread=one.thread,
-        bytes_in=one.bytes_in,
-        bytes_out=0 if is_open and not marks else one.bytes_out,
+        state="open" if is_open else one.ended.state,
+        error="" if is_open else one.ended.error,
+        request_id=options.request_id,
+        correlation_id=options.correlation_id,
+        flags=options.flags,
+        rows=placed.rows,
+        thread=placed.thread,
+        bytes_in=request.bytes_in,
+        bytes_out=0 if is_open and not marks else one.ended.bytes_out,
         crossings=one.crossings,
         device_ns=-1 if one.timer is None else one.timer.ns(),
         marks=marks,
         released=max(started, released) if ran else 0,
         cached=one.cached,
-        responses=sum(m.kind == "response" for m in marks) if is_open else one.responses,
+        responses=sum(m.kind == "response" for m in marks) if is_open else one.ended.responses,
         source=line[0],
         line=line[1],
     )
