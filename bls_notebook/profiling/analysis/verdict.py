@@ -37,13 +37,12 @@ ADVISED, SHOWN, UNKNOWN = "advised", "shown", "unknown"
 
 @dataclass(frozen=True)
 class Cause:
-    """A row of `CAUSES`: its ``meaning``, its evidence (``when``), the field of the evidence with the model to blame.
+    """A row of `CAUSES`: its evidence (``when``), its texts, the field of the evidence with the model to blame.
 
     The prediction for other instance counts is ``advised``, only ``shown``, or ``unknown``. An ``exception`` is another
     sentence, with its condition.
     """
 
-    meaning: str
     when: Callable[[WorkloadEvidence], object]
     sentence: str
     remedy: str = "{count}"
@@ -57,20 +56,19 @@ def is_near(e: WorkloadEvidence) -> bool:
     return e.measured.speedup > WORTH and e.reached > NEAR
 
 
+_NOTHING_QUEUED = (
+    "{took}Nothing queued for long: {brought}, of {best} at best; the longest request takes {chain} by itself.{most: }"
+)
 # In this order: the first cause with evidence is the verdict.
 CAUSES: dict[str, Cause] = {
-    "failed": Cause(
-        "requests failed", when=lambda e: e.failed, sentence="{failed}", remedy="{failed_batch}", counts=UNKNOWN
-    ),
+    "failed": Cause(when=lambda e: e.failed, sentence="{failed}", remedy="{failed_batch}", counts=UNKNOWN),
     "notebook": Cause(
-        "the notebook's own code took the time",
-        when=lambda e: e.way != COMPARED and e.session.wall > max(SHORT, e.busy / (1 - OWN_CODE)),
+        when=lambda e: e.way != COMPARED and e.session.wall > SHORT and e.outside > OWN_CODE,
         sentence="Most of the time was {outside}: requests were under way for {busy} of {wall}.",
         remedy="",
         counts=UNKNOWN,
     ),
     "cached": Cause(
-        "the response cache answered",
         when=lambda e: e.cached.spans and (e.way == IN_TURN or not e.cached.are_calls or e.each < CACHED_CALLS),
         model=lambda e: key_of(e.cached.spans[0]),
         sentence="The response cache answered {cached}: nothing ran that async could overlap.",
@@ -78,27 +76,23 @@ CAUSES: dict[str, Cause] = {
         counts=UNKNOWN,
     ),
     "one": Cause(
-        "there was nothing to overlap",
         when=lambda e: e.requests < 2 and (e.way == COMPARED or e.each <= LITTLE or not e.has_remedy),
         sentence="{took}{most}",
         remedy="{compare_several}",
     ),
     "batched": Cause(
-        "a batcher serves many requests at once",
         when=lambda e: e.batcher and e.measured.speedup > WORTH,
         model=attrgetter("batcher"),
         sentence="{took}The batcher of {name} served up to {batch} requests by one execute{known:: }.",
         counts=ADVISED,
     ),
     "little": Cause(
-        "too little work",
         when=lambda e: e.requests > 1 and e.each < LITTLE and e.measured.speedup < LITTLE_GAIN,
         sentence="{took}There is too little work: a request takes {each}, of which sending it is a large part"
         "{brought:; }.",
         remedy="Put more into a request (a batch), or leave it at exec.",
     ),
     "in_turn": Cause(
-        "requests were sent one after the other",
         when=lambda e: e.way == IN_TURN and e.requests > 1 and (e.together > GAIN_TOGETHER or e.limit),
         sentence="{took}Each was sent when the one before had been answered.{most: }",
         remedy="If the requests do not need each other's responses, {send_together}{with_count}: predicted {predicted} "
@@ -106,7 +100,6 @@ CAUSES: dict[str, Cause] = {
         counts=ADVISED,
     ),
     "contention": Cause(
-        "requests wait for each other on something shared",
         when=lambda e: e.contended,
         model=attrgetter("contended"),
         sentence="{took}{who} wait for each other: beside others a request takes {together} instead of {alone}, though "
@@ -116,7 +109,6 @@ CAUSES: dict[str, Cause] = {
         counts=UNKNOWN,
     ),
     "sync_exec": Cause(
-        "sync exec inside an async execute",
         when=lambda e: e.simulation.sync_caller,
         model=attrgetter("simulation.sync_caller"),
         sentence="{took}{name} calls exec, which blocks, inside its async execute: its calls go one after the other "
@@ -125,7 +117,6 @@ CAUSES: dict[str, Cause] = {
         "{prediction:: }.",
     ),
     "gil": Cause(
-        "pure Python holds the interpreter's lock",
         when=lambda e: (
             (e.way == TOGETHER and e.held > LOCKED)
             or (e.is_bound and e.simulation.python * WORTH > e.simulation.own_cpu)
@@ -138,7 +129,6 @@ CAUSES: dict[str, Cause] = {
         "process of its own{on_server}.",
     ),
     "blocking": Cause(
-        "a coroutine blocks its event loop",
         when=lambda e: e.blocked and (not e.is_bound or e.spare > IDLE_CORES),
         model=attrgetter("blocked"),
         sentence="{took}The coroutine of {name} blocks its event loop (it computes, or waits without await): its "
@@ -146,7 +136,6 @@ CAUSES: dict[str, Cause] = {
         remedy="Await instead (asyncio.sleep, an async client), or do the work by asyncio.to_thread{prediction:: }.",
     ),
     "cores": Cause(
-        "the processors are busy",
         when=lambda e: (e.way == TOGETHER and e.spare < BUSY_CORES) or (e.is_bound and not is_near(e)),
         model=attrgetter("busiest"),
         sentence="{took}{name} keeps the processors busy ({cores} of {of} cores){known:: }, and no number of "
@@ -158,7 +147,6 @@ CAUSES: dict[str, Cause] = {
         ),
     ),
     "one_at_a_time": Cause(
-        "an async execute that is not decoupled serves one batch at a time",
         when=lambda e: e.has_one_async_instance(e.limit),
         model=attrgetter("limit"),
         sentence="{took}{several} queued for {name} for {queued} of the time: its execute is async but the model is "
@@ -168,32 +156,15 @@ CAUSES: dict[str, Cause] = {
         counts=ADVISED,
     ),
     "queue": Cause(
-        "requests queued for too few instances",
         when=lambda e: e.limit,
         model=attrgetter("limit"),
         sentence="{took}{several} queued on the {instances} of {name} for {queued} of the time{brought:: }{more}.",
         remedy="{count} {or_batch}",
         counts=ADVISED,
     ),
-    "helped": Cause(
-        "async helped, about as much as it can",
-        when=is_near,
-        sentence="{took}Async helped: {speedup} times as fast, of {best} at best.{most: }",
-    ),
-    "partly": Cause(
-        "async helped, less than it could",
-        when=lambda e: e.measured.speedup > WORTH,
-        sentence="{took}Nothing queued for long: {brought}, of {best} at best; the longest request takes {chain} by "
-        "itself.{most: }",
-        counts=ADVISED,
-    ),
-    "chain": Cause(
-        "one request's own chain of work",
-        when=lambda e: True,
-        sentence="{took}Nothing queued for long: {brought}, of {best} at best; the longest request takes {chain} by "
-        "itself.{most: }",
-        counts=ADVISED,
-    ),
+    "helped": Cause(when=is_near, sentence="{took}Async helped: {speedup} times as fast, of {best} at best.{most: }"),
+    "partly": Cause(when=lambda e: e.measured.speedup > WORTH, sentence=_NOTHING_QUEUED, counts=ADVISED),
+    "chain": Cause(when=lambda e: True, sentence=_NOTHING_QUEUED, counts=ADVISED),
 }
 
 
@@ -213,7 +184,7 @@ def verdict(evidence: WorkloadEvidence) -> Verdict:
     session without requests.
     """
     e, simulation = evidence, evidence.simulation
-    if e.way != COMPARED and not e.session.spans:
+    if e.way != COMPARED and e.root is None:
         return Verdict("", "")
     name, cause = next((name, cause) for name, cause in CAUSES.items() if cause.when(e))
     key = cause.model(e)
@@ -318,7 +289,7 @@ def _words(e: WorkloadEvidence, v: Verdict, key: Key | None, has_shares: bool) -
         "failed": e.failed.sentence if e.failed is not None else "",
         "failed_batch": e.failed.batch if e.failed is not None else "",
         "outside": "without a request" if is_of_clients else "the cell's own code",
-        "busy": f"{e.busy / max(1, e.session.wall):.0%}",
+        "busy": f"{1 - e.outside:.0%}",
         "wall": time_of(e.session.wall),
         "took": took,
         "name": f"`{v.model}`",

@@ -76,9 +76,9 @@ class WorkloadEvidence:
         return len(self.simulation.requests)
 
     @cached_property
-    def busy(self) -> int:
-        """The time with a request under way, ns."""
-        return total(union((span.sent, span.ended) for span in self.session.spans if not span.parent))
+    def outside(self) -> float:
+        """The fraction of the session without a request under way."""
+        return 1 - _busy(self.session) / max(1, self.session.wall)
 
     @cached_property
     def each(self) -> float:
@@ -208,7 +208,7 @@ def session_evidence(session: SessionData) -> WorkloadEvidence:
     """Return the evidence of one run; of a very long one, of its first requests."""
     session, limited = _first(session)
     roots = [span for span in session.spans if not span.parent]
-    busy = total(union((span.sent, span.ended) for span in roots))
+    busy = _busy(session)
     way = TOGETHER if sum(span.duration for span in roots) > 1.05 * busy else IN_TURN
     if (failed := failed_requests(session)) is not None:
         return WorkloadEvidence(way, session, _NOTHING, failed=failed, limited=limited)
@@ -240,6 +240,11 @@ def _first(session: SessionData) -> tuple[SessionData, str]:
     calls = len(first.spans) - len(kept)
     with_calls = f" and their {calls:,} calls" if calls else ""
     return replace(first, wall=wall), f"Judged by the first {len(kept):,} requests{with_calls}."
+
+
+def _busy(session: SessionData) -> int:
+    """Return how long a request was under way, ns."""
+    return total(union((span.sent, span.ended) for span in session.spans if not span.parent))
 
 
 def _held(session: SessionData) -> int:
