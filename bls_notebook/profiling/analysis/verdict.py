@@ -247,7 +247,8 @@ def _roughness(e: WorkloadEvidence, cause: str) -> str:
     if e.way != COMPARED:
         is_rough = session.cpu_waited >= ROUGH * max(session.wall, session.cpu, 1)
         waited = time_of(session.cpu_waited)
-        return f"Other programs or threads used the processors: runnable threads waited {waited} for one." * is_rough
+        said = f"Other programs or threads used the processors: runnable threads waited {waited} for one."
+        return said if is_rough else ""
     part = max(m.waited_sequential / max(1, m.sequential), m.waited_gathered / max(1, m.gathered * m.cores))
     if part >= ROUGH:
         return (
