@@ -8,12 +8,21 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser, Variables, add_options, evaluate, help_text, identifier
-from bls_notebook.magics.cell_body import cell_body
-from bls_notebook.magics.cell_errors import display_of, fail_on, reported
-from bls_notebook.magics.magic import Magic
-from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.result_lists import responses_in
+from bls_notebook.magics import (
+    Magic,
+    Notebook,
+    Parser,
+    Variables,
+    add_options,
+    cell_body,
+    display_of,
+    evaluate,
+    fail_on,
+    help_text,
+    identifier,
+    reported,
+    responses_in,
+)
 from bls_notebook.profiling.analysis.verdict import CAUSES
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.records import ModelRecord, count, first_line

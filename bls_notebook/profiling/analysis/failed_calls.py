@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bls_notebook.engine import execute_failed
 from bls_notebook.profiling.records.spans import SessionData, Span
 from bls_notebook.profiling.records.verdicts import Verdict, calls_of, failed_roots
-from bls_notebook.records.visible_text import spoken
+from bls_notebook.records import spoken
 
 from .span_tree import SpanTree
 

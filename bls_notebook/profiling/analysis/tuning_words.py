@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from bls_notebook.profiling.records.tuning import ModelSetting, TunedModel, Tuning
 from bls_notebook.profiling.records.verdicts import listed, time_of, times
-from bls_notebook.records.units import size
-from bls_notebook.records.visible_text import visible
+from bls_notebook.records import size, visible
 
 from .setting_search import ENOUGH, MOST
 

@@ -13,7 +13,7 @@ from statistics import median
 
 from bls_notebook.profiling.records.spans import NOTEBOOK, ModelSeen
 from bls_notebook.profiling.records.verdicts import WORTH, Verdict, WhatIf, give_or_take, listed, time_of, times
-from bls_notebook.records.units import count as count_of
+from bls_notebook.records import count as count_of
 
 from .call_remarks import remarks
 from .critical_path import shares

@@ -14,10 +14,10 @@ from itertools import accumulate, pairwise
 from statistics import mean, median
 from typing import NamedTuple
 
+from bls_notebook.profiling.intervals import minus, total, union
 from bls_notebook.profiling.records.spans import SessionData, Span
 from bls_notebook.profiling.records.verdicts import WORTH, Measured
-from bls_notebook.records.intervals import minus, total, union
-from bls_notebook.records.measurements import quartiles
+from bls_notebook.records import quartiles
 
 from .critical_path import of_roots
 from .failed_calls import FailedRequests, failed_requests

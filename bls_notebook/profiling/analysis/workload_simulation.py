@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 
+from bls_notebook.profiling.intervals import total, union
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
 from bls_notebook.profiling.records.verdicts import WORTH, Measured, WhatIf
-from bls_notebook.records.grouping import grouped
-from bls_notebook.records.intervals import total, union
+from bls_notebook.records import grouped
 
 from .queue_simulation import UNLIMITED, Key, Recipe, Sent, batches_seen, capacities, is_stuck, key_of, recipes, replay
 from .session_statistics import session_statistics

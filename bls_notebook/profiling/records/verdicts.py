@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from bls_notebook.records.base import Record
+from bls_notebook.records import Record
 
 from .spans import SessionData, Span
 
