@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -257,12 +258,18 @@ def threads_ended() -> bool:
     return len(names) == sum(name.startswith("bls-worker") for name in names) <= 1
 
 
+def is_to_be_called(item: object) -> bool:
+    """Whether it is a reference of `when_dropped` whose object is gone, and whose function has not been called yet."""
+    return isinstance(item, worker_threads._Dropped) and weakref.ref.__call__(item) is None
+
+
 def left(repo: bls.ModelRepository) -> dict[str, Any]:
     """What a repository without models still takes."""
     until(threads_ended, "threads that nobody needs end", 30)
     until(lambda: not any(type(item) is clock._Alarm for item in gc.get_objects()), "unneeded alarms have gone", 30)
     for _ in range(3):
         gc.collect()
+    until(lambda: not any(map(is_to_be_called, gc.get_objects())), "dropped objects release what they had", 30)
     kinds = [type(item) for item in gc.get_objects()]
     own = [kind for kind in kinds if str(getattr(kind, "__module__", "")).startswith("bls_notebook.")]
     root = repo._service.folder._root
