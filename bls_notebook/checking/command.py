@@ -17,7 +17,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if (folder / "config.pbtxt").is_file() or (folder.is_dir() and version_folders(folder)):
         folder, names = folder.resolve().parent, [folder.resolve().name]  # the folder of one model
     elif folder.is_dir() and repositories_in(folder):
-        folder = repository_folder(folder, "python -m bls_notebook check")
+        folder = repository_folder(folder, "check")
     with bls.ModelRepository(folder) as repository:
         findings = bls.check(*names, repo=repository)
     if not findings.models and not findings.findings:

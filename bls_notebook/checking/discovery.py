@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from bls_notebook.engine import BLSError
-from bls_notebook.records import listed
+from bls_notebook.records import listed, remedy
 from bls_notebook.repository.source import folder_path, model_names, shown_path, version_folders
 
 _DEEPEST = 7
@@ -17,22 +17,22 @@ _LISTED = 12
 IGNORED = frozenset({"node_modules", "venv", "site-packages", "__pycache__", "build", "dist", "test", "tests"})
 
 
-def repository_folder(folder: str | Path, command: str = "%tritonrepo try") -> Path:
+def repository_folder(folder: str | Path, verb: str = "try") -> Path:
     """Return the model repository: the given folder, or the only repository below it.
 
-    Errors begin with the last word of `command`, such as ``try``, and suggest a corrected command.
+    Errors begin with `verb`, an action, and suggest a corrected command.
     """
-    verb = command.rpartition(" ")[2]
     root = folder_path(folder, verb, "give a folder that contains a model repository")
-    repositories = repositories_in(root)
+    repositories, command = repositories_in(root), f"{{{verb}}}"
     if len(repositories) == 1:
         return repositories[0]
     if repositories:
         shown = listed(map(shown_path, repositories), _LISTED)
         why = f"contains {len(repositories)} model repositories: {shown}; name one of them"
-        why += f", such as `{command} {shown_path(repositories[0])}`"
+        why += f", such as {remedy(command, folder=shown_path(repositories[0]))}"
     elif is_model(root):
-        why = f"is a model, expected a model repository; give its folder: `{command} {shown_path(root.parent)}`"
+        why = "is a model, expected a model repository; give its folder: "
+        why += f"{remedy(command, folder=shown_path(root.parent))}"
     else:
         names = ", ".join(sorted(entry.name for entry in root.iterdir())[:_LISTED]) or "nothing"
         why = f"is not a model repository and contains none: it has {names}; expected folders of models, each with "

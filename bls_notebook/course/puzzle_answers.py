@@ -42,7 +42,7 @@ def difference(got: Sequence[Answer], expected: Sequence[Answer]) -> Judgement |
         if error and not expected_error:
             line = error_line(mine, True)
             hint = f"The model answered with an error: {line}" + "." * (not line.endswith((".", ".)")))
-            return wrong(FAILED, hint, ("how to fix", mine.record.error.hint if mine.record.error else ""))
+            return wrong(FAILED, hint, ("how to fix", str(mine.record.error.hint) if mine.record.error else ""))
         if expected_error and not error:
             return wrong("the request succeeded", f"Expected an error response: {expected_error}")
         if error and (expected_error not in error or _ACCIDENT.match(error_line(mine, True))):  # it may say more

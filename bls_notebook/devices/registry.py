@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.records.devices import DeviceRecord
+from bls_notebook.records.remedy_words import remedy
 
 from .device import CPU, Device, DeviceError, GPUs, NoDeviceError, parse_size
 from .host_memory import resident_bytes
@@ -30,10 +31,6 @@ DEFAULT_MEMORY = 4 << 30
 MOST_GPUS = 64
 COUNT_VARIABLE = "BLS_NOTEBOOK_SIMULATED_GPUS"
 MEMORY_VARIABLE = "BLS_NOTEBOOK_SIMULATED_GPU_MEMORY"
-SWITCH = (
-    "simulate one with %config BLSNotebook.simulated_gpus = 1, bls.simulate_gpus(1), or "
-    f"{COUNT_VARIABLE}=1 in the environment"
-)
 
 _lock = threading.RLock()
 gpu_arrays: dict[type[Any], GPUs] = {}  # GPUs by the class of their arrays; empty until a GPU was requested and exists
@@ -159,12 +156,13 @@ def has_cupy() -> bool:
 
 
 def why_no_gpu() -> str:
+    switch = f"simulate one with {remedy('{simulate}')}, or {COUNT_VARIABLE}=1 in the environment"
     if cuda_gpu_count() == 0:
-        return f"this machine has no CUDA GPU; {SWITCH}"
+        return f"this machine has no CUDA GPU; {switch}"
     if has_cupy():
-        return f"CuPy does not work here, see the warning; to go without, {SWITCH}"
+        return f"CuPy does not work here, see the warning; to go without, {switch}"
     packages = "its package depends on the version of CUDA: cupy-cuda12x, cupy-cuda13x, ..."
-    return f"there is a CUDA GPU, but CuPy is not installed ({packages}); install it, or {SWITCH}"
+    return f"there is a CUDA GPU, but CuPy is not installed ({packages}); install it, or {switch}"
 
 
 def _read_environment() -> None:

@@ -7,7 +7,6 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 from bls_notebook.display import document as doc
-from bls_notebook.records.base import suited
 from bls_notebook.records.units import TIME_WIDTH
 from bls_notebook.records.visible_text import visible
 
@@ -48,7 +47,7 @@ def wrap(text: str, width: int, indent: str = "", hang: str | None = None) -> li
     """Wrap text of several lines; every line but the first begins with `hang`."""
     hang = indent if hang is None else hang
     result: list[str] = []
-    for line in visible(suited(text), lines=True).expandtabs(4).split("\n"):
+    for line in visible(text, lines=True).expandtabs(4).split("\n"):
         first = hang if result else indent
         room = max(width, len(hang) + LEAST)
         folder = textwrap.TextWrapper(room, first, hang, replace_whitespace=False, break_on_hyphens=False)

@@ -17,12 +17,13 @@ from bls_notebook.records import (
     Times,
     count,
     duration,
+    remedy,
     size,
     visible,
     why_not_batched,
 )
 
-_EMPTY = "no models are loaded: load one with %tritonrepo load NAME, or define one with %%tritonmodel NAME"
+_EMPTY = "no models are loaded: load one with {load}, or define one with {define}"
 _NOTE = "times are means per request since the model was loaded"
 # Phases of a request: heading, character in the bar of the text, meaning.
 _PHASES = (
@@ -40,7 +41,7 @@ Records = Sequence[StatisticsRecord]
 def statistics_document(records: Records) -> Document:
     """Show statistics of models: counts, mean times of a request, batches, cache and failures."""
     if not records:
-        return Document([Words(parts.quiet(_EMPTY))])
+        return Document([Words(parts.quiet(parts.coded(str(remedy(_EMPTY, name="NAME")))))])
     key = ", ".join(f"{sign} {name}: {meaning}" for name, sign, meaning in _PHASES)
     notes: list[Block] = []
     if any(record.success.count for record in records):
@@ -136,13 +137,13 @@ def _notes(record: StatisticsRecord) -> Iterator[str]:
 
 
 _BAR = 10  # cells of a bar of text
-_NONE = "no GPU on this machine; simulate one with %config BLSNotebook.simulated_gpus = 1"
+_NONE = "no GPU on this machine; simulate one with {simulate}"
 
 
 def devices_document(record: DeviceTable) -> Document:
     heads = columns("device | hardware | this process:r | others:r | total:r |")
     table = Table("Devices and their memory", heads, list(map(_row, record.devices)), indent="", most=34)
-    none = [Words(parts.quiet(_NONE), gap=True)] if len(record.devices) < 2 else []
+    none = [Words(parts.quiet(parts.coded(str(remedy(_NONE)))), gap=True)] if len(record.devices) < 2 else []
     return Document([table, *none], styles="devices")
 
 

@@ -22,6 +22,7 @@ from bls_notebook.magics import (
 )
 from bls_notebook.progress import progress
 
+from .notebook_variables import HISTORY
 from .owners import SearchRoot, providers
 
 PARSER = Parser("%%blsmemory", *help_text(__file__, "%%blsmemory"))
@@ -43,7 +44,7 @@ def bls_memory(notebook: Notebook, line: str, cell: str, variables: Variables) -
     shown: list[Any] = []  # the cell's value, which is not yet in Out
 
     def roots() -> list[SearchRoot]:
-        return [SearchRoot("variable", f"Out[{notebook.cell_number}]", value, "%reset -f out") for value in shown]
+        return [SearchRoot("variable", f"Out[{notebook.cell_number}]", value, HISTORY) for value in shown]
 
     providers.insert(0, roots)
     try:

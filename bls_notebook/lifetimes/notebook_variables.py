@@ -8,10 +8,11 @@ from typing import Any
 from bls_notebook.devices import allocation_log
 from bls_notebook.devices.allocation_log import owner_kinds
 from bls_notebook.magics import Notebook, Responses, Streams
+from bls_notebook.records import Remedy
 
-from .owners import DEFAULT_REMEDY, SearchRoot, providers, say_how_to_reload
+from .owners import SearchRoot, providers
 
-_HISTORY = "%reset -f out"  # deletes Out, _, __ and ___
+HISTORY = Remedy("get_ipython().run_line_magic('reset', '-f out')", "%reset -f out")  # deletes Out, _, __ and ___
 _LAST = ("_", "__", "___")
 _HIDDEN = ("In", "Out", "_ih", "_oh", "_dh", "_i", "_ii", "_iii", "exit", "quit", "get_ipython")
 
@@ -31,12 +32,10 @@ def watch_memory(notebook: Notebook) -> Callable[[], None]:
     def remove() -> None:
         events.unregister("pre_run_cell", cell_begins)
         providers.remove(roots)
-        say_how_to_reload(DEFAULT_REMEDY)
         allocation_log.set_cell("")
 
     events.register("pre_run_cell", cell_begins)
     providers.insert(0, roots)  # a variable is the name that the user knows best
-    say_how_to_reload("%tritonrepo reload {name}")
     cell_begins()
     return remove
 
@@ -48,7 +47,7 @@ def _roots(variables: dict[str, Any]) -> Iterator[SearchRoot]:
         if name in _HIDDEN or (name.startswith("_i") and name[2:].isdigit()):
             continue
         if name in _LAST:
-            yield SearchRoot("variable", name, value, _HISTORY)
+            yield SearchRoot("variable", name, value, HISTORY)
         elif not (name[:1] == "_" and name[1:].isdigit() and int(name[1:]) in history):
             yield SearchRoot("variable", name, value)
-    yield from (SearchRoot("variable", f"Out[{number}]", value, _HISTORY) for number, value in history.items())
+    yield from (SearchRoot("variable", f"Out[{number}]", value, HISTORY) for number, value in history.items())

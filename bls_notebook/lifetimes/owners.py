@@ -34,7 +34,7 @@ from bls_notebook.lifetimes.records import Holder
 from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse, ResponseIterator
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.records import shortened
+from bls_notebook.records import Remedy, shortened
 
 SECONDS = 0.5  # for each of the two searches
 OBJECTS = 300_000
@@ -70,7 +70,7 @@ class SearchRoot:
     kind: str
     name: str
     value: Any
-    remedy: str = ""
+    remedy: str | Remedy = ""
 
 
 # Each provider is called when a search begins. Names of the first providers are listed first.
@@ -363,16 +363,6 @@ def _count_own() -> int:
 _OWN = _count_own()
 
 
-DEFAULT_REMEDY = "repo.reload({name!r})"
-_remedy = DEFAULT_REMEDY
-
-
-def say_how_to_reload(remedy: str) -> None:
-    """Set the command that makes a model release its memory; ``{name}`` is replaced by the model's name."""
-    global _remedy
-    _remedy = remedy
-
-
 def _model_roots() -> Iterator[SearchRoot]:
     for server in list(servers):
         for name in server.names():
@@ -382,7 +372,7 @@ def _model_roots() -> Iterator[SearchRoot]:
 
 def roots_of(loaded: LoadedModel) -> Iterator[SearchRoot]:
     """Yield the objects of a model version: its instances' models, their classes, globals of its files."""
-    remedy = _remedy.format(name=loaded.name)
+    remedy = Remedy(f"repo.reload({loaded.name!r})", f"%tritonrepo reload {loaded.name}")
     for instance in loaded.instances:
         model = getattr(instance.backend, "model", None)
         if model is None:
@@ -397,7 +387,9 @@ def roots_of(loaded: LoadedModel) -> Iterator[SearchRoot]:
             yield from (root for root in _attributes(file, vars(module), remedy, by="") if root.value is not home)
 
 
-def _attributes(label: str, namespace: Mapping[str, Any], remedy: str = "", by: str = ".") -> Iterator[SearchRoot]:
+def _attributes(
+    label: str, namespace: Mapping[str, Any], remedy: str | Remedy = "", by: str = "."
+) -> Iterator[SearchRoot]:
     for name, value in list(namespace.items()):
         if not name.startswith("__") and not issubclass(type(value), ATOMS):
             yield SearchRoot("attribute", f"{label}{by}{name}", value, remedy)

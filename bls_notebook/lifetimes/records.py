@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bls_notebook.profiling.code_lines import NOWHERE, CodeLine
-from bls_notebook.records import Printable, Record, RecordFile, grouped
+from bls_notebook.records import Printable, Record, RecordFile, Remedy, grouped
 
 SCHEMA = 1
 
@@ -46,7 +46,7 @@ class Holder(Record):
 
     kind: str
     name: str = ""
-    remedy: str = ""
+    remedy: str | Remedy = ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -146,7 +146,7 @@ def _record_of(error: bls.BLSError, model: str) -> ErrorRecord | MessageRecord:
     hint = _still_serving(model) if model else ""
     if isinstance(error, bls.ModelLoadError) and error.record is not None:
         opens = bool(error.__cause__ is not None and error.record.frames)
-        return replace(error.record, debug=opens, hint="\n".join(filter(None, (error.record.hint, hint))))
+        return replace(error.record, debug=opens, hint="\n".join(filter(None, (str(error.record.hint), hint))))
     return MessageRecord(str(error), "warning" if isinstance(error, CellInterrupted) else "error", hint)
 
 

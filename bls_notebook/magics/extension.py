@@ -15,7 +15,7 @@ from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_s
 
 from bls_notebook.capabilities import registry
 from bls_notebook.lazy_names import load as imported
-from bls_notebook.records.base import shells
+from bls_notebook.records.remedy_words import on_surface
 
 from .arguments import HelpWanted
 from .cell_errors import add_handler, hear_interrupts
@@ -47,8 +47,7 @@ def _add_magics(shell: InteractiveShell) -> Callable[[], None]:
     settings = BLSNotebook(parent=shell)
     notebook = Notebook(shell, settings)
     registry().scan()
-    shells.append(settings)
-    added.callback(shells.remove, settings)
+    added.enter_context(on_surface("notebook"))
     for name in registry().keys("magics"):
         kind, bare = "cell" if name.startswith("%%") else "line", name.lstrip("%")
         function = output_can_be_silenced(needs_local_scope(no_var_expand(_MagicFunction(notebook, name))))

@@ -18,7 +18,7 @@ from bls_notebook.backends import BackendError
 from bls_notebook.engine import BLSError, ModelLoadError, perform, start_in_thread
 from bls_notebook.extending import Host, Registration, Scope, operation, undo
 from bls_notebook.progress import progress
-from bls_notebook.records import Printable
+from bls_notebook.records import Printable, remedy
 from bls_notebook.repository import ModelRepository, current_repository
 from bls_notebook.repository.source import check_model_name
 
@@ -30,10 +30,13 @@ from .remote_models import RemoteServer, ServerModel
 if TYPE_CHECKING:
     from bls_notebook.network.records import ConnectionRecord
 
-_NO_INDEX = (
-    "the server does not list its models; name the ones to connect: bls.connect({url!r}, 'MODEL'), or "
-    "%tritonrepo connect {url} MODEL"
-)
+_ACTIONS = {
+    "name models": ("`bls.connect({address!r}, 'MODEL')`", "`%tritonrepo connect {address} MODEL`"),
+    "rename": (
+        "`bls.connect({address!r}, names={{{name!r}: 'remote_{name!s}'}})` or `prefix='remote_'`",
+        "`%tritonrepo connect {address} --prefix remote_`",
+    ),
+}
 
 log = logging.getLogger("bls_notebook")
 
@@ -226,7 +229,8 @@ def _ready_models(link: Client, address: Address) -> tuple[str, ...]:
     except ServerError as error:
         if error.lost:
             raise
-        raise BLSError(f"connect: {address}: {_NO_INDEX.format(url=str(address))}") from error
+        why = "the server does not list its models; name the ones to connect: {name models}"
+        raise BLSError(f"connect: {address}: {remedy(why, _ACTIONS, address=address)}") from error
     ready = tuple(dict.fromkeys(name for name, _, state in index if state == "READY"))
     if len(ready) > REMOTE_MODELS:
         raise BLSError(f"connect: {address}: {len(ready):,} models are ready; name the ones to connect")
@@ -251,10 +255,7 @@ def _refuse_taken(connection: Connection, host: Host) -> None:
         else:
             taken.append(name)
     if taken:
-        first, address = taken[0], connection.address
+        rename = remedy("{rename}", _ACTIONS, address=connection.address, name=taken[0])
         raise ModelLoadError(
-            f"connect: {', '.join(taken)}: a loaded model has this name; choose another local "
-            f"name: bls.connect({str(address)!r}, names={{{first!r}: 'remote_{first}'}}) or "
-            f"prefix='remote_' (%tritonrepo connect {address} --prefix remote_)",
-            first,
+            f"connect: {', '.join(taken)}: a loaded model has this name; choose another local name: {rename}", taken[0]
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import error_box, models_table, parts
-from bls_notebook.records import count
+from bls_notebook.records import Remedy, count
 
 from .records import ConnectionRecord, EndpointModel, EndpointRecord
 
@@ -26,9 +26,12 @@ def connection_document(record: ConnectionRecord) -> Iterator[doc.Block]:
         yield models_table(f"Models at {record.address}", record.models)
         first = record.models[0]
         inputs = " ".join(f"{spec.name}=..." for spec in first.inputs)
+        call = Remedy(
+            f": `repo.infer({first.name!r}, inputs)`", f" from a cell: `{f'%bls {first.name} {inputs}'.strip()}`"
+        )
         yield doc.Words(
             parts.dots(
-                parts.coded(f"call one from a cell: `{f'%bls {first.name} {inputs}'.strip()}`"),
+                parts.coded(f"call one{call}"),
                 parts.coded(f"from a model: `InferenceRequest(model_name='{first.name}', ...)`"),
             )
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from bls_notebook.display import change_block, config_block, join, parts, tag
 from bls_notebook.display import document as doc
-from bls_notebook.records import Quartiles, count, grouped, ns, percent
+from bls_notebook.records import Quartiles, Remedy, count, grouped, ns, percent
 
 from .analysis.tuning_words import batches_of
 from .dependences.analysis import named
@@ -42,7 +42,8 @@ def comparison_document(comparison: Comparison, *, widget: Any = None) -> doc.Do
         columns = [doc.Column(head, "r") for head in heads]
         blocks.append(doc.Table("What other instance counts bring", columns, marked))
     if verdict.count:
-        hint = "`%blsprofile --tune` (`bls.tune`) looks for the smallest setting, of each model by itself."
+        tune = Remedy("`bls.tune`", "`%blsprofile --tune` (`bls.tune`)")
+        hint = f"{tune} looks for the smallest setting, of each model by itself."
         blocks.append(doc.Words(parts.quiet(parts.coded(hint)), indent="  "))
     if comparison.verification is not None:
         said = _verification(comparison.verification)

@@ -4,7 +4,7 @@ from bls_notebook.lazy_names import offer
 
 offer(__name__, {
     "advice": "advised nearest",
-    "base": "plain Printable Record shells",
+    "base": "plain Printable Record",
     "devices": "DeviceRecord DeviceTable",
     "errors": "BLSError ErrorRecord FileError FrameRecord",
     "measurements": "grouped NONE quartiles Quartiles",
@@ -12,6 +12,7 @@ offer(__name__, {
     "models": "Change ModelRecord ModelSeen RecordedInstance Stubbed TensorSeen TensorSpecRecord went_through",
     "record_file": "ending_of json_of read_bytes RecordFile told write_file",
     "regular_file": "MAX_CODE MAX_CONFIG MAX_SOURCE open_file read_file source_text",
+    "remedy_words": "ACTIONS on_surface Remedy remedy surfaces",
     "responses": "Figures ITEM_BYTES Media preview ResponseRecord tensor_record TensorRecord TextSeen",
     "statistics": "FamilyRecord MetricRecord statistics_record StatisticsRecord Times why_not_batched",
     "units": "bytes_in count duration listed ns percent quantity shape size some_ns",

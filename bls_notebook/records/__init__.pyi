@@ -4,7 +4,6 @@ from .advice import nearest as nearest
 from .base import plain as plain
 from .base import Printable as Printable
 from .base import Record as Record
-from .base import shells as shells
 from .devices import DeviceRecord as DeviceRecord
 from .devices import DeviceTable as DeviceTable
 from .errors import BLSError as BLSError
@@ -36,6 +35,11 @@ from .regular_file import MAX_SOURCE as MAX_SOURCE
 from .regular_file import open_file as open_file
 from .regular_file import read_file as read_file
 from .regular_file import source_text as source_text
+from .remedy_words import ACTIONS as ACTIONS
+from .remedy_words import on_surface as on_surface
+from .remedy_words import Remedy as Remedy
+from .remedy_words import remedy as remedy
+from .remedy_words import surfaces as surfaces
 from .responses import Figures as Figures
 from .responses import ITEM_BYTES as ITEM_BYTES
 from .responses import Media as Media

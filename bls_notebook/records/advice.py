@@ -7,24 +7,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 from math import prod
 from pathlib import Path
 
 from . import units
-from .errors import ErrorRecord, FrameRecord, InputSeen
+from .errors import ErrorRecord, InputSeen
 from .models import ModelRecord, TensorSpecRecord, fits
 from .regular_file import source_text
+from .remedy_words import Remedy, remedy
 from .visible_text import first_line, spoken
-
-NUMPY = {
-    "BOOL": "np.bool_", "UINT8": "np.uint8", "UINT16": "np.uint16", "UINT32": "np.uint32",
-    "UINT64": "np.uint64", "INT8": "np.int8", "INT16": "np.int16", "INT32": "np.int32", "INT64": "np.int64",
-    "FP16": "np.float16", "FP32": "np.float32", "FP64": "np.float64", "BYTES": "np.object_",
-}  # fmt: skip
-"""NumPy's names of Triton's data types; NumPy has no BF16."""
 
 _MOST_NAMES = 8  # names in a list
 _TEXTS = json.loads(Path(__file__).with_name("remedies.json").read_text("utf-8"))  # by patterns of messages
@@ -43,14 +37,17 @@ class Known:
     elsewhere: Callable[[str], str] = lambda _: ""
 
 
-Answer = Callable[["re.Match[str]", ErrorRecord, Known], str]
+Answer = Callable[["re.Match[str]", ErrorRecord, Known], str | Remedy]
 
 
-def answers(message: str, table: Mapping[str, str | Answer], record: ErrorRecord, known: Known) -> Iterator[str]:
-    """Yield the remedies of all patterns that match a message, in the table's order; ``{name}`` is a group."""
+def _answer(message: str, table: Mapping[str, str | Answer], record: ErrorRecord, known: Known) -> str | Remedy:
+    """Return the remedy of the first pattern that matches a message and has one; ``{name}`` is a group."""
     for pattern, answer in table.items():
         if match := re.search(pattern, message):
-            yield (answer.format(**match.groupdict()) if isinstance(answer, str) else answer(match, record, known))
+            text = remedy(answer, **match.groupdict()) if isinstance(answer, str) else answer(match, record, known)
+            if text:
+                return text
+    return ""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -82,21 +79,16 @@ def listed(names: Iterable[str]) -> str:
 def signature(tensors: Sequence[TensorSpecRecord | InputSeen], batch: bool = False) -> str:
     """Return tensors with their data types and shapes as text."""
     texts = []
-    for tensor in tensors[:_MOST_NAMES]:
+    for tensor in tensors:
         dims = tensor.dims if isinstance(tensor, TensorSpecRecord) else tensor.shape
         shape = ", ".join(["batch"] * batch + [str(n) for n in dims])
         optional = " (optional)" if isinstance(tensor, TensorSpecRecord) and tensor.optional else ""
         texts.append(f"`{tensor.name}` {tensor.datatype} [{shape}]{optional}")
-    rest = f", and {len(tensors) - _MOST_NAMES} more" if len(tensors) > _MOST_NAMES else ""
-    return ", ".join(texts) + rest or "none"
+    return units.listed(texts, _MOST_NAMES) or "none"
 
 
-def ask_for(name: str) -> str:
-    """Return how to load a model of the repository's folder."""
-    return f"load it first: `%tritonrepo load {name}` or `repo.load({name!r})`"
-
-
-def missing_model(name: str, known: Known) -> str:
+def missing_model(name: str, known: Known) -> str | Remedy:
+    """Return how to get a model that is not in service."""
     if other := known.elsewhere(name):
         return other
     rows = known.every()
@@ -109,49 +101,39 @@ def missing_model(name: str, known: Known) -> str:
     if failed and any(row.state == "UNAVAILABLE" for row in own):
         return f"`{name}` could not be loaded: {failed.strip().partition(chr(10))[0][:300]}"
     if own:
-        return ask_for(name)
-    close = nearest(name, sorted(ready))
-    if close:
+        return remedy("load it first: {load}", name=name)
+    if close := nearest(name, sorted(ready)):
         return f"did you mean `{close}`? Models in service: {listed(sorted(ready))}"
-    close = nearest(name, sorted({row.name for row in rows} - ready))
-    if close:
-        return f"did you mean `{close}`? If so, {ask_for(close)}"
-    return (
-        f"define it in a cell, `%%tritonmodel {name}`, or load it from its folder: "
-        f"`%tritonrepo use FOLDER` and `%tritonrepo load {name}`; models in service: {listed(sorted(ready))}"
-    )
+    if close := nearest(name, sorted({row.name for row in rows} - ready)):
+        return remedy("did you mean `{name}`? If so, load it first: {load}", name=close)
+    template = "define it, {define}, or load it from its folder: {use} and {load}; models in service: {ready}"
+    return remedy(template, name=name, folder="FOLDER", ready=listed(sorted(ready)))
 
 
 Shape = tuple[int, ...]
 _MOST_DIMS = 6  # the largest rank for which permutations are tried
 
 
-def _takes(model: ModelRecord | None, name: str) -> str:
-    return "" if model is None else f"`{name}` takes {signature(model.inputs, model.max_batch_size > 0)}"
+def _takes(model: ModelRecord) -> str:
+    return f"`{model.name}` takes {signature(model.inputs, model.max_batch_size > 0)}"
 
 
-def _no_inputs(name: str) -> str:
-    return (
-        f"the model's configuration declares no inputs: declare them with `--input {name} FP32 [-1]` after "
-        "%%tritonmodel, in a %%tritonconfig cell, or in `auto_complete_config`"
-    )
+def _no_inputs(name: str) -> str | Remedy:
+    template = "the model's configuration declares no inputs: declare them with {declare}, or in `auto_complete_config`"
+    return remedy(template, name=name)
 
 
-def _unexpected_input(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
-    wrong, name = found["input"], found["model"]
-    model = known.find(name)
-    if model is None:
+def _unexpected_input(found: re.Match[str], record: ErrorRecord, known: Known) -> str | Remedy:
+    if (model := known.find(found["model"])) is None:
         return ""
     if not model.inputs:
-        return _no_inputs(wrong)
+        return _no_inputs(found["input"])
     sent = {tensor.name for tensor in record.inputs}
-    return meant(wrong, (i.name for i in model.inputs if i.name not in sent)) + _takes(model, name)
+    return meant(found["input"], (i.name for i in model.inputs if i.name not in sent)) + _takes(model)
 
 
-def _wrong_count(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
-    name = found["model"]
-    model = known.find(name)
-    if model is None:
+def _wrong_count(found: re.Match[str], record: ErrorRecord, known: Known) -> str | Remedy:
+    if (model := known.find(found["model"])) is None:
         return ""
     sent = [tensor.name for tensor in record.inputs] or re.findall(r"'(.*?)'", found["got"])
     declared = [i.name for i in model.inputs]
@@ -160,25 +142,29 @@ def _wrong_count(found: re.Match[str], record: ErrorRecord, known: Known) -> str
     if not declared and extra:
         return _no_inputs(extra[0])
     for unknown in extra:
-        close = nearest(unknown, (i.name for i in missing))
-        if close:
-            return f"did you mean `{close}` instead of `{unknown}`? {_takes(model, name)}"
+        if close := nearest(unknown, (i.name for i in missing)):
+            return f"did you mean `{close}` instead of `{unknown}`? {_takes(model)}"
     if extra:
-        return f"leave out {listed(extra)}: {_takes(model, name)}"
+        return f"leave out {listed(extra)}: {_takes(model)}"
     if missing:
-        return f"also send {signature(missing, model.max_batch_size > 0)}: {_takes(model, name)}"
-    return f"the configuration of `{name}` declares an input twice: remove one declaration"
+        return f"also send {signature(missing, model.max_batch_size > 0)}: {_takes(model)}"
+    return f"the configuration of `{model.name}` declares an input twice: remove one declaration"
+
+
+def _numpy(datatype: str) -> str:
+    """Return NumPy's name of a data type; "" for BF16, which NumPy lacks, and unknown ones."""
+    by_name = {"BOOL": "np.bool_", "BYTES": "np.object_"}
+    name = f"np.{datatype.lower().replace('fp', 'float')}" if re.fullmatch(r"(U?INT|FP)\d\d?", datatype) else ""
+    return by_name.get(datatype, name)
 
 
 def _wrong_datatype(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     name, got, wanted = found["input"], found["got"], found["wanted"]
     if wanted == "BF16":
-        code = f"pb_utils.Tensor.from_dlpack({name!r}, tensor.bfloat16())"
-        return f"NumPy has no BF16; use PyTorch: `{code}`"
+        return f"NumPy has no BF16; use PyTorch: `pb_utils.Tensor.from_dlpack({name!r}, tensor.bfloat16())`"
     if wanted == "BYTES":
         return f'send text: `np.array(["some text"], dtype=np.object_)` for `{name}`'
-    numpy = NUMPY.get(wanted)
-    if numpy is None:
+    if not (numpy := _numpy(wanted)):
         return ""
     if got == "BYTES":
         return f"send numbers: `np.array([1, 2, 3], dtype={numpy})` for `{name}`"
@@ -204,12 +190,11 @@ def _wrong_shape(found: re.Match[str], record: ErrorRecord, known: Known) -> str
         if got[0] == 1:
             return f"the model does not batch, so send it without the batch dimension: `{name}[0]`"
         return (
-            f"the model does not batch: send the rows one by one, `{name}[0]`, or define it with "
-            "`--max-batch-size 8`, which adds a batch dimension in front of its inputs"
+            f"the model does not batch: send the rows one by one, `{name}[0]`, or configure `max_batch_size: 8`, "
+            "which adds a batch dimension in front of its inputs"
         )
     first = (-1,) * (batched and wanted[:1] == (-1,))
-    order = _order(got, wanted)
-    if order:
+    if order := _order(got, wanted):
         return f"the dimensions are in another order: `{name}.transpose({', '.join(map(str, order))})`"
     fixed = wanted[len(first) :]
     whole, row = prod(got), 0 if -1 in fixed else prod(fixed)
@@ -227,10 +212,9 @@ def _order(got: Shape, wanted: Shape) -> Shape:
     """Return the permutation that makes `got` fit `wanted`; () if there is none."""
     if len(got) != len(wanted) or not 1 < len(got) <= _MOST_DIMS:
         return ()
-    orders = [o for o in permutations(range(len(got))) if fits(tuple(got[i] for i in o), wanted)]
+    orders = (o for o in permutations(range(len(got))) if fits(tuple(got[i] for i in o), wanted))
     # Prefer the fewest changes of order: moving channels to the other end keeps the rest in order.
-    orders.sort(key=lambda order: sum(b < a for a, b in pairwise(order)))
-    return orders[0] if orders else ()
+    return min(orders, key=lambda order: sum(b < a for a, b in pairwise(order)), default=())
 
 
 def _no_batch(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
@@ -249,21 +233,16 @@ def _too_large(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
 
 
 def _unexpected_output(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
-    model = known.find(found["model"])
-    if model is None:
+    if (model := known.find(found["model"])) is None:
         return ""
     names = [o.name for o in model.outputs]
     return f"{meant(found['output'], names)}The outputs of `{model.name}` are {listed(names)}"
 
 
-def _decoupled(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
-    name = found["model"]
-    if len(record.chain) > 1 or record.frames:
-        return f"`{name}` sends any number of responses: `for response in request.exec(decoupled=True):`"
-    return (
-        f"`{name}` sends any number of responses: `%bls {name} ... --stream`, "
-        f"`for response in repo.stream({name!r}, inputs):`, or in a model `request.exec(decoupled=True)`"
-    )
+def _decoupled(found: re.Match[str], record: ErrorRecord, known: Known) -> str | Remedy:
+    outside = "" if len(record.chain) > 1 or record.frames else "{stream}, or in a model "
+    template = f"`{{model}}` sends any number of responses: {outside}`for response in request.exec(decoupled=True):`"
+    return remedy(template, model=found["model"])
 
 
 _MODEL, _INPUT = r"for model '(?P<model>.*?)'", r"input '(?P<input>.*?)'"
@@ -288,53 +267,38 @@ _GETS_TENSOR = re.compile(r"get_(input|output)_tensor_by_name\(.*?,\s*(?:name\s*
 _UNCHECKED = ("AttributeError", "IndexError", "TypeError", "KeyError", "ValueError", "StopIteration")
 
 
-def _request_remedy(record: ErrorRecord, message: str, known: Known) -> str:
-    return next(answers(message, _REQUEST_REMEDIES, record, known), "")
+def _code_remedy(record: ErrorRecord, message: str, known: Known) -> str | Remedy:
+    found = _answer(message, _CODE_REMEDIES, record, known)
+    return found or (_unchecked(record, known) if record.kind in _UNCHECKED else "")
 
 
-def _code_remedy(record: ErrorRecord, message: str, known: Known) -> str:
-    remedy = next(filter(None, answers(message, _CODE_REMEDIES, record, known)), "")
-    return remedy or (_unchecked(record, known) if record.kind in _UNCHECKED else "")
-
-
-def _unchecked(record: ErrorRecord, known: Known) -> str:
+def _unchecked(record: ErrorRecord, known: Known) -> str | Remedy:
     """Return the remedy if the model ignored an error response before it failed."""
     if not record.unchecked:
         return ""
-    advice = _request_remedy(replace(record, inputs=(), chain=(*record.chain, "")), record.unchecked, known)
-    cause = first_line(spoken(record.unchecked), 300) + f" ({advice})" * bool(advice)
-    return f"a request that the model sent failed before: {cause}; check each response: {_CHECK}"
+    caller = replace(record, inputs=(), chain=(*record.chain, ""))
+    advice = _answer(record.unchecked, _REQUEST_REMEDIES, caller, known)
+    template = "a request that the model sent failed before: {cause}{advice}; check each response: {check}"
+    cause = first_line(spoken(record.unchecked), 300)
+    return remedy(template, cause=cause, advice=remedy(" ({advice})", advice=advice) if advice else "", check=_CHECK)
 
 
-def _frame(record: ErrorRecord) -> FrameRecord | None:
-    return next((frame for frame in reversed(record.frames) if frame.model), None)
-
-
-def _line(record: ErrorRecord) -> str:
-    """Return the line of the model's code that failed."""
-    frame = _frame(record)
-    return "" if frame is None else dict(frame.source).get(frame.line, "")
+def _lines(record: ErrorRecord) -> list[str]:
+    """Return the lines of the model's code that are known, up to the one that failed."""
+    frame = next((frame for frame in reversed(record.frames) if frame.model), None)
+    return [] if frame is None else [text for number, text in frame.source if number <= frame.line]
 
 
 def _missing_tensor(record: ErrorRecord, attribute: str) -> tuple[str, str]:
     """Return the kind (input or output) and the name of the tensor whose lookup returned None."""
-    frame = _frame(record)
-    if frame is None:
-        return "", ""
-    line = _line(record)
-    lookup = _GETS_TENSOR.search(line)
-    if lookup is None:
-        variable = re.search(rf"(\w+)\s*\.\s*{re.escape(attribute)}\b", line)
-        lookups = [
-            _GETS_TENSOR.search(text)
-            for number, text in frame.source
-            if variable and number < frame.line and re.match(rf"\s*{variable[1]}\s*=", text)
-        ]
-        lookup = lookups[-1] if lookups else None
+    *before, line = _lines(record) or [""]
+    variable = re.search(rf"(\w+)\s*\.\s*{re.escape(attribute)}\b", line)
+    assigned = [text for text in before if variable and re.match(rf"\s*{variable[1]}\s*=", text)]
+    lookup = _GETS_TENSOR.search(line) or _GETS_TENSOR.search("".join(assigned[-1:]))
     return (lookup[1], lookup[3]) if lookup else ("", "")
 
 
-def _none(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
+def _none(found: re.Match[str], record: ErrorRecord, known: Known) -> str | Remedy:
     kind, name = _missing_tensor(record, found["attribute"])
     if kind != "input" and record.unchecked:
         return _unchecked(record, known)
@@ -360,7 +324,7 @@ def _tensor(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     model = known.find(record.chain[-1]) if record.chain else None
     every = (*model.outputs, *model.inputs) if model else ()
     datatype = next((t.datatype for t in every if t.name == found["name"]), "FP32")
-    value = f"np.array(value, dtype={NUMPY.get(datatype, 'np.float32')})"
+    value = f"np.array(value, dtype={_numpy(datatype) or 'np.float32'})"
     return f'create a tensor from a NumPy array: `pb_utils.Tensor("{found["name"]}", {value})`'
 
 
@@ -385,7 +349,8 @@ def _text(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
 
 
 def _config(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
-    return 'model_config is JSON text: `json.loads(args["model_config"])`' if "model_config" in _line(record) else ""
+    is_config = "model_config" in "".join(_lines(record)[-1:])
+    return 'model_config is JSON text: `json.loads(args["model_config"])`' if is_config else ""
 
 
 _CODE_REMEDIES: Mapping[str, str | Answer] = {
@@ -407,7 +372,7 @@ def advised(record: ErrorRecord, known: Known) -> ErrorRecord:
     if record.hint:
         return record
     message = record.message[:_MOST_CHARACTERS]
-    hint = _request_remedy(record, message, known) or _code_remedy(record, message, known)
+    hint = _answer(message, _REQUEST_REMEDIES, record, known) or _code_remedy(record, message, known)
     return replace(record, hint=hint) if hint else record
 
 
@@ -428,8 +393,6 @@ def about_loading(record: ErrorRecord, file: Path | None = None) -> ErrorRecord:
             if similar
             else "define `class TritonPythonModel:` with a method `def execute(self, requests):`"
         )
-    elif "'await' outside async function" in message:
-        hint = "write `async def execute(self, requests):`"
-    else:
-        hint = _code_remedy(record, message, Known())
-    return replace(record, hint=hint) if hint else record
+        return replace(record, hint=hint)
+    found = _code_remedy(record, message, Known())
+    return replace(record, hint=found) if found else record

@@ -1,14 +1,10 @@
-"""The base class of records: a short repr, conversion to JSON and back by type hints, and messages in scripts."""
+"""The base class of records: a short repr, and conversion to JSON and back by type hints."""
 
 from __future__ import annotations
 
-import functools
-import json
-import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
-from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .visible_text import shortened
@@ -30,7 +26,7 @@ class Printable:
 
     def __str__(self) -> str:
         texts = (render(self) for render in text_renderers)
-        return suited(next((text for text in texts if text is not None), repr(self)))
+        return next((text for text in texts if text is not None), repr(self))
 
 
 class Record(Printable):
@@ -132,8 +128,10 @@ def _value(hint: Any, value: Any, path: str) -> Any:
     if origin in (Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
-        plain = [kind for kind in arguments if kind is not type(None)]
-        return _value(plain[0], value, path) if len(plain) == 1 else _scalar(tuple(plain), value, path)
+        kinds = [kind for kind in arguments if kind is not type(None)]
+        if len(kinds) > 1:  # of several kinds, one may be a record
+            kinds = [k for k in kinds if issubclass(k, Record) == isinstance(value, Mapping)] or kinds
+        return _value(kinds[0], value, path) if len(kinds) == 1 else _scalar(tuple(kinds), value, path)
     if issubclass(hint, Record):
         return _record(hint, value, path)
     return _scalar((hint,), value, path)
@@ -162,21 +160,3 @@ def _scalar(kinds: tuple[type[Any], ...], value: Any, path: str) -> Any:
             raise ValueError(f"{path}: expected float, got a whole number beyond it") from None
     expected = " or ".join(kind.__name__ for kind in kinds)
     raise ValueError(f"{path}: expected {expected}, got {type(value).__name__}")
-
-
-shells: list[object] = []  # with the extension loaded
-
-
-@functools.cache
-def _table() -> list[tuple[re.Pattern[str], str]]:
-    pairs = json.loads(Path(__file__).with_name("script_messages.json").read_bytes())
-    return [(re.compile(pattern), replacement) for pattern, replacement in pairs]
-
-
-def suited(text: str) -> str:
-    """Return a message for its reader: unchanged in a notebook, with Python calls for magics in a script."""
-    if shells or "%" not in text:
-        return text
-    for pattern, replacement in _table():
-        text = pattern.sub(replacement, text)
-    return text

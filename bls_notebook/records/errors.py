@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import Record, suited
+from .base import Record
+from .remedy_words import Remedy
 
 
 class BLSError(Exception):
     """Base class of this package's errors: one line with the problem, the place, got, expected, and the remedy."""
-
-    def __str__(self) -> str:
-        return suited(super().__str__())
 
 
 class FileError(BLSError, ValueError):
@@ -59,7 +57,7 @@ class ErrorRecord(Record):
     chain: tuple[str, ...] = ()
     kind: str = ""
     frames: tuple[FrameRecord, ...] = ()
-    hint: str = ""
+    hint: str | Remedy = ""
     stage: str = ""
     inputs: tuple[InputSeen, ...] = ()
     unchecked: str = ""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.pb_utils.dtypes import from_bits, triton_string_to_numpy
-from bls_notebook.records import BLSError, ResponseRecord, count, first_line, spoken
+from bls_notebook.records import BLSError, Remedy, ResponseRecord, count, first_line, spoken
 
 from .failure_text import as_array, equal
 from .recording.payload_tape import copied
@@ -99,8 +99,8 @@ def output(answers: Sequence[Answer], name: str, datatype: str, compare: str, ex
                 hint += f" NumPy makes {tensor.datatype} of Python's numbers unless you name another type."
             return False, f"{name} is {tensor.datatype}", hint, f'pb_utils.Tensor("{name}", array.astype("{kind}"))'
         if name not in answer.arrays:
-            hint = "Only the first values were kept: check the request with %%blscheck, or judge the response itself."
-            return False, seen, hint, ""
+            either = Remedy("", "check the request with `%%blscheck`, or ")
+            return False, seen, f"Only the first values were kept: {either}judge the response itself.", ""
     got = [answer.arrays[name] for answer in answers]
     each = list(expected) if len(expected) > 1 else list(expected) * len(got)
     wanted = [as_array(value, array) for value, array in zip(each, got, strict=False)]

@@ -3,51 +3,37 @@
 from __future__ import annotations
 
 import argparse
-import json
-import re
 import shlex
 import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
-from pathlib import Path
 
 import bls_notebook as bls
 from bls_notebook.commands import Command, add_options, print_record
-from bls_notebook.engine import BLSError
+from bls_notebook.records import on_surface
 
 from .records import TrialReport
 
-# Remedies name notebook commands; these are the words for a shell.
-_IN_SHELL = json.loads(Path(__file__).with_name("shell_words.json").read_text("utf-8"))
 
-
+@on_surface("shell")
 def _run(arguments: argparse.Namespace) -> int:
     real = None if arguments.real is None else [name for name in arguments.real if name != "none"]
     with redirect_stdout(sys.stderr):  # keeps the models' output out of the report
-        try:
-            repository, report = bls.try_repository(
-                arguments.folder, fill=dict(arguments.fill), model_config_name=arguments.model_config_name, real=real,
-                load_timeout=arguments.load_timeout, ask=not arguments.no_ask, tell=print,
-            )  # fmt: skip
-        except BLSError as error:
-            raise BLSError(_words(str(error))) from error
+        repository, report = bls.try_repository(
+            arguments.folder, fill=dict(arguments.fill), model_config_name=arguments.model_config_name, real=real,
+            load_timeout=arguments.load_timeout, ask=not arguments.no_ask, tell=print,
+        )  # fmt: skip
         repository.close()
     print_record(in_shell(report, arguments.folder), arguments.json)
     return int(any(m.kind == "absent" or m.broken or m.unknown for m in report.models) or bool(report.left))
 
 
-def _words(text: str) -> str:
-    for pattern, replacement in _IN_SHELL:
-        text = re.sub(pattern, replacement, text)
-    return text
-
-
 def in_shell(report: TrialReport, folder: str) -> TrialReport:
-    """Return a report whose remedies suit a shell; example requests follow the lines that open the repository."""
+    """Return a report whose remedies are text; example requests follow the lines that open the repository."""
     opens = "%load_ext bls_notebook", f"%tritonrepo try {shlex.quote(folder)}"
-    models = tuple(replace(model, why=_words(model.why), remedy=_words(model.remedy)) for model in report.models)
+    models = tuple(replace(model, remedy=str(model.remedy)) for model in report.models)
     requests = tuple("\n".join(filter(None, (*opens, line))) for line in report.requests[:1]) + report.requests[1:]
-    return replace(report, models=models, notes=tuple(map(_words, report.notes)), requests=requests)
+    return replace(report, models=models, requests=requests)
 
 
 _SUMMARY = "load any model repository, with stubs for what is missing here; fails if it is broken"

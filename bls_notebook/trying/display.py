@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import join, parts, tag
-from bls_notebook.records import count, listed, shells
+from bls_notebook.records import Remedy, count, listed, surfaces
 
 from .records import TrialReport, TriedModel
 
@@ -35,7 +35,8 @@ def trial_document(report: TrialReport) -> Iterator[doc.Block]:
     if report.left:
         words = f"interrupted: {count(len(report.left), 'model')} not loaded: {listed(report.left, 12)}"
         line = f"`%tritonrepo load {' '.join(report.left[:3])}{' ...' * (len(report.left) > 3)}`"
-        yield doc.Warnings([f"{words}; the loaded models stay loaded. To continue: {line}"])
+        load = Remedy("`for name in report.left: repository.load(name)`", line, "run the command again")
+        yield doc.Warnings([f"{words}; the loaded models stay loaded. To continue: {load}"])
     real = by_kind["real"]
     plain = [m for m in real if not _comments(m)] if len(real) > _FOLDED and len(real) < len(report.models) else []
     shown = [m for kind in _KINDS for m in by_kind[kind] if m not in plain]
@@ -65,7 +66,7 @@ def _rows(model: TriedModel) -> Iterator[doc.Row]:
         said, cls = f"broken, {said}", "unavailable"
     kind = doc.Piece(said, tag("b", said, cls=cls))
     comments = "; ".join(_comments(model))
-    remedy = tag("div", "→ ", parts.coded(model.remedy).html, cls="tried-remedy") if model.remedy else ""
+    remedy = tag("div", "→ ", parts.coded(str(model.remedy)).html, cls="tried-remedy") if model.remedy else ""
     last = doc.Piece(comments, join(parts.coded(comments).html, remedy), cls="wrap")
     yield doc.Row([parts.name(model.name), parts.quiet(model.backend), kind, parts.time(model.seconds), last])
     if model.remedy:
@@ -83,7 +84,7 @@ def _requests(report: TrialReport) -> Iterator[doc.Block]:
         return
     first, others = report.requests[:_REQUESTS], report.requests[_REQUESTS:]
     models = "the model that no other calls" if len(report.requests) == 1 else "the models that no others call"
-    place = ", in a notebook" if first[0].startswith("%load_ext") or not shells else ""
+    place = ", in a notebook" if first[0].startswith("%load_ext") or surfaces[-1:] != ["notebook"] else ""
     yield doc.Words(f"next{place}, send a request to {models}:", gap=True)
     yield parts.pasted("\n".join(first))
     if others:

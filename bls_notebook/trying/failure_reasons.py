@@ -19,7 +19,7 @@ from bls_notebook.backends import BackendError
 from bls_notebook.checking.discovery import IGNORED, is_model
 from bls_notebook.checking.pip_packages import distribution_of, install_advice
 from bls_notebook.engine import describe, traceback_of
-from bls_notebook.records import first_line, source_text
+from bls_notebook.records import ACTIONS, Remedy, first_line, remedy, source_text
 from bls_notebook.repository.config import scan
 from bls_notebook.repository.source import imported_files, shown_path, syntax_tree, walk
 
@@ -28,8 +28,8 @@ _API = "triton_python_backend_utils"
 _MOST_FOLDERS = 2000  # of a project that are searched
 _PROVIDED = sys.stdlib_module_names | {_API, "c_python_backend_utils"}
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/")
-# Reasons by kind, or kind and case: why, remedy, and the flags that are true; and names of modules, classes and
-# functions that tell causes apart.
+# Actions as in `records.remedy_words`; reasons by kind, or kind and case: why, remedy, and the flags that are true; and
+# names of modules, classes and functions that tell causes apart.
 _DATA = json.loads(Path(__file__).with_name("failure_reasons.json").read_text("utf-8"))
 
 
@@ -42,7 +42,7 @@ class FailureReason:
     """
 
     why: str
-    remedy: str
+    remedy: str | Remedy
     kind: str = ""
     broken: bool = False
     unknown: bool = False
@@ -50,10 +50,10 @@ class FailureReason:
 
 def reason_of(case: str, name: str, **facts: object) -> FailureReason:
     """Make the reason of a case by filling its texts with facts; `name` is the model's."""
-    why, remedy, *flags = _DATA["reasons"][case]
-    facts |= {"name": name, "reload": f"`%tritonrepo reload {name}`"}
+    why, template, *flags = _DATA["reasons"][case]
+    action = remedy(template, ACTIONS | _DATA["actions"], name=name, **facts)
     kind = case.partition(":")[0]
-    return FailureReason(why.format(**facts), remedy.format(**facts), kind, **dict.fromkeys(flags, True))
+    return FailureReason(why.format(name=name, **facts), action, kind, **dict.fromkeys(flags, True))
 
 
 def missing_file(name: str, file: Path, pointer: bool, code: bool = False) -> FailureReason:
@@ -113,10 +113,10 @@ def _of_chain(
             elsewhere = os.path.isabs(file) and not Path(file).is_relative_to(top)
             guess = ", which is missing here and may exist on your server" * elsewhere
             case = "file:fill" if fill else "file:pretrained" if folder else "file:needed"
-            reason = reason_of(case, name, file=f"{file}{guess}", fill=fill)
+            reason = reason_of(case, name, file=f"{file}{guess}", **fill)
             return replace(reason, broken=not (fill or elsewhere or folder), unknown=elsewhere)
     if fill := to_fill(name, "\n".join(describe(error).message for error in chain), parameters, False):
-        return reason_of("template", name, fill=fill)
+        return reason_of("template", name, **fill)
     categories = set(map(_category, chain))
     case = next((case for case in ("gpu", "network", "network:hub") if case in categories), "error")
     return reason_of(case, name, gpu=gpu)
@@ -134,19 +134,19 @@ def _pretrained_folder(error: BaseException) -> str:
     return ""
 
 
-def to_fill(name: str, text: str, parameters: Mapping[str, str], paths: bool) -> str:
-    """Return the `--fill` option for the first unfilled template in a text, else an empty string.
+def to_fill(name: str, text: str, parameters: Mapping[str, str], paths: bool) -> dict[str, str]:
+    """Return the option and the value that fill the first unfilled template in a text; empty if there is none.
 
     If `paths`, the text is a path, and a parameter that is the path or a folder above it also counts.
     """
     for parameter in parameters.values():
         for template in scan(f'name: "{parameter}"') if "${" in parameter else ():
             if template.written in text:
-                return f"`--fill {template.key}=VALUE`"
+                return {"option": template.key, "value": "VALUE"}
     for key, value in parameters.items():
         if paths and len(value) > 1 and (text == value or text.startswith(value.rstrip("/") + "/")):
-            return f"`--fill {name}.{key}=PATH`"
-    return ""
+            return {"option": f"{name}.{key}", "value": "PATH"}
+    return {}
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -196,7 +196,9 @@ def _of_module(name: str, module: str, source: Path | None, top: Path) -> Failur
         return reason_of("package:other", name, package=first, module=module)
     modules = [module, *(m for m in (_missing_modules(source, top) if source is not None else ()) if m != first)]
     packages = f"the package {module} is" if len(modules) == 1 else f"the packages {', '.join(modules)} are"
-    return reason_of("package", name, packages=packages, install=install_advice(modules, "%pip install"))
+    pip = "pip install", "%pip install", "python -m pip install"
+    install = Remedy(*(install_advice(modules, command) for command in pip))
+    return reason_of("package", name, packages=packages, install=install)
 
 
 def _project_folder(module: str, folder: Path, top: Path) -> Path | None:

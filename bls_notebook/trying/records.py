@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bls_notebook.records import Record
+from bls_notebook.records import Record, Remedy
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -23,7 +23,7 @@ class TriedModel(Record):
     backend: str = ""
     kind: str = "real"
     why: str = ""
-    remedy: str = ""
+    remedy: str | Remedy = ""
     seconds: float | None = None
     calls: tuple[str, ...] = ()
     broken: bool = False

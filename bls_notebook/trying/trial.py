@@ -170,7 +170,7 @@ def _report(plan: TrialPlan, offline: str, load: TrialLoad, requests: TrialReque
     real = [plan.models[name] for name, outcome in sorted(load.outcomes.items()) if outcome.kind == "real"]
     notes = [*plan.notes, *load.notes, offline, *requests.notes]
     if missing := [model.prepared.missing_version for model in real if model.prepared.missing_version]:
-        line = f"`!mkdir {' '.join(missing)}`"
+        line = f"`mkdir {' '.join(missing)}`"
         notes.append(f"version folders are missing, because Git stores no empty folders; a server needs them: {line}")
     if callers := [model.name for model in real if any(map(_OWN_SERVER.search, model.sources))]:
         notes.append(

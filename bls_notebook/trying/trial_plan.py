@@ -167,11 +167,10 @@ def plan_trial(host: Host, options: TrialOptions) -> TrialPlan:
         except (BLSError, OSError) as error:
             why = first_line(str(error), 400).removeprefix(f"model '{name}': ")
             host.failed(name, why)
-            absent[name] = FailureReason(why, f"correct it, then `%tritonrepo load {name}`")
+            absent[name] = reason_of("config", name, why=why)
     unknown = grouped((name, model.name) for model in models.values() for name in model.named if name not in names)
     for name, callers in unknown.items():
-        why = f"there is no folder with this name; called by {', '.join(sorted(callers))}"
-        absent[name] = FailureReason(why, f"write a model in its place: `%%tritonmodel {name}`")
+        absent[name] = reason_of("absent", name, callers=", ".join(sorted(callers)))
     order = in_order({name: model.calls for name, model in models.items()})
     return TrialPlan(options, private, {name: models[name] for name in order}, absent, notes)
 

@@ -19,6 +19,7 @@ import pytest_bls_notebook
 from bls_notebook.capabilities import registry
 from bls_notebook.magics.settings import BLSNotebook
 from bls_notebook.records.record_file import RecordFile
+from bls_notebook.records.remedy_words import on_surface, remedy
 
 ROOT = Path(__file__).resolve().parents[2]
 _PACKAGE = ROOT / "bls_notebook"
@@ -314,6 +315,8 @@ def error_messages() -> str:
 
 
 def _remedies(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for pattern, remedy in texts.items():
+    for pattern, template in texts.items():
         shown = re.sub(r"\(\?P<\w+>([^)]*)\)", "…", pattern)
-        yield f"`` {shown} ``", plain(remedy)
+        facts = {name: name.upper() for name in re.compile(pattern).groupindex}
+        with on_surface("notebook"):
+            yield f"`` {shown} ``", plain(str(remedy(template, **facts)))

@@ -135,7 +135,7 @@ def test_a_gpu_tensor_where_there_is_no_gpu(simulated: Kit, monkeypatch: pytest.
     assert str(caught.value).startswith(
         "DLPack capsule passed pointer to memory allocated on GPU device, when GPU is not available"
     )
-    assert "simulated_gpus = 1" in str(caught.value)
+    assert "bls.simulate_gpus(1)" in str(caught.value)
 
 
 def test_memory_of_cuda_is_not_taken_for_simulated_memory(simulated: Kit) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bls_notebook.records.models import Change, TensorSpecRecord
+from bls_notebook.records.remedy_words import on_surface
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import model
 
@@ -101,6 +102,9 @@ def test_a_signature_is_cut_and_stays_beside_a_reason() -> None:
 
 
 def test_an_empty_list_says_what_to_do() -> None:
-    notebook = "no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME"
-    assert Page(as_html([])).text == notebook
-    assert as_text([]) == "no models: define one with repo.define(NAME, source), or load one with repo.load('NAME')"
+    assert (
+        as_text([]) == "no models: define one with `repo.define('NAME', source)`, or load one with `repo.load('NAME')`"
+    )
+    with on_surface("notebook"):
+        shown = Page(as_html([])).text
+    assert shown == "no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME"

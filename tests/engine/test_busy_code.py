@@ -154,7 +154,7 @@ def test_code_that_goes_on_is_reported_once(
     (report,) = log()
     assert report.startswith("a_0_0 still runs a cancelled request, for ")
     assert f"in model 'a', a/1/model.py, line {number_of_line(LOCKED)}: gates.pass_gate" in report
-    assert "`%tritonrepo reload a`, `repo.reload('a')`" in report
+    assert "reload it (`repo.reload('a')`)" in report
     assert not log()
     # The remedy that it names.
     repo.reload("a") if replace == "reload" else repo.define("a", LOCKED, pbtxt())

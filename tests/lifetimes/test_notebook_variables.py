@@ -22,7 +22,7 @@ ASK = 'bls.current_repository().infer("times", {"IN": np.ones(9, np.float32)})'
 
 def left(cells: Any) -> dict[str, str]:
     lives = cells.shell.user_ns["lifetimes"].left_behind()
-    return {holder.name: holder.remedy for life in lives for holder in life.holders}
+    return {holder.name: str(holder.remedy) for life in lives for holder in life.holders}
 
 
 def test_a_variable(cells: Any) -> None:

@@ -231,7 +231,7 @@ def test_attributes_of_models_are_named_by_their_path(repo: bls.ModelRepository)
         ("attribute", "worker.kept[1]['made']"),
         ("attribute", "worker.later[0] (its variable 'made')"),
     }
-    assert {h.remedy for life in lifetimes.alive() for h in life.holders} == {"repo.reload('worker')"}
+    assert {str(h.remedy) for life in lifetimes.alive() for h in life.holders} == {"repo.reload('worker')"}
 
 
 def test_variables_of_functions_and_generators_are_named(

@@ -47,7 +47,7 @@ def test_requests_that_are_as_fast_as_they_can_be_and_one_alone() -> None:
     found = of(session(PIPELINE, "a"))
     assert found.cause == "one"
     assert "The time was spent in `c` (50%), `b` (36%)" in found.sentence
-    assert "`a` waits for `b`, then for `c`: `%blsprofile a … --overlap` finds out" in found.advice
+    assert "`a` waits for `b`, then for `c`: `bls.overlap('a', inputs)` finds out" in found.advice
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import registry
+from bls_notebook.records.remedy_words import Remedy, on_surface
 from tests.repository.models import HEAD
 
 IN = 'input [{ name: "IN" data_type: TYPE_FP32 dims: [-1] }]'
@@ -52,6 +53,16 @@ def ensemble(*steps: tuple[str, str, str]) -> str:
         for name, a, b in steps
     )
     return f'platform: "ensemble" {IO} ensemble_scheduling {{ {written} }}'
+
+
+def in_notebook(remedy: str | Remedy) -> str:
+    """Return a remedy's words for a notebook; those for a script or a shell have no magic."""
+    for surface in "python", "shell":
+        with on_surface(surface):
+            assert "%" not in str(remedy)
+            assert "`!" not in str(remedy)
+    with on_surface("notebook"):
+        return str(remedy)
 
 
 def put(root: Path, name: str, config: str | None, files: dict[str, str] | None = None) -> Path:

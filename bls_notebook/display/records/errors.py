@@ -43,7 +43,7 @@ def _blocks(record: ErrorRecord) -> Iterator[Block]:
     first, rest = _split(message)
     yield Both(lambda width: text.wrap(message, width), join(_pre(first), _more(rest)))
     if record.hint:
-        advice = parts.coded(record.hint)
+        advice = parts.coded(str(record.hint))
         hint = tag("div", tag("b", "how to fix"), Html(" "), advice.html, cls="error-hint")
         yield Note("how to fix", advice, hint, indent="")
     if page := guide_about(record.message):

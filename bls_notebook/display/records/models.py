@@ -11,10 +11,11 @@ from bls_notebook.display import parts
 from bls_notebook.display.document import Both, Document, Forms, Line
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.records.models import Change, ModelRecord, TensorSpecRecord
+from bls_notebook.records.remedy_words import remedy
 from bls_notebook.records.units import count, shape
 from bls_notebook.records.visible_text import visible
 
-_EMPTY = "no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME"
+_EMPTY = "no models: define one with {define}, or load one with {load}"
 _SHORT = 40  # characters; a longer reason gets a separate row
 _NAMES = 3  # largest number of tensor names on each side of a signature
 
@@ -69,7 +70,7 @@ def _spec(spec: TensorSpecRecord, batch: bool) -> doc.Row:
 def models_document(records: Sequence[ModelRecord]) -> doc.Document:
     """Show models in the given order; reasons are wrapped and never cut."""
     if not records:
-        return doc.Document([doc.Words(parts.quiet(_EMPTY))])
+        return doc.Document([doc.Words(parts.quiet(parts.coded(str(remedy(_EMPTY, name="NAME")))))])
     table = models_table("Models in the repository", records)
     return doc.Document([table, doc.Words(parts.quiet(_summary(records)), gap=True)])
 

@@ -19,6 +19,7 @@ from bls_notebook.engine.waiting.busy_code import AT_ONCE, busy
 from bls_notebook.engine.waiting.clock import Recheck
 from bls_notebook.engine.waiting.event_loops import loops
 from bls_notebook.engine.waiting.parker import blocked
+from bls_notebook.records.remedy_words import remedy
 
 from .wait_graph import ANY, LIVE, Need, Node, candidates, deadlocked, lock
 
@@ -116,7 +117,7 @@ def describe_wait(ticket: Ticket) -> str:
         "to get out. bls_notebook cannot decide this: threads, locks and futures of the model may be part of the wait."
     )
     if cancelled:
-        verdict = f"This request is served when that code ends. {AT_ONCE.format(ticket.model.name)}"
+        verdict = f"This request is served when that code ends. {remedy(AT_ONCE, name=ticket.model.name)}"
     return (
         f"A request from '{sender}' to '{ticket.model.name}' has been waiting for "
         f"{(now - ticket.queued_at) / 1e9:.1f} s: {'; '.join(holders)}. {verdict}"

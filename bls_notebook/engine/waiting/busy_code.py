@@ -17,6 +17,7 @@ from weakref import ref
 
 from bls_notebook.engine.exception_text import frame_at, home_of
 from bls_notebook.records.errors import FrameRecord
+from bls_notebook.records.remedy_words import remedy
 
 from .clock import Clock, system_clock
 from .parker import acting_for, blocked
@@ -24,7 +25,7 @@ from .stack_frames import frame_of, stack_of
 from .worker_threads import start_in_thread
 
 REPORT_AFTER = 1.0
-AT_ONCE = "To serve at once, run the model's cell again or reload it (`%tritonrepo reload {0}`, `repo.reload({0!r})`)."
+AT_ONCE = "To serve at once, run the model's cell again or reload it ({reload})."
 
 log = logging.getLogger("bls_notebook")
 clock: Clock = system_clock
@@ -123,7 +124,7 @@ def _report(reference: ref[Any], step: str) -> None:
         if line is not None:
             log.warning("%s of %s goes on after Ctrl-C. It occupies only a thread of its own.", step, place(line))
     elif not work.inferred and work.server.find(work.model.name) is work.model:  # else a new version serves already
-        log.warning("%s. It serves again when that code ends. %s", busy(work), AT_ONCE.format(work.model.name))
+        log.warning("%s. It serves again when that code ends. %s", busy(work), remedy(AT_ONCE, name=work.model.name))
 
 
 def busy(execution: Any) -> str:

@@ -180,7 +180,7 @@ def alive_kinds(record: Lifetimes) -> list[BlockGroup]:
 
 
 def _remedy(lives: list[Life]) -> str:
-    remedies = list(dict.fromkeys(each.remedy for life in lives for each in named_holders(life) if each.remedy))
+    remedies = list(dict.fromkeys(str(each.remedy) for life in lives for each in named_holders(life) if each.remedy))
     return "; ".join(remedies) if len(remedies) < 3 else f"{remedies[0]} (and {len(remedies) - 1:,} like it)"
 
 

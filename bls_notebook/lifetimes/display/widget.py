@@ -62,7 +62,7 @@ def packed(record: Lifetimes) -> dict[str, Any]:
         "stay_": ("u4", words.of(_stay(life, stay) for life, stay in stays)),
         "holder_at": ("u4", accumulate((len(life.holders) for life in lives), initial=0)),
         "holder_": ("u4", words.of(holder_text(holder) for holder in holders)),
-        "remedy_": ("u4", words.of(holder.remedy for holder in holders)),
+        "remedy_": ("u4", words.of(str(holder.remedy) for holder in holders)),
     })  # fmt: skip
     ranks = {id(lane): rank for rank, lane in enumerate(heaviest_first(lanes))}
     info = {

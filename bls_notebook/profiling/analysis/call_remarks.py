@@ -10,6 +10,7 @@ from statistics import median
 from bls_notebook.profiling.records import verdicts
 from bls_notebook.profiling.records.spans import SessionData, Span
 from bls_notebook.profiling.records.verdicts import time_of
+from bls_notebook.records import Remedy
 
 from .span_tree import SpanTree
 from .verdict_evidence import LITTLE, blocked_loops
@@ -66,8 +67,9 @@ def _one_after_the_other(session: SessionData) -> str:
             f"`{caller.model}` waits for {called(mine)}: if they do not need each other's responses, asyncio.gather of "
             f"them may save up to {time_of(saved)}."
         )
+    overlap = Remedy(f"`bls.overlap({caller.model!r}, inputs)`", f"`%blsprofile {caller.model} … --overlap`")
     return (
-        f"`{caller.model}` waits for {called(mine)}: `%blsprofile {caller.model} … --overlap` finds out whether "
+        f"`{caller.model}` waits for {called(mine)}: {overlap} finds out whether "
         f"they need each other; running them together may save up to {time_of(saved)}."
     )
 

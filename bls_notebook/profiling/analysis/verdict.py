@@ -13,6 +13,7 @@ from statistics import median
 
 from bls_notebook.profiling.records.spans import NOTEBOOK, ModelSeen
 from bls_notebook.profiling.records.verdicts import WORTH, Verdict, WhatIf, give_or_take, listed, time_of, times
+from bls_notebook.records import Remedy
 from bls_notebook.records import count as count_of
 
 from .call_remarks import remarks
@@ -286,6 +287,8 @@ def _words(e: WorkloadEvidence, v: Verdict, key: Key | None, has_shares: bool) -
     elif is_compared:
         took = ""
     brought = _brought(e)
+    magic = Remedy("", ", or `%bls … --async`")
+    compare = Remedy(f"`bls.compare({v.model!r}, inputs)`", f"`%blsprofile {v.model}`")
     words = {
         "failed": e.failed.sentence if e.failed is not None else "",
         "failed_batch": e.failed.batch if e.failed is not None else "",
@@ -323,8 +326,8 @@ def _words(e: WorkloadEvidence, v: Verdict, key: Key | None, has_shares: bool) -
         "predicted": times(v.predicted),
         "send_together": f"{e.session.sender} can send them together"
         if is_of_clients
-        else "send them together (infer_async and asyncio.gather, or `%bls … --async`)",
-        "measure": "" if is_of_clients else f" `%blsprofile {v.model}` measures it.",
+        else f"send them together (infer_async and asyncio.gather{magic})",
+        "measure": "" if is_of_clients else f" {compare} measures it.",
         "compare_several": "There was nothing to overlap: compare with n of 2 or more." if is_compared else "",
     }
     return {name: Phrase(text) for name, text in words.items()}

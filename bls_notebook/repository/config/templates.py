@@ -18,6 +18,7 @@ from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.records.models import Fill
+from bls_notebook.records.remedy_words import Remedy, remedy
 from bls_notebook.records.units import listed
 from bls_notebook.records.visible_text import visible
 
@@ -314,12 +315,14 @@ def open_reason(templates: tuple[Template, ...]) -> str:
     first = {template.key: template for template in reversed(templates)}
     unique = sorted(first.values(), key=lambda template: template.span)
     shown = listed([visible(template.written) for template in unique], _LISTED)
-    pairs = [f"--fill {visible(t.key)}={t.harmless or 'VALUE'}" for t in unique[:_LISTED]]
-    subject = "a template is" if len(unique) == 1 else f"{len(unique)} templates are"
-    return (
-        f"{subject} not filled: {shown}; give values: %tritonrepo use FOLDER {' '.join(pairs)}"
-        f"{' ...' if len(unique) > _LISTED else ''}, or let `%tritonrepo try FOLDER` choose"
+    values = {visible(t.key): t.harmless or "VALUE" for t in unique[:_LISTED]}
+    more = " ..." if len(unique) > _LISTED else ""
+    use = Remedy(
+        f"`bls.ModelRepository('FOLDER', fill={values})`{more}",
+        f"`%tritonrepo use FOLDER {' '.join(f'--fill {key}={value}' for key, value in values.items())}`{more}",
     )
+    subject = "a template is" if len(unique) == 1 else f"{len(unique)} templates are"
+    return f"{subject} not filled: {shown}; give values: {use}, or let {remedy('{try}', folder='FOLDER')} choose"
 
 
 def _disjoint(found: list[Template], given: Mapping[str, str]) -> list[Template]:

@@ -158,7 +158,7 @@ def test_a_configuration_with_open_templates_says_how_to_fill_them() -> None:
         "model 'm': config.pbtxt:2:17: 8 templates are not filled: ${triton_max_batch_size}, "
         "${decoupled_mode}, ${max_queue_delay_microseconds}, ${max_queue_size}, ${width}, "
         "${logits_datatype} and 2 more; "
-        "give values with `bls.ModelRepository('FOLDER', fill={...})`: triton_max_batch_size=8 decoupled_mode=false "
+        "give values: `bls.ModelRepository('FOLDER', fill={'triton_max_batch_size': '8', 'decoupled_mode': 'false', "
     )
 
 
@@ -176,7 +176,7 @@ def test_a_repository_with_values(tmp_path: Path) -> None:
     config += 'parameters { key: "p" value { string_value: "${word}" } }\n'
     write(tmp_path, "m", saying("'x'"))
     (tmp_path / "m" / "config.pbtxt").write_text(config)
-    refused = pytest.raises(ConfigError, match=r"a template is not filled: \$\{size\}; .*: size=8")
+    refused = pytest.raises(ConfigError, match=r"a template is not filled: \$\{size\}; .*fill={'size': '8'}")
     with bls.ModelRepository(tmp_path) as repository, refused:
         repository.load("m")
     with bls.ModelRepository(tmp_path, fill={"word": "w"}) as repository:
