@@ -75,7 +75,7 @@ def profiled(lines: bool = True) -> Any:
 
 
 def watched(repo: bls.ModelRepository) -> Any:
-    """Run the panel of `%tritonrepo watch` without the page that draws its data."""
+    """Run the panel of `%blswatch` without the page that draws its data."""
     from bls_notebook.inspection.display import watch_widget
 
     return contextlib.closing(watch_widget(bls.watch(repo=repo)))

@@ -21,11 +21,11 @@ CAPABILITY = Capability(
         "set_current_repository": ".repository.repository:set_current_repository",
     },
     magics={
-        "%%tritonmodel": ".magics.tritonmodel:MAGIC",
-        "%%tritonconfig": ".magics.tritonmodel:CONFIG_MAGIC",
-        "%tritonrepo": ".magics.tritonrepo:MAGIC",
-        "%bls": ".magics.request:MAGIC",
-        "%%bls": ".magics.bls_cell:MAGIC",
+        "%%tritonmodel": ".magics.tritonmodel:MODEL_CELL",
+        "%%tritonconfig": ".magics.tritonmodel:CONFIG_CELL",
+        "%tritonrepo": ".magics.tritonrepo:TRITONREPO",
+        "%bls": ".magics.request:BLS",
+        "%%bls": ".magics.bls_cell:BLS_CELL",
     },
     verbs={
         "list": ".magics.tritonrepo:LIST",
@@ -39,6 +39,7 @@ CAPABILITY = Capability(
         "use": ".magics.tritonrepo:USE",
         "clear": ".magics.tritonrepo:CLEAR",
     },
+    completions={"FILTER": ".magics.tritonrepo:metric_names"},
     displays={
         ".records.errors:ErrorRecord": Drawing(".display.records.errors:error_document"),
         ".records.messages:MessageRecord": Drawing(".display.records.errors:message_document"),

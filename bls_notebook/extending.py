@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # What a capability imports of the core: modules of `bls_notebook`, or packages that offer names of theirs.
 INTERFACE = (
-    "extending", "commands", "progress", "records", "display", "display.document", "display.parts", "magics",
+    "extending", "operations", "progress", "records", "display", "display.document", "display.parts", "magics",
     "repository", "repository.config", "repository.source", "engine", "engine.observer", "backends", "devices",
     "devices.allocation_log", "devices.cupy_memory_hook", "devices.dlpack", "devices.instance_gpu", "pb_utils",
     "pb_utils.dtypes", "pb_utils.errors", "pb_utils.options", "pb_utils.response", "pb_utils.tensor",

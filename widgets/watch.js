@@ -284,7 +284,7 @@ class Panel {
       tell(this.model, { views: this.kept.views });
     }
     this.pulse.className = now.closed || late ? "bls-watch-pulse bls-watch-still" : "bls-watch-pulse";
-    this.news.textContent = now.closed ? "the repository is closed; run %tritonrepo watch again"
+    this.news.textContent = now.closed ? "the repository is closed; run %blswatch again"
       : late ? `no news for ${Math.round(silent)} s: the kernel is too busy to tell, or was restarted`
       : asked && Date.now() - this.kept.heard > 1400 ? `${asked}: begins when the cell that runs has ended` : "";
   }

@@ -7,7 +7,7 @@ CAPABILITY = Capability(
     uses=("engines",),
     names={"check": ".all_checks:check"},
     types={"Findings": ".records:Findings"},
-    commands={"check": ".command:CHECK"},
-    verbs={"check": ".tritonrepo_verbs:CHECK"},
+    commands={"check": ".operations:CHECK"},
+    verbs={"check": ".operations:CHECK"},
     displays={".records:Findings": Drawing(".display:findings_document")},
 )

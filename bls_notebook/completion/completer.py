@@ -10,7 +10,7 @@ from IPython.core import completer
 
 import bls_notebook as bls
 from bls_notebook.extending import registry
-from bls_notebook.magics import Notebook, UnfinishedError, input_name, magic_named, split_words, verb_named
+from bls_notebook.magics import Notebook, UnfinishedError, input_name, parser_of, split_words
 
 from .magic_lines import magic_line, suggest
 
@@ -121,16 +121,13 @@ def tooltip(notebook: Notebook, code: str, cursor: int) -> str | None:
 
 def _magic_tooltip(notebook: Notebook, magic: str, rest: str, at: int) -> str | None:
     """Return the tooltip in a magic's line: `rest` is the text after the magic's name, `at` the cursor in it."""
-    parser = magic_named(magic).parser
     try:
         words = split_words(rest)
     except UnfinishedError as error:
         words = split_words(rest[: error.start])
         if at > error.start:
             return None
-    verb = verb_named(words[0].text) if words and magic == "%tritonrepo" else None
-    if verb is not None and at >= words[0].start:
-        parser = verb.parser
+    parser, _ = parser_of(magic, words[0].text if words and at >= words[0].start else "")
     word = next((w for w in words if w.start <= at <= w.end), None)
     if word is None:
         return parser.format_help()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook.extending import registry
-from bls_notebook.magics import Parser, UnfinishedError, Verb, input_name, magic_named, split_words, verb_named
+from bls_notebook.magics import Parser, UnfinishedError, input_name, parser_of, split_words
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 
 if TYPE_CHECKING:
@@ -63,16 +63,17 @@ def suggest(
     line: MagicLine, models: Sequence[ModelRecord], variables: Mapping[str, Any]
 ) -> tuple[str, list[str]] | None:
     """Return the part of the fragment to replace, and its completions; None in a Python expression."""
-    fragment = line.fragment
-    verb = verb_named(line.words[0]) if line.magic == "%tritonrepo" and line.words else None
-    if line.magic == "%tritonrepo" and verb is None:
-        return fragment, [] if line.words else _begin(fragment, registry().keys("verbs"))
-    magic = magic_named(line.magic)
-    parser = magic.parser if verb is None else verb.parser
+    fragment, words = line.fragment, line.words
+    parser, _ = parser_of(line.magic, "".join(words[:1]))
+    if parser.prog == "%tritonrepo":
+        return fragment, [] if words else _begin(fragment, registry().keys("verbs"))
+    if parser.prog != line.magic:
+        words = words[1:]  # without the verb
     if fragment.startswith("-"):
         return fragment, _options(parser, line)
-    option, position = _awaited_option(parser, line)
-    expected = parser.expects(option)
+    option, position = _awaited_option(parser, words)
+    action = parser.options.get(option, parser.word) if option else parser.word
+    expected = action.metavar if action is not None and isinstance(action.metavar, str) else ""
     if expected in ("FILE", "FOLDER", "WHAT"):
         configs = _begin(fragment, _texts(variables)) if expected == "WHAT" else []
         return fragment, configs + paths(fragment, folders=expected == "FOLDER")
@@ -86,51 +87,50 @@ def suggest(
     metavar = expected.removesuffix(",...")
     begun = fragment if metavar == expected else fragment.rpartition(",")[2]
     if metavar in registry().keys("completions"):
-        return begun, _begin(begun, registry().load("completions", metavar)(line.words, models))
+        found = _begin(begun, registry().load("completions", metavar)(words, models))
+        return begun, found or ([] if option else _options(parser, line))
     if option:
-        return begun, _begin(begun, _option_values(metavar, parser, option, line, models))
-    if verb is not None:
-        return fragment, _arguments(verb, line, models)
-    if magic.takes_inputs:
-        return _request(parser, line, models)
-    if metavar == "MODEL" and not line.words:
-        return fragment, _names(models, fragment)
-    return fragment, _options(parser, line)
+        choices = action.choices if action is not None and action.choices else ()
+        return begun, _begin(begun, _option_values(metavar, choices, _model(parser, words), models))
+    return _words(parser, action, line, words, models)
 
 
 def _option_values(
-    metavar: str, parser: Parser, option: str, line: MagicLine, models: Sequence[ModelRecord]
+    metavar: str, choices: Iterable[str], model: str | None, models: Sequence[ModelRecord]
 ) -> Iterable[str]:
     if metavar == "MODEL":
         return dict.fromkeys(model.name for model in models)
     if metavar == "DEVICE":
         return dict.fromkeys([*(device.name for device in bls.list_devices()), "gpu:0"])
     if metavar == "OUTPUT":
-        model = _ready_model(_model(parser, line.words), models)
-        return [tensor.name for tensor in model.outputs] if model is not None else []
-    return parser.choices(option)
+        record = _ready_model(model, models)
+        return [tensor.name for tensor in record.outputs] if record is not None else []
+    return choices
 
 
-def _request(parser: Parser, line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[str]] | None:
-    name, fragment = _model(parser, line.words), line.fragment
-    if input_name(fragment):
+def _words(
+    parser: Parser, action: Any, line: MagicLine, words: Sequence[str], models: Sequence[ModelRecord]
+) -> tuple[str, list[str]] | None:
+    """Complete a positional argument or the name of an input."""
+    fragment, named = line.fragment, _model(parser, words)
+    takes_inputs = parser.operation.form == "inputs"
+    if takes_inputs and input_name(fragment):
         return None
-    if name is None:
-        return fragment, _names([m for m in models if m.state == "READY"], fragment) or _options(parser, line)
-    model = _ready_model(name, models)
-    used = {input_name(word) for word in line.words}
+    if action is not None and action.metavar == "MODEL" and (named is None or action.nargs in ("*", "+")):
+        fitting = [m for m in models if _is_in(action.state, m) and m.name not in words]
+        return fragment, _names(fitting, fragment) or _options(parser, line)
+    model = _ready_model(named, models) if takes_inputs else None
+    used = {input_name(word) for word in words}
     inputs = [t.name for t in model.inputs if t.name not in used] if model is not None else []
     return fragment, [f"{name}=" for name in _begin(fragment, inputs)] or _options(parser, line)
 
 
+def _is_in(state: str, model: ModelRecord) -> bool:
+    return (model.state == state.removeprefix("not ")) != state.startswith("not ") if state else True
+
+
 def _ready_model(name: str | None, models: Sequence[ModelRecord]) -> ModelRecord | None:
     return next((m for m in models if m.name == name and m.state == "READY"), None)
-
-
-def _arguments(verb: Verb, line: MagicLine, models: Sequence[ModelRecord]) -> list[str]:
-    fitting = [m for m in models if verb.suggests(m) and m.name not in line.words]
-    offered = _begin(line.fragment, (word for word in verb.offers() if word not in line.words))
-    return _names(fitting, line.fragment) or offered or _options(verb.parser, line)
 
 
 def _model(parser: Parser, words: Iterable[str]) -> str | None:
@@ -144,10 +144,10 @@ def _model(parser: Parser, words: Iterable[str]) -> str | None:
     return None
 
 
-def _awaited_option(parser: Parser, line: MagicLine) -> tuple[str, int]:
+def _awaited_option(parser: Parser, words: Sequence[str]) -> tuple[str, int]:
     """Return the option whose value is at the cursor, and the number of the value's words before the cursor."""
-    for back, word in enumerate(reversed(line.words)):
-        if parser.takes_value(word) and (not back or parser.takes_many(word)):
+    for back, word in enumerate(reversed(words)):
+        if parser.takes_value(word) and (not back or parser.options[word].nargs == "+"):
             return word, back
         if word.startswith("-"):
             break

@@ -13,12 +13,12 @@ CAPABILITY = Capability(
         "PuzzleCheck": ".puzzle_check:PuzzleCheck",
     },
     magics={
-        "%blscase": ".case_magic:MAGIC",
-        "%blscheck": ".check_magic:LINE_MAGIC",
-        "%%blscheck": ".check_magic:CELL_MAGIC",
-        "%%blsguess": ".guess_magic:MAGIC",
-        "%blspuzzle": ".puzzle_magic:LINE_MAGIC",
-        "%%blspuzzle": ".puzzle_magic:CELL_MAGIC",
+        "%blscase": ".case_magic:CASE",
+        "%blscheck": ".check_magic:CHECK_LAST",
+        "%%blscheck": ".check_magic:CHECK_CELL",
+        "%%blsguess": ".guess_magic:GUESS",
+        "%blspuzzle": ".puzzle_magic:SHOW",
+        "%%blspuzzle": ".puzzle_magic:CHECK",
     },
     commands={"learn": ".learn_command:LEARN"},
     completions={

@@ -8,15 +8,13 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook.display import release_inks
-from bls_notebook.magics import Magic, Notebook, Parser, Variables, add_options, fail_on, help_text, reported
+from bls_notebook.magics import MagicCall, Notebook, fail_on
+from bls_notebook.operations import OperationSpec, UsageProblem, flag, option, whole_number
 from bls_notebook.records import ModelRecord
 
 from .case_display import CaseScore, CaseScores
 from .case_entry import CourseCase
 from .case_text import case_folders, cause_meanings
-
-PARSER = Parser("%blscase", *help_text(__file__, "%blscase"))
-add_options(PARSER, __file__, "%blscase")
 
 
 def next_cases(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]:
@@ -29,40 +27,42 @@ def next_causes(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str
     return list(cause_meanings())
 
 
-def bls_case(notebook: Notebook, line: str, cell: str, variables: Variables) -> None:
+def _case(call: MagicCall, case: int = 0, seed: int = 0, score: bool = False, **actions: Any) -> None:
     """Load a case, answer its question, check a fix, or show the score."""
     __tracebackhide__ = True
-    arguments = PARSER.parse_line(line, variables)
-    with reported(notebook):
-        if arguments.case:
-            case = bls.case(arguments.case, arguments.seed)
-            case.load()
-            if (last := notebook.state.get("course.case")) is not None:
-                release_inks(model.name for model in last.models)
-            notebook.state["course.case"] = case
-            notebook.assign("case", case)
-        _use(notebook, arguments)
-
-
-def _use(notebook: Notebook, arguments: Any) -> None:
-    case: CourseCase | None = notebook.state.get("course.case")
-    if arguments.score:
+    notebook = call.notebook
+    if case:
+        loaded = bls.case(case, seed)
+        loaded.load()
+        if (last := notebook.state.get("course.case")) is not None:
+            release_inks(model.name for model in last.models)
+        notebook.state["course.case"] = loaded
+        notebook.assign("case", loaded)
+    if score:
         numbers = {row.number: row for row in _scores(notebook).values()}
         titles = ((number, bls.case(number).title) for number in case_folders())
         notebook.show(CaseScores(tuple(numbers.get(number, CaseScore(number, title)) for number, title in titles)))
         return
-    if case is None:
-        PARSER.error("there is no case yet: begin with %blscase 1")
+    current: CourseCase | None = notebook.state.get("course.case")
+    if current is None:
+        raise UsageProblem("there is no case yet: begin with %blscase 1")
+    _use(notebook, current, **actions)
+
+
+def _use(
+    notebook: Notebook, case: CourseCase, cause: str = "", code: str = "", pbtxt: str = "", check: bool = False,
+    fix: bool = False,
+) -> None:  # fmt: skip
     score = _scores(notebook).setdefault((case.number, case.seed), CaseScore(case.number, case.title, case.seed))
-    causes = [cause.name for cause in case.causes]
-    if arguments.cause and arguments.cause not in causes:
-        notebook.say(f"`{arguments.cause}` is none of the causes: choose {', '.join(causes)}", "info")
-    elif arguments.cause:
-        judgement = case.answer(arguments.cause)
+    causes = [each.name for each in case.causes]
+    if cause and cause not in causes:
+        notebook.say(f"`{cause}` is none of the causes: choose {', '.join(causes)}", "info")
+    elif cause:
+        judgement = case.answer(cause)
         if not score.named:
             score = replace(score, tries=score.tries + 1, named=bool(judgement))
         notebook.show(judgement)
-    if arguments.fix:
+    if fix:
         score = replace(score, shown=score.shown or not score.fixed)
         for record in case.fix():
             notebook.show(record)
@@ -70,22 +70,22 @@ def _use(notebook: Notebook, arguments: Any) -> None:
             lines = [line for line in after.config.splitlines() if line not in before.config]
             if lines:
                 notebook.say(f"config.pbtxt of `{after.name}`: `{' '.join(lines)}`", "info")
-    if arguments.check:
-        check = case.check()
-        score = replace(score, fixed=score.fixed or bool(check))
-        fail_on(notebook, [] if check else [f"case {case.number}: {check.hint}"], check)
-        notebook.show(check)
+    if check:
+        checked = case.check()
+        score = replace(score, fixed=score.fixed or bool(checked))
+        fail_on(notebook, [] if checked else [f"case {case.number}: {checked.hint}"], checked)
+        notebook.show(checked)
     _scores(notebook)[case.number, case.seed] = score
-    opened = arguments.code or arguments.pbtxt
+    opened = code or pbtxt
     if opened:
         model = next((model for model in case.models if model.name == opened), None)
         if model is None:
             names = ", ".join(each.name for each in case.models)
-            PARSER.error(f"--{'code' if arguments.code else 'pbtxt'}: got {opened!r}, expected one of {names}")
-        magic, text = ("%%tritonmodel", model.source) if arguments.code else ("%%tritonconfig", model.config)
+            raise UsageProblem(f"--{'code' if code else 'pbtxt'}: got {opened!r}, expected one of {names}")
+        magic, text = ("%%tritonmodel", model.source) if code else ("%%tritonconfig", model.config)
         shell: Any = notebook.shell
         shell.set_next_input(f"{magic} {model.name}\n{text}", replace=False)
-    if not (arguments.cause or arguments.check or arguments.fix or opened):
+    if not (cause or check or fix or opened):
         notebook.show(case)
 
 
@@ -95,4 +95,27 @@ def _scores(notebook: Notebook) -> dict[tuple[int, int], CaseScore]:
     return scores
 
 
-MAGIC = Magic(PARSER, bls_case)
+CASE = OperationSpec(
+    """Load a pipeline that is slow, wrong or leaks for one reason, as the variable `case`, and show its story. Send
+    its requests with case.send() under %%blsprofile or %%blsmemory, name the cause with --cause, change the model
+    that is guilty, and check the change with --check: the answers must be right, also for requests that the story
+    does not show. In scripts: case = bls.case(1); case.load(); case.answer('queue'); case.check(). More:
+    docs/tutorials/index.md.""",
+    options=(
+        option("case", "CASE", "from 1 to 10 (default: the last one)", whole_number(0), nargs="?", default=0),
+        option("--seed", "N", "a variant: other names and numbers, another guilty model (default: 0)", whole_number(0)),
+        option("--cause", "CAUSE", "answer: the cause of the fault"),
+        option("--code", "MODEL", "put the model.py of a model into a new cell below"),
+        option("--pbtxt", "MODEL", "put the config.pbtxt of a model into a new cell below"),
+        flag("--check", "check the models after your change"),
+        flag("--fix", "load a fix, and show its changes"),
+        flag("--score", "show the points of all cases"),
+    ),
+    examples="""
+    %blscase 1
+    %blscase --cause queue
+    %blscase --check
+    %blscase --score
+    """,
+    notebook=_case,
+)

@@ -8,21 +8,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.magics import (
-    Magic,
-    Notebook,
-    Parser,
-    Variables,
-    add_options,
-    cell_body,
-    display_of,
-    evaluate,
-    fail_on,
-    help_text,
-    identifier,
-    reported,
-    responses_in,
-)
+from bls_notebook.magics import MagicCall, Notebook, cell_body, display_of, evaluate, fail_on, reported, responses_in
+from bls_notebook.operations import OperationSpec, UsageProblem, identifier, option
 from bls_notebook.profiling.analysis.verdict import CAUSES
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.records import ModelRecord, count, first_line
@@ -64,33 +51,18 @@ def next_words(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]
     return list(dict.fromkeys(candidates.get(expected, ())))
 
 
-def _help(magic: str) -> tuple[str, str]:
-    description, examples = help_text(__file__, magic)
-    return description.format(claims=help_text(__file__, "claims")[0]), examples
-
-
-PARSER = Parser("%blscheck", *_help("%blscheck"))
-PARSER.usage = "%(prog)s CLAIM [and CLAIM ...] [--of NAME]"
-add_options(PARSER, __file__, "claims", "%blscheck", identifier=identifier)
-
-CELL_PARSER = Parser("%%blscheck", *_help("%%blscheck"))
-CELL_PARSER.usage = "%(prog)s CLAIM [and CLAIM ...]"
-add_options(CELL_PARSER, __file__, "claims")
-
-
-def bls_check_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> None:
+def _judge_last(call: MagicCall, claim: Sequence[str], of: str = "") -> None:
     """Judge claims and show the observations."""
-    arguments = PARSER.parse([word.text for word in PARSER.words_of(line)])
-    recorded: Any = _records(notebook, {})
-    if arguments.of:
-        recorded = evaluate(arguments.of, variables, "%blscheck: --of")
-    _judge(notebook, recorded, _claims(PARSER, arguments.claim), variables)
+    recorded: Any = _records(call.notebook, {})
+    if of:
+        recorded = evaluate(of, call.variables, "%blscheck: --of")
+    _judge(call, recorded, _claims(claim))
 
 
-def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
+def _judge_cell(call: MagicCall, claim: Sequence[str]) -> object:
     """Run a cell and judge claims about it."""
     __tracebackhide__ = True
-    claims = _claims(CELL_PARSER, CELL_PARSER.parse([w.text for w in CELL_PARSER.words_of(line)]).claim)
+    notebook, cell, claims = call.notebook, call.cell, _claims(claim)
     with reported(notebook):
         magics = {form_of(claim).recorded_by for claim in claims}
     body = cell_body(notebook, "%%blscheck", cell)
@@ -124,7 +96,7 @@ def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variable
     mistakes = [] if any(claim.startswith(("errors", "failed")) for claim in claims) else _mistakes(records)
     if mistakes:
         _show_first_error(notebook, answers)
-    _judge(notebook, records, claims, variables, mistakes)
+    _judge(call, records, claims, mistakes)
     return None if cell.rstrip().endswith(";") else value
 
 
@@ -189,20 +161,19 @@ def _records(notebook: Notebook, before: Mapping[type, Any]) -> dict[str, Any]:
     return records
 
 
-def _claims(parser: Parser, words: list[str]) -> list[str]:
+def _claims(words: Sequence[str]) -> list[str]:
     claims = [claim.strip() for claim in re.split(r"(?:^|\s)and(?:\s|$)", " ".join(words))]
     if not all(claims):
-        parser.error("missing: a claim, such as overlapped 4")
+        raise UsageProblem("missing: a claim, such as overlapped 4")
     return claims
 
 
-def _judge(
-    notebook: Notebook, recorded: Any, claims: list[str], variables: Variables, mistakes: Sequence[Judgement] = ()
-) -> None:
+def _judge(call: MagicCall, recorded: Any, claims: list[str], mistakes: Sequence[Judgement] = ()) -> None:
+    notebook = call.notebook
     fails = {claim for claim in claims if claim.startswith("failed")}
     answered = {**recorded, "%bls": _without_errors(recorded["%bls"])} if fails and "%bls" in recorded else recorded
     with reported(notebook):
-        judged = [bls.judge(recorded if claim in fails else answered, claim, variables) for claim in claims]
+        judged = [bls.judge(recorded if claim in fails else answered, claim, call.variables) for claim in claims]
     every = [*mistakes, *judged]
     for judgement in every:
         fail_on(notebook, [] if judgement else [repr(judgement)], judgement)
@@ -212,5 +183,48 @@ def _judge(
         notebook.say(f"{done} of {len(every)} done", "done" if done == len(every) else "info")
 
 
-LINE_MAGIC = Magic(PARSER, bls_check_line)
-CELL_MAGIC = Magic(CELL_PARSER, bls_check_cell)
+_CLAIMS = """About requests: overlapped N [of MODEL] [by CALLER], called MODEL [N] [by CALLER] (or called MODEL 0 then
+    1: for each request of the cell in turn), waits [of MODEL] [until first] (calls that a request waits for one after
+    the other), requests, executions (a batch is one), sequences (with START and END), queued, took (the shortest
+    execution), moved (tensors between devices), wall. About memory: nothing_left [on DEVICE], peak. About responses,
+    by %bls: output NAME [DTYPE] == VALUE, where VALUE is an expression, or VALUE then VALUE for the responses in
+    turn; device, errors, responses, first (time of the first response), failed [saying TEXT] (some requests fail with
+    this text; other claims are about the rest). About exec and async_exec, by %blsprofile: verdict == CAUSE, speedup.
+    About the notebook, in %%blscheck: value EXPRESSION == VALUE. By %tritonrepo check at the end of the cell:
+    findings, shm. Join several claims with `and`."""
+_CLAIM = option("claim", "CLAIM", "a claim, such as: overlapped 4 of scanner", nargs="*", default=())
+
+CHECK_LAST = OperationSpec(
+    f"""Judge a claim about the last recording, report the observation, and give a hint if the claim is false. It
+    checks an exercise by the behavior of its model, not by its code. {_CLAIMS} Recordings come from %%blsprofile,
+    %%blsmemory, %blsprofile and %bls. In scripts: assert bls.judge(profile, 'overlapped 4'). Guide:
+    docs/guides/testing.md.""",
+    options=(_CLAIM, option("--of", "NAME", "a variable with the recording (default: the last one)", identifier)),
+    examples="""
+    %blscheck overlapped 4 of scanner
+    %blscheck peak < 2 MB on gpu:0 and nothing_left
+    %blscheck speedup > 2
+    %blscheck queued < 5 ms of resize --of profile
+    """,
+    usage="CLAIM [and CLAIM ...] [--of NAME]",
+    form="text",
+    notebook=_judge_last,
+)
+
+CHECK_CELL = OperationSpec(
+    f"""Run the cell and judge claims about its requests and its memory, as %blscheck does. A claim that is false has
+    hints, folded in steps: where, what to do, code. A failed request and a wrong output are mistakes even if no claim
+    is about them; the first error is shown with its remedy. {_CLAIMS} Guide: docs/guides/testing.md.""",
+    options=(_CLAIM,),
+    examples="""
+    %%blscheck overlapped 4 of scanner by page and output DIGITS == truth[:4]
+    %bls page IMAGES=images[:4] -q
+
+    %%blscheck called expert 0 then 1 by reader and output DIGIT INT32 == 0 then 3
+    for index in (0, 519):
+        %bls reader IMAGE=images[index] -q
+    """,
+    usage="CLAIM [and CLAIM ...]",
+    form="text",
+    notebook=_judge_cell,
+)

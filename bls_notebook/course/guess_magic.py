@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
@@ -34,7 +34,8 @@ from bls_notebook.display import (
     widget_source,
 )
 from bls_notebook.display.document import Block, Both, Document, Fold, Line, Piece
-from bls_notebook.magics import Magic, Notebook, Parser, Variables, add_options, cell_body, help_text, identifier
+from bls_notebook.magics import MagicCall, Notebook, cell_body
+from bls_notebook.operations import OperationSpec, UsageProblem, identifier, option
 from bls_notebook.records import Record
 
 LONGEST = 200  # characters of a guess
@@ -152,18 +153,14 @@ def _widget_class() -> Any:
     return GuessWidget
 
 
-PARSER = Parser("%%blsguess", *help_text(__file__, "%%blsguess"))
-add_options(PARSER, __file__, "%%blsguess", identifier=identifier)
-
-
-def bls_guess(notebook: Notebook, line: str, cell: str, variables: Variables) -> None:
+def _guess(call: MagicCall, choices: Sequence[str] = (), right: str = "", into: str = "") -> None:
     """Run a cell and fold its output until it was guessed."""
     __tracebackhide__ = True
-    arguments = PARSER.parse_line(line, variables)
-    codes = {code_of(choice): choice for choice in arguments.choices}
-    if arguments.right and arguments.right not in codes:
+    notebook, cell = call.notebook, call.cell
+    codes = {code_of(choice): choice for choice in choices}
+    if right and right not in codes:
         known = ", ".join(f"{code} for {choice!r}" for code, choice in codes.items())
-        PARSER.error(f"--right: got {arguments.right!r}, expected the code of a choice: {known or 'there are none'}")
+        raise UsageProblem(f"--right: got {right!r}, expected the code of a choice: {known or 'there are none'}")
     body = cell_body(notebook, "%%blsguess", cell)
     with capture_output() as captured:
         try:
@@ -177,16 +174,11 @@ def bls_guess(notebook: Notebook, line: str, cell: str, variables: Variables) ->
         captured.show()  # type: ignore[no-untyped-call]  # a failed cell has nothing to guess
         raise failed
     outputs = _latest(captured.outputs)
-    key = (*arguments.choices, cell.strip())
+    key = (*choices, cell.strip())
     made = _guesses(notebook).get(key, "")
-    guess = Guess(
-        tuple(arguments.choices),
-        made,
-        shown(captured.stdout + captured.stderr, outputs),
-        codes.get(arguments.right, ""),
-    )
-    notebook.assign(arguments.into, made)
-    _Card(notebook, guess, key, arguments.into).show()
+    guess = Guess(tuple(choices), made, shown(captured.stdout + captured.stderr, outputs), codes.get(right, ""))
+    notebook.assign(into, made)
+    _Card(notebook, guess, key, into).show()
 
 
 def _guesses(notebook: Notebook) -> dict[tuple[str, ...], str]:
@@ -224,4 +216,24 @@ class _Card:
         self.show(again=True)
 
 
-MAGIC = Magic(PARSER, bls_guess)
+GUESS = OperationSpec(
+    """Run the cell and fold its output until the reader has guessed it: one of the CHOICES, or any text if there are
+    none. The guess stays when the cell runs again, and is saved with the notebook. Without a kernel, the choices are
+    a line of text and the reader opens the fold. In a lesson, ask in the text above, show the result here, and
+    explain it below. After the guess all choices stay visible, and --right CODE marks the right one. The cell may
+    begin with another cell magic. Examples: docs/tutorials/index.md.""",
+    options=(
+        option("choices", "CHOICE", "a possible guess; quote several words", nargs="*"),
+        option("--right", "CODE", "code of the right choice, to be marked after a guess; ? shows the codes"),
+        option("--into", "NAME", 'assign the guess to this variable ("" before the guess)', identifier),
+    ),
+    examples="""
+    %%blsguess "as long as one" "half as long" "as long as before"
+    %blsprofile scanner IMAGE=image -n 8
+
+    %%blsguess --into bytes_left
+    %%blsmemory
+    answer = %bls leaky IN=images
+    """,
+    notebook=_guess,
+)

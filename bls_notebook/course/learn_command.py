@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+import sys
 import time
+from collections.abc import Generator
 from pathlib import Path
 
-from bls_notebook.commands import Command, add_options, print_record
+from bls_notebook.operations import OperationSpec, flag, option, whole_number
 from bls_notebook.records import BLSError
 
+from .puzzle_check import PuzzleCheck
 from .puzzle_entry import Puzzle, puzzle
 from .puzzle_text import puzzle_names
 
@@ -66,17 +68,16 @@ class _Learner:
     def _text(self, name: str) -> str:
         return self._models[name].read_text("utf-8", errors="replace")
 
-    def check(self, name: str) -> bool:
-        """Check a model, print the result and what to do next."""
+    def check(self, name: str) -> Generator[PuzzleCheck, None, None]:
+        """Check a model, yield the result, and print what to do next."""
         file = self._models[name]
         self._checked[name] = file.stat().st_mtime
         print(f"\n{file.parent.name}/{file.name}\n")
         result = puzzle(name, self._seed).check(self._text(name))
-        print_record(result, False)
+        yield result
         (self._solved.add if result else self._solved.discard)(name)
         self._record.write_text(json.dumps(sorted(self._solved)) + "\n", "utf-8")
         self.say_next(name if not result else "")
-        return bool(result)
 
     def say_next(self, unsolved: str = "") -> None:
         """Print the progress and the next step."""
@@ -90,18 +91,18 @@ class _Learner:
         print(f"Next: edit {place}/model.py and save it. {place}/README.md has the story of “{task.title}”.")
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    folder = Path(arguments.folder)
+def _learn(folder: str = "puzzles", once: bool = False, seed: int = 0) -> Generator[PuzzleCheck, None, None]:
     try:
-        learner = _Learner(folder, arguments.seed)
+        learner = _Learner(Path(folder), seed)
     except OSError as error:
         raise BLSError(f"folder: {error}") from None
-    if arguments.once:
+    if once:
         last = learner.saved_last()
         if last:
-            return int(not learner.check(last))
+            yield from learner.check(last)
+            return
         learner.say_next()
-        return 1
+        sys.exit(1)
     print(f"Puzzles in {folder}. This command checks a model.py when you save it; Ctrl-C ends it.")
     learner.skip_old()
     if not learner.saved_last():
@@ -110,13 +111,22 @@ def _run(arguments: argparse.Namespace) -> int:
         while True:
             changed = learner.saved_last()
             if changed:
-                learner.check(changed)
+                yield from learner.check(changed)
             else:
                 time.sleep(_EVERY)
     except KeyboardInterrupt:
         print()
-        return 0
+        sys.exit(0)
 
 
-_SUMMARY = "solve the puzzles of the course in an editor"
-LEARN = Command(_SUMMARY, lambda parser: add_options(parser, __file__, "learn"), _run)
+LEARN = OperationSpec(
+    """Solve the puzzles of the course in an editor. The command writes a folder for each puzzle, and checks a
+    model.py when you save it, until Ctrl-C.""",
+    options=(
+        option("folder", "FOLDER", "a folder for the puzzles, made if it is missing (default: puzzles)", nargs="?"),
+        flag("--once", "check the model that was saved last, and end: 0 if it solves its puzzle, else 1"),
+        option("--seed", "N", "a variant of the puzzles, with other names (default: 0)", whole_number(0)),
+    ),
+    shell=_learn,
+    failed=lambda check: not check,
+)

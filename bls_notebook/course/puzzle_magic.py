@@ -6,26 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import bls_notebook as bls
-from bls_notebook.magics import (
-    Magic,
-    Notebook,
-    Parser,
-    Variables,
-    add_options,
-    fail_on,
-    help_text,
-    identifier,
-    reported,
-)
+from bls_notebook.magics import MagicCall, fail_on, reported
+from bls_notebook.operations import INTO, OperationSpec, option, whole_number
 from bls_notebook.records import ModelRecord, write_file
 
 from .puzzle_card import card_encoder
 from .puzzle_text import puzzle_names
-
-LINE_PARSER = Parser("%blspuzzle", *help_text(__file__, "%blspuzzle"))
-add_options(LINE_PARSER, __file__, "puzzles")
-CELL_PARSER = Parser("%%blspuzzle", *help_text(__file__, "%%blspuzzle"))
-add_options(CELL_PARSER, __file__, "puzzles", "%%blspuzzle", identifier=identifier)
 
 
 def next_puzzles(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]:
@@ -33,27 +19,49 @@ def next_puzzles(words: Sequence[str], models: Sequence[ModelRecord]) -> list[st
     return puzzle_names()
 
 
-def show_puzzle(notebook: Notebook, line: str, cell: str, variables: Variables) -> None:
-    """Show a puzzle."""
-    arguments = LINE_PARSER.parse_line(line, variables)
-    with reported(notebook):
-        notebook.show(bls.puzzle(arguments.puzzle, arguments.seed))
+_PUZZLE = option("puzzle", "PUZZLE", "a puzzle, such as: gather")
+_SEED = option("--seed", "N", "a variant of the puzzle, with other names (default: 0)", whole_number(0))
+
+SHOW = OperationSpec(
+    """Show a puzzle: its story, its constraints, and the inputs and outputs of its models. %%blspuzzle checks a
+    solution. More: docs/tutorials/index.md.""",
+    lambda puzzle, seed=0: bls.puzzle(puzzle, seed),
+    (_PUZZLE, _SEED),
+    "%blspuzzle gather",
+)
 
 
-def check_cell(notebook: Notebook, line: str, cell: str, variables: Variables) -> None:
+def _check(call: MagicCall, puzzle: str, seed: int = 0, card: str = "", into: str = "") -> None:
     """Check the model in the cell."""
     __tracebackhide__ = True
-    arguments = CELL_PARSER.parse_line(line, variables)
+    notebook = call.notebook
     with reported(notebook):
-        encode = card_encoder(arguments.card or "")  # an error before the check, which takes longer
-        check = bls.puzzle(arguments.puzzle, arguments.seed).check(cell)
-        notebook.assign(arguments.into, check)
-        fail_on(notebook, [] if check else [f"puzzle {arguments.puzzle}: {check.hint}"], check)
+        encode = card_encoder(card)  # an error before the check, which takes longer
+        check = bls.puzzle(puzzle, seed).check(call.cell)
+        notebook.assign(into, check)
+        fail_on(notebook, [] if check else [f"puzzle {puzzle}: {check.hint}"], check)
         notebook.show(check)
-        if check and arguments.card:
-            path = write_file(Path(arguments.card).expanduser(), encode(check.card()), "card")
+        if check and card:
+            path = write_file(Path(card).expanduser(), encode(check.card()), "card")
             notebook.say(f"card saved to {path.name}")
 
 
-LINE_MAGIC = Magic(LINE_PARSER, show_puzzle)
-CELL_MAGIC = Magic(CELL_PARSER, check_cell)
+CHECK = OperationSpec(
+    """Check the cell, the text of a model.py, as a replacement of a puzzle's naive model. It must give the same
+    answers to generated requests, send requests to the same models, and satisfy the puzzle's constraints, which are
+    claims as for %%blscheck. A violated constraint shows the timeline or the lifetimes of a request that violates it,
+    next to the reference solution's. The model runs in another process. In scripts: assert
+    bls.puzzle('gather').check(source). More: docs/tutorials/index.md.""",
+    options=(
+        _PUZZLE,
+        _SEED,
+        option("--card", "FILE", "if the puzzle is solved, write a picture to share: PNG or SVG, by the ending"),
+        INTO,
+    ),
+    examples="""
+    %%blspuzzle gather
+    import triton_python_backend_utils as pb_utils
+    ...
+    """,
+    notebook=_check,
+)

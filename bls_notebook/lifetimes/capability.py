@@ -7,7 +7,7 @@ CAPABILITY = Capability(
     needs=("profiling",),
     names={"track_memory": ".memory_recording:track_memory"},
     types={"Lifetimes": ".records:Lifetimes", "MemoryTrack": ".memory_recording:MemoryTrack"},
-    magics={"%%blsmemory": ".magic:MAGIC"},
+    magics={"%%blsmemory": ".operations:MEMORY"},
     displays={
         ".memory_recording:MemoryTrack": Drawing(),
         ".records:Lifetimes": Drawing(".display.report:lifetimes_document", widget=".display:lifetimes_widget"),

@@ -3,12 +3,10 @@
 from bls_notebook.lazy_names import offer
 
 offer(__name__, {
-    "arguments":
-        "add_options evaluate help_text identifier input_name new_file parameters_of Parser read_line sequence "
-        "split_words UnfinishedError Variables",
+    "arguments": "evaluate input_name Parser split_words UnfinishedError",
     "bls_cell": "cell_body",
     "cell_errors": "debug_later display_of fail_on reported",
-    "magic": "Magic magic_named serves Verb verb_named",
+    "magic": "MagicCall parser_of",
     "notebook": "Notebook",
     "result_lists": "Responses responses_in Streams",
 })  # fmt: skip

@@ -9,17 +9,14 @@ import argparse
 import difflib
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
-from bls_notebook import pb_utils
-from bls_notebook.commands import add_options as add_options
-from bls_notebook.commands import help_section
 from bls_notebook.engine.exception_text import describe, traceback_of
+from bls_notebook.operations import OperationSpec
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
@@ -136,60 +133,66 @@ class HelpWanted(Exception):  # noqa: N818  (not an error)
 
 
 class Parser(argparse.ArgumentParser):
-    """Parses the words of a magic's line; `prog` is the magic with its signs, such as ``%bls``."""
+    """Parses the line of a magic or verb; `prog` is its name, such as ``%bls``."""
 
-    def __init__(self, prog: str, description: str, examples: str = "") -> None:
+    def __init__(self, operation: OperationSpec, prog: str) -> None:
         self.options: dict[str, argparse.Action] = {}
-        self._word: argparse.Action | None = None  # the positional argument
+        self.word: argparse.Action | None = None  # the last positional argument
+        self.operation = operation
         super().__init__(
             prog,
-            description=textwrap.fill(description, _WIDTH),
-            epilog=f"examples:\n{examples}" if examples else None,
+            description=textwrap.fill(" ".join(operation.help.split()), _WIDTH),
+            epilog=textwrap.indent(textwrap.dedent(operation.examples).strip("\n"), "  ") or None,
             formatter_class=_Formatter,
+            argument_default=argparse.SUPPRESS,
             add_help=False,
             allow_abbrev=False,
         )
+        self.epilog = self.epilog and f"examples:\n{self.epilog}\n"
         self.color = False  # Python 3.14 would colour the docstring
         self.add_argument("-h", "--help", action="store_true", help="show this help")
+        operation.add_options(self, "notebook")
 
     def add_argument(self, *names: Any, **keywords: Any) -> argparse.Action:
         """Add an argument, as in `argparse`."""
         action = super().add_argument(*names, **keywords)
         self.options.update(dict.fromkeys(action.option_strings, action))
         if not action.option_strings:
-            self._word = action
+            self.word = action
         return action
 
     def takes_value(self, option: str) -> bool:
         """True if this option takes a value; an unknown option takes none."""
         return option in self.options and self.options[option].nargs != 0
 
-    def takes_many(self, option: str) -> bool:
-        """True if this option takes any number of words."""
-        return option in self.options and self.options[option].nargs == "+"
+    def parse(self, line: str, variables: Variables) -> dict[str, Any]:
+        """Return the given options of a line, and its `inputs`; raise UsageError of one line, or HelpWanted.
 
-    @property
-    def takes_several(self) -> bool:
-        """True if the positional argument takes any number of words."""
-        return self._word is not None and self._word.nargs == "*"
-
-    def expects(self, option: str = "") -> str:
-        """Return the name in the help of an option's value, or of the positional argument if `option` is empty."""
-        action = self.options.get(option) if option else self._word
-        return action.metavar if action is not None and isinstance(action.metavar, str) else ""
-
-    def choices(self, option: str) -> list[str]:
-        action = self.options.get(option)
-        return list(action.choices) if action is not None and action.choices else []
-
-    def parse(self, words: Sequence[str]) -> argparse.Namespace:
-        """Return the arguments; raise a UsageError of one line, or HelpWanted for ``-h`` and ``--help``."""
-        if "-h" in words or "--help" in words:
+        ``$name`` and ``{expression}`` are replaced by their values, except in a line of Python expressions.
+        """
+        request = RequestLine()
+        if self.operation.form == "inputs":
+            request = read_line(self, line, variables)
+        elif self.operation.form == "text":
+            request.words = [word.text for word in self.words_of(line)]
+        else:
+            request.words = [expanded(word.plain, variables) for word in self.words_of(line)]
+        if "-h" in request.words or "--help" in request.words:
             raise HelpWanted(self.format_help())
-        arguments, rest = super().parse_known_args(list(words))
+        arguments, rest = super().parse_known_args(request.words)
         for word in rest:
             self.refuse(word)
-        return arguments
+        options = vars(arguments)
+        if self.operation.form == "inputs":
+            where = f"{self.prog}: input"
+            options["inputs"] = {
+                name: evaluate(of, variables, f"{where} {name}") for name, of in request.inputs.items()
+            }
+        if "parameters" in options:
+            options["parameters"] = parameters_of(options["parameters"], variables, self.prog)
+        if "sequence" in options:
+            options["correlation_id"], options["flags"] = options.pop("sequence")
+        return options
 
     def words_of(self, line: str) -> list[Word]:
         """Return the words of a line; raise UsageError if a quote or bracket is never closed."""
@@ -197,10 +200,6 @@ class Parser(argparse.ArgumentParser):
             return split_words(line)
         except UnfinishedError as error:
             self.error(f"{error} in {line[error.start :]!r}")
-
-    def parse_line(self, line: str, variables: Variables) -> argparse.Namespace:
-        """Return the arguments of a line after replacing ``$name`` and ``{expression}``; raises as `parse` does."""
-        return self.parse([expanded(word.plain, variables) for word in self.words_of(line)])
 
     def refuse(self, word: str) -> NoReturn:
         """Raise a UsageError about an unknown option or an extra word."""
@@ -223,12 +222,6 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}{sign} {self.prog.split()[0]}? shows the help.")
 
 
-def help_text(module: str, name: str) -> tuple[str, str]:
-    """Return the description and the examples of a magic or verb in the help.txt beside the file of its module."""
-    description, _, examples = help_section(module, name).partition("\n\n")
-    return " ".join(description.split()), examples and f"{examples}\n"
-
-
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Formats help at a fixed width, independent of the terminal."""
 
@@ -236,52 +229,9 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=26, width=_WIDTH)
 
 
-def identifier(text: str) -> str:
-    """Check that text is a valid variable name."""
-    if not text.isidentifier():
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a variable name, such as answer")
-    return text
-
-
-def new_file(text: str) -> str:
-    """Check that a file's folder exists."""
-    try:
-        has_folder = Path(text).expanduser().parent.is_dir()
-    except RuntimeError:  # `~name` for an unknown user
-        has_folder = False
-    if not has_folder:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a file in a folder that exists")
-    return text
-
-
-_FLAGS = {
-    "start": pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
-    "end": pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
-}
-SequenceFlags = tuple[int | str, int]
-
-
-def sequence(text: str) -> SequenceFlags:
-    """Read a correlation ID and its flags: ``ID``, ``ID:start``, ``ID:end`` or ``ID:start,end``."""
-    before, colon, after = text.rpartition(":")
-    words = [word.strip() for word in after.split(",")]
-    if not colon or not all(word in _FLAGS for word in words):
-        before, words = text, []
-    if not before or (before.isdigit() and not 0 < int(before) < 2**64):
-        raise argparse.ArgumentTypeError(
-            f"got {text!r}, expected an ID (text, or a number from 1), then :start, :end or :start,end"
-        )
-    flags = 0
-    for word in words:
-        flags |= _FLAGS[word]
-    return int(before) if before.isdigit() else before, flags
-
-
-def parameters_of(text: str | None, variables: Variables) -> dict[str, Any] | None:
+def parameters_of(text: str, variables: Variables, magic: str) -> dict[str, Any]:
     """Read request parameters, ``name=value,...`` or an expression for a dict; raise UsageError."""
-    if text is None:
-        return None
-    where = "%bls: --parameters"
+    where = f"{magic}: --parameters"
     value = evaluate(f"dict({text})", variables, where)
     for name, item in value.items():
         if not isinstance(name, str) or not isinstance(item, (str, int, bool)):
@@ -303,10 +253,6 @@ class RequestLine:
     words: list[str] = field(default_factory=list)
     inputs: dict[str, str] = field(default_factory=dict)
 
-    def values(self, variables: Variables, magic: str) -> dict[str, Any]:
-        """Evaluate the expressions; return the values by input name. `magic` is named in errors."""
-        return {name: evaluate(of, variables, f"{magic}: input {name}") for name, of in self.inputs.items()}
-
 
 def input_name(word: str) -> str:
     """Return the input's name if the word begins with ``NAME=``, else ""."""
@@ -327,6 +273,7 @@ def read_line(parser: Parser, line: str, variables: Variables) -> RequestLine:
     """
     result = RequestLine()
     words = parser.words_of(line)
+    takes_many = parser.word is not None and parser.word.nargs == "*"
     position = 0
     while position < len(words):
         word = words[position]
@@ -344,7 +291,7 @@ def read_line(parser: Parser, line: str, variables: Variables) -> RequestLine:
             if name in result.inputs:
                 parser.error(f"input {name!r} is given twice")
             result.inputs[name] = expression
-        elif (result.inputs or not parser.takes_several) and any(not w.startswith("-") for w in result.words):
+        elif (result.inputs or not takes_many) and any(not w.startswith("-") for w in result.words):
             parser.error(f"got {word.text!r}, expected INPUT=expression, such as INPUT0=[1, 2]")
         else:
             result.words.append(expanded(word.plain, variables))

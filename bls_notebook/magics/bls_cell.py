@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook.engine.exception_text import labels
+from bls_notebook.operations import OperationSpec, identifier, option
 from bls_notebook.records.visible_text import first_line, spoken, without_traceback
 from bls_notebook.repository.source.model_source import SourcePlace
 
-from .arguments import Parser, Variables, help_text, identifier
 from .cell_errors import display_of, fail_on
-from .magic import Magic
+from .magic import MagicCall
 from .notebook import Notebook
 
 if TYPE_CHECKING:
@@ -64,17 +64,31 @@ def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.rstrip("\n").split("\n")]
 
 
-PARSER = Parser("%%bls", *help_text(__file__, "%%bls"))
-PARSER.add_argument("--into", type=identifier, metavar="NAME", help="assign the cell's last value to this variable")
-
-
-def bls_cell(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
+def _bls(call: MagicCall, into: str = "") -> object:
     """Run a cell as the body of an `execute`."""
     __tracebackhide__ = True
-    arguments = PARSER.parse_line(line, variables)
-    value = cell_body(notebook, "%%bls", cell)()
-    notebook.assign(arguments.into, value)
+    value = cell_body(call.notebook, call.name, call.cell)()
+    call.notebook.assign(into, value)
     return value
+
+
+BLS_CELL = OperationSpec(
+    """Run the cell as the body of a model's execute. The cell can send BLS requests with exec or, using top-level
+    await, with async_exec. It reads and assigns the notebook's variables. A cell with await runs in its own event
+    loop, like a model's async execute. Ctrl-C stops the cell and cancels its requests. Use %bls to send a single
+    request. Guide: docs/guides/async_and_decoupled.md.""",
+    options=(option("--into", "NAME", "assign the cell's last value to this variable", identifier),),
+    examples="""
+    %%bls
+    import triton_python_backend_utils as pb_utils
+    request = pb_utils.InferenceRequest(
+        model_name="add_sub", requested_output_names=["OUTPUT0"],
+        inputs=[pb_utils.Tensor("INPUT0", a), pb_utils.Tensor("INPUT1", b)])
+    response = await request.async_exec()
+    pb_utils.get_output_tensor_by_name(response, "OUTPUT0").as_numpy()
+    """,
+    notebook=_bls,
+)
 
 
 class CellSyntaxError(Exception):
@@ -191,6 +205,3 @@ def _show_from_the_cell_on(notebook: Notebook, error: Any, file: str) -> None:
         return shown
 
     error._render_traceback_ = render
-
-
-MAGIC = Magic(PARSER, bls_cell)

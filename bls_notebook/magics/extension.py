@@ -21,7 +21,7 @@ from .arguments import HelpWanted
 from .cell_errors import add_handler, hear_interrupts
 from .cell_log import show_logs
 from .debugger import help_debugger
-from .magic import magic_named
+from .magic import parser_of, run
 from .notebook import Notebook, add_formatters
 from .settings import BLSNotebook
 
@@ -75,16 +75,15 @@ class _MagicFunction:  # `%magic?` shows its docstring
     def __doc__(self) -> str:  # type: ignore[override]
         from .overview import with_paths  # imports the displays
 
-        return with_paths(magic_named(self._name).parser.format_help())
+        return with_paths(parser_of(self._name)[0].format_help())
 
     def __call__(self, line: str, cell: str = "", local_ns: Mapping[str, Any] | None = None) -> Any:
         __tracebackhide__ = True
         text = line.strip()
         if not self._name.startswith("%%") and text.endswith(";"):
             text = text[:-1]  # IPython hides the value of a line that ends with a semicolon
-        magic = magic_named(self._name)
         try:
-            return magic.run(self._notebook, text, cell, self._notebook.variables(local_ns))
+            return run(self._notebook, self._name, text, cell, self._notebook.variables(local_ns))
         except HelpWanted as help_text:
             print(help_text)
             return None

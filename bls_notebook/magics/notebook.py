@@ -114,8 +114,8 @@ class Notebook:
         bundle: dict[str, Any] = display._repr_mimebundle_()
         self.shell.display_pub.publish(data=bundle, metadata={}, transient=transient, update=update)
 
-    def save(self, magic: str, recorded: Any, file: str | None, readable: bool = False) -> None:
-        """Write a magic's result to a file (``--save``); `readable`: `bls.load` reads the file if it is JSON."""
+    def save(self, magic: str, recorded: Any, file: str | None) -> None:
+        """Write a magic's result to a file (``--save``), if one is given."""
         if not file:
             return
         try:
@@ -123,7 +123,7 @@ class Notebook:
         except bls.BLSError as error:
             self.say(f"{magic}: --save: {file}: {error}", "error")
         else:
-            hint = f"bls.load({file!r}) reads it" if readable and not path.name.endswith(".trace.json") else ""
+            hint = "" if path.name.endswith((".trace.json", ".pbtxt")) else f"bls.load({file!r}) reads it"
             self.say(f"saved to {path.name}", hint=hint)
 
     @property

@@ -27,13 +27,14 @@ def with_paths(text: str) -> str:
 
 def overview() -> Display:
     """List everything that a notebook offers, each with the first sentence of its help."""
-    helps = {name: registry().load("magics", name).parser.description for name in registry().keys("magics")}
-    magics = {name: " ".join(text.split()).partition(". ")[0].rstrip(".") for name, text in helps.items()}
-    verbs = {name: registry().load("verbs", name).summary for name in registry().keys("verbs")}
+
+    def summaries(kind: str) -> dict[str, str]:
+        return {name: registry().load(kind, name).summary for name in registry().keys(kind)}
+
     commands = parts.dots(*map(parts.code, registry().keys("commands")))
     blocks: list[Block] = [
-        _table("Magics", "magic | purpose; %bls? shows its help", magics),
-        _table("Verbs of %tritonrepo", "%tritonrepo | purpose; -h shows its help", verbs),
+        _table("Magics", "magic | purpose; %bls? shows its help", summaries("magics")),
+        _table("Verbs of %tritonrepo", "%tritonrepo | purpose; -h shows its help", summaries("verbs")),
         Words(parts.dots("in a shell:", parts.code("python -m bls_notebook"), commands, by=" "), gap=True),
         Words(parts.dots("manual:", parts.code(str(manual())), by=" ")),
     ]

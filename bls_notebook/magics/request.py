@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import uuid
 import weakref
@@ -12,13 +11,22 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import Response
-from bls_notebook.commands import add_options, whole_number
 from bls_notebook.display import Display
+from bls_notebook.operations import (
+    PARAMETERS,
+    QUIET,
+    SEQUENCE,
+    OperationSpec,
+    flag,
+    names,
+    option,
+    timeout,
+    whole_number,
+)
 from bls_notebook.progress import Progress, progress
 
-from .arguments import Parser, RequestLine, Variables, help_text, identifier, parameters_of, read_line, sequence
-from .cell_errors import CellInterrupted, debug_later, fail_on, in_model, reported
-from .magic import Magic
+from .cell_errors import CellInterrupted, debug_later, fail_on, in_model
+from .magic import MagicCall
 from .notebook import Notebook
 from .overview import overview
 from .result_lists import Responses, Streams, responses_in
@@ -60,123 +68,140 @@ class LiveTable:
         self._notebook.publish(self._notebook.draw(self._responses), self._id, update=is_shown)
 
 
-Call = dict[str, Any]
 Result = Response | Responses | Streams
 
-PARSER = Parser("%bls", *help_text(__file__, "%bls"))
-PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
-_add = PARSER.add_argument
-_add("--async", dest="in_loop", action="store_true", help="send asynchronously; with -n, all requests at once")
-_add("--version", type=whole_number(1), default=-1, metavar="N", help="version of the model (default: the newest)")
-_add("-n", dest="count", type=whole_number(1), metavar="N", help="send N requests, one by one unless --async")
-add_options(PARSER, __file__, "%bls", identifier=identifier, sequence=sequence)
 
-
-def bls_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> Result | Display | None:
+def _bls(call: MagicCall, model: str = "", **options: Any) -> Result | Display:
     """Send one or more requests to a model; without arguments, list everything that a notebook offers."""
-    if not line:
+    if not model:
+        if call.line:
+            call.error("missing: MODEL")
         return overview()
-    read = read_line(PARSER, line, variables)
-    arguments = PARSER.parse(read.words)
-    call = _call(read, arguments, variables)
-    with reported(notebook):
-        # Check first: these messages are clearer than Triton's for a missing or decoupled model.
-        model = bls.current_repository().record(arguments.model)
-        if model.decoupled and not arguments.stream:
-            PARSER.error(f"model {model.name!r} is decoupled and sends any number of responses; add --stream")
-        result = _send(notebook, call, arguments)
+    notebook, stream = call.notebook, options.get("stream", False)
+    # Check first: these messages are clearer than Triton's for a missing or decoupled model.
+    record = bls.current_repository().record(model)
+    if record.decoupled and not stream:
+        call.error(f"model {record.name!r} is decoupled and sends any number of responses; add --stream")
+    if "timeout" in options:
+        options["timeout"] = round(options["timeout"] * 1_000_000)  # microseconds
+    result = _send(call, name=model, **options)
     _debug_first_error(notebook, result)
-    notebook.assign(arguments.into, result)
     notebook.answered(result)
-    if not arguments.quiet or arguments.into:
+    if not call.quiet:
         notebook.remember(result)
     errors = [response.record.error for response in responses_in(result) if response.error is not None]
     messages = [error.message for error in errors if error is not None]
     is_shown = getattr(result, "shown_in", None) == notebook.cell_number
     fail_on(notebook, messages, errors[0] if is_shown and errors else result)
-    return None if arguments.quiet else result
+    return result
 
 
-def _call(read: RequestLine, arguments: argparse.Namespace, variables: Variables) -> Call:
-    correlation_id, flags = arguments.sequence or (0, 0)
-    return {
-        "name": arguments.model,
-        "inputs": read.values(variables, "%bls"),
-        "outputs": arguments.outputs,
-        "version": arguments.version,
-        "preferred_memory": arguments.device,
-        "timeout": round(arguments.timeout * 1_000_000),  # microseconds
-        "request_id": arguments.request_id,
-        "correlation_id": correlation_id,
-        "flags": flags,
-        "parameters": parameters_of(arguments.parameters, variables),
-        "trace": arguments.trace,
-    }
+BLS = OperationSpec(
+    """Send a request to a model and return its response. With -n or --stream, return a list of responses; with both,
+    a list of streams. INPUT=EXPRESSION sets an input by its name; the expression can use the notebook's variables.
+    Arrays are sent unchanged; lists, numbers and text are converted to the data type in the model's configuration.
+    With more than 20 requests, -n shows median, p90, a histogram and, from 100 requests on, p99. If the responses of
+    a stream are pieces of text, the display joins them, and the list's text() returns the joined text. An error
+    response is displayed, not raised (unless %config BLSNotebook.raise_errors = True); %debug then opens in the frame
+    of the model that failed. After Ctrl-C, the variable _interrupted has the responses that arrived. To send requests
+    from code, use a %%bls cell. Guide: docs/guides/async_and_decoupled.md.""",
+    options=(
+        flag("--async", "send asynchronously; with -n, all requests at once", dest="in_loop"),
+        option("--version", "N", "version of the model (default: the newest)", whole_number(1)),
+        option("-n", "N", "send N requests, one by one unless --async", whole_number(1), dest="number"),
+        option("model", "MODEL", "the model's name", nargs="?", state="READY"),
+        option("--outputs", "OUTPUT,...", "request only these outputs (default: all)", names),
+        option("--device", "DEVICE", "preferred device of the outputs: cpu, gpu:0", dest="preferred_memory"),
+        flag("--stream", "collect all responses of a decoupled model"),
+        timeout("longest wait in the queue, such as 5ms, if the queue policy has allow_timeout_override"),
+        SEQUENCE,
+        PARAMETERS,
+        flag("--trace", "start a trace, which the model reads with request.trace()"),
+        option("--request-id", "ID", "request ID, any text"),
+        QUIET,
+    ),
+    examples="""
+    %bls add_sub INPUT0=[1, 2, 3] INPUT1=np.ones(3)
+    answer = %bls add_sub INPUT0=a INPUT1=a + b --outputs OUTPUT0
+    %bls square_int32 IN=[4] --stream
+    %bls square_int32 IN=[4] --stream -n 50
+    answers = %bls add_sub INPUT0=a INPUT1=b -n 64 --async
+    %bls counter IN=[1] --sequence 7:start
+    """,
+    usage="MODEL [INPUT=EXPRESSION ...] [options]",
+    form="inputs",
+    notebook=_bls,
+)
 
 
-def _send(notebook: Notebook, call: Call, arguments: argparse.Namespace) -> Result:
+def _send(
+    call: MagicCall, number: int | None = None, stream: bool = False, in_loop: bool = False, **sent: Any
+) -> Result:
     """Send one request, a stream, or many requests: one after the other, or at once in an event loop."""
-    repository, count = bls.current_repository(), arguments.count
-    if count is None and not arguments.stream:
-        return _send_one(call, arguments)
-    arrived = Responses(stream=arguments.stream)
-    streams = Streams(Responses(stream=True) for _ in range(count)) if arguments.stream and count else None
-    unit = "stream" if streams is not None else "response" if arguments.stream else "request"
+    repository = bls.current_repository()
+    if number is None and not stream:
+        return _send_one(sent, in_loop)
+    arrived = Responses(stream=stream)
+    streams = Streams(Responses(stream=True) for _ in range(number)) if stream and number else None
+    unit = "stream" if streams is not None else "response" if stream else "request"
 
     async def one() -> Response:
-        response = await repository.infer_async(**call)
+        response = await repository.infer_async(**sent)
         bar.step()
         return response
 
     async def together() -> None:
-        arrived.extend(await asyncio.gather(*(one() for _ in range(count))))
+        arrived.extend(await asyncio.gather(*(one() for _ in range(number or 0))))
 
     try:
-        with progress(arguments.model, count or 0, unit) as bar:
+        with progress(sent["name"], number or 0, unit) as bar:
             if streams is not None:
-                _stream(call, arguments.in_loop, streams, list.append, bar.step)
-            elif arguments.stream:
-                with LiveTable(notebook, arrived, arguments.quiet, bar) as table:
-                    _stream(call, arguments.in_loop, [arrived], table.take, lambda: None)
-            elif arguments.in_loop:
+                _stream(sent, in_loop, streams, list.append, bar.step)
+            elif stream:
+                with LiveTable(call.notebook, arrived, call.quiet, bar) as table:
+                    _stream(sent, in_loop, [arrived], table.take, lambda: None)
+            elif in_loop:
                 repository.run(together)
             else:
-                for _ in range(count):
-                    arrived.append(repository.infer(**call))
+                for _ in range(number or 0):
+                    arrived.append(repository.infer(**sent))
                     bar.step()
-    except BaseException as error:
-        state = _state(arguments, arrived, streams)
+    except KeyboardInterrupt as error:
         if streams is not None:
+            state = f"{sum(stream.complete for stream in streams)} of {number} streams had ended"
             streams[:] = [stream for stream in streams if stream]
-        notebook.assign(arguments.into, arrived if streams is None else streams)  # keep responses after Ctrl-C
-        if isinstance(error, KeyboardInterrupt):
-            raise CellInterrupted(f"interrupted{in_model(error)}: {state}; running requests were cancelled") from None
-        raise
+        elif stream:
+            state = f"{len(arrived)} responses had arrived"
+        else:
+            answered = "were running" if in_loop else "were answered"
+            state = f"{number if in_loop else f'{len(arrived)} of {number}'} requests {answered}"
+        call.notebook.assign("_interrupted", arrived if streams is None else streams)
+        raise CellInterrupted(f"interrupted{in_model(error)}: {state}; running requests were cancelled") from None
     return arrived if streams is None else streams
 
 
-def _send_one(call: Call, arguments: argparse.Namespace) -> Response:
+def _send_one(sent: dict[str, Any], in_loop: bool) -> Response:
     repository = bls.current_repository()
     try:
-        with progress(arguments.model, 0, "request"):
-            if arguments.in_loop:
-                response: Response = repository.run(lambda: repository.infer_async(**call))
+        with progress(sent["name"], 0, "request"):
+            if in_loop:
+                response: Response = repository.run(lambda: repository.infer_async(**sent))
                 return response
-            return repository.infer(**call)
+            return repository.infer(**sent)
     except KeyboardInterrupt as error:
         where = in_model(error) or " while waiting for the response"
         raise CellInterrupted(f"interrupted{where}; the request was cancelled") from None
 
 
 def _stream(
-    call: Call, in_loop: bool, streams: Sequence[Responses], take: Callable[[Responses, Response], None],
+    sent: dict[str, Any], in_loop: bool, streams: Sequence[Responses], take: Callable[[Responses, Response], None],
     ended: Callable[[], None],
 ) -> None:  # fmt: skip
     """Send one request per stream to a decoupled model; `take` adds a response to its stream."""
     repository = bls.current_repository()
 
     async def one(stream: Responses) -> None:
-        async for response in repository.stream_async(**call):
+        async for response in repository.stream_async(**sent):
             take(stream, response)
         stream.complete = True
         ended()
@@ -188,20 +213,10 @@ def _stream(
         repository.run(together)
         return
     for stream in streams:
-        for response in repository.stream(**call):
+        for response in repository.stream(**sent):
             take(stream, response)
         stream.complete = True
         ended()
-
-
-def _state(arguments: argparse.Namespace, arrived: Responses, streams: Streams | None) -> str:
-    if streams is not None:
-        return f"{sum(stream.complete for stream in streams)} of {arguments.count} streams had ended"
-    if arguments.stream:
-        return f"{len(arrived)} responses had arrived"
-    if arguments.in_loop:
-        return f"{arguments.count} requests were running"
-    return f"{len(arrived)} of {arguments.count} requests were answered"
 
 
 def _debug_first_error(notebook: Notebook, result: Result) -> None:
@@ -211,6 +226,3 @@ def _debug_first_error(notebook: Notebook, result: Result) -> None:
     if record is not None and failure is not None and record.kind == type(failure).__name__:
         debug_later(notebook, failure)
         notebook.debugged = weakref.ref(result)
-
-
-MAGIC = Magic(PARSER, bls_line, takes_inputs=True)

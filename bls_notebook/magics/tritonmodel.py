@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
+from bls_notebook.operations import OperationSpec, Option, UsageProblem, flag, option, whole_number
 from bls_notebook.records.regular_file import MAX_CONFIG, read_file
 from bls_notebook.repository.catalog import define_cell
 
-from .arguments import Parser, Variables, add_options, help_text
+from .arguments import Variables
 from .bls_cell import place_of
 from .cell_errors import reported
-from .magic import Magic
+from .magic import MagicCall
 from .notebook import Notebook
 
 if TYPE_CHECKING:
@@ -27,97 +28,78 @@ _KINDS = {"cpu": "KIND_CPU", "gpu": "KIND_GPU", "auto": "KIND_AUTO"}
 _SIMPLE = ("inputs", "outputs", "max_batch_size", "instances", "kind", "decoupled")
 
 
-def add_config_options(parser: Parser) -> None:
-    """Add the options that describe a model's configuration."""
-    for option, dest in (("--input", "inputs"), ("--output", "outputs")):
-        parser.add_argument(
-            option, dest=dest, action="append", nargs="+", metavar=("NAME", "TYPE [DIMS]"),
-            help=f"an {option[2:]}, such as {option} NAME FP32 [-1,3]; repeat the option for more",
-        )  # fmt: skip
-    parser.add_argument("--kind", choices=sorted(_KINDS), help="device kind of the instances")
-    add_options(parser, __file__, "a configuration")
-
-
-def config_of(parser: Parser, arguments: argparse.Namespace, variables: Variables) -> Any:
-    """Return the configuration from the options, or None; raise UsageError for contradicting options."""
-    simple = config_from_options(parser, arguments)
-    if arguments.config is None:
+def config_of(options: dict[str, Any], variables: Variables) -> Any:
+    """Take the options of a configuration out of `options` and return the configuration, or None without any."""
+    name = options.pop("config", None)
+    simple = _config_of_options(**{each: options.pop(each) for each in _SIMPLE if each in options})
+    if name is None:
         return simple
     if simple is not None:
-        parser.error("--config cannot be combined with options such as --input; use one of them")
-    name = arguments.config
+        raise UsageProblem("--config cannot be combined with options such as --input; use one of them")
     if name.isidentifier() and name in variables:
         return variables[name]
     path = Path(name).expanduser()
     if not path.is_file():
-        parser.error(f"--config: got {name!r}, expected a variable of the notebook or the path of a file")
+        raise UsageProblem(f"--config: got {name!r}, expected a variable of the notebook or the path of a file")
     return read_file(path, MAX_CONFIG).decode()
 
 
-def config_from_options(parser: Parser, arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """Return the configuration that the simple options give; None without any of them."""
-    if not any(getattr(arguments, name) not in (None, False) for name in _SIMPLE):
-        return None
+def _config_of_options(
+    inputs: Sequence[Sequence[str]] = (), outputs: Sequence[Sequence[str]] = (), max_batch_size: int | None = None,
+    instances: int | None = None, kind: str | None = None, decoupled: bool = False,
+) -> dict[str, Any] | None:  # fmt: skip
     config: dict[str, Any] = {}
-    for field, option in (("input", arguments.inputs), ("output", arguments.outputs)):
-        if option:
-            config[field] = [_tensor(parser, field, " ".join(words)) for words in option]
-    if arguments.max_batch_size is not None:
-        config["max_batch_size"] = arguments.max_batch_size
-    if arguments.instances is not None or arguments.kind is not None:
-        group: dict[str, Any] = {"count": arguments.instances or 1}
-        if arguments.kind is not None:
-            group["kind"] = _KINDS[arguments.kind]
+    for field, tensors in (("input", inputs), ("output", outputs)):
+        if tensors:
+            config[field] = [_tensor(field, " ".join(words)) for words in tensors]
+    if max_batch_size is not None:
+        config["max_batch_size"] = max_batch_size
+    if instances is not None or kind is not None:
+        group: dict[str, Any] = {"count": instances or 1}
+        if kind is not None:
+            group["kind"] = _KINDS[kind]
         config["instance_group"] = [group]
-    if arguments.decoupled:
+    if decoupled:
         config["model_transaction_policy"] = {"decoupled": True}
-    return config
+    return config or None
 
 
-def _tensor(parser: Parser, field: str, text: str) -> dict[str, Any]:
+def _tensor(field: str, text: str) -> dict[str, Any]:
     match = _TENSOR.fullmatch(text.strip())
     if match is None:
-        parser.error(f"--{field}: got {text!r}, expected NAME TYPE [DIMS], such as IN FP32 [-1,3]")
+        raise UsageProblem(f"--{field}: got {text!r}, expected NAME TYPE [DIMS], such as IN FP32 [-1,3]")
     kind = match["type"].upper()
     try:
         dims = [int(dim) for dim in match["dims"].replace(",", " ").split()]
     except ValueError:
-        parser.error(f"--{field}: got the shape [{match['dims']}], expected whole numbers, such as [-1,3]")
+        raise UsageProblem(
+            f"--{field}: got the shape [{match['dims']}], expected whole numbers, such as [-1,3]"
+        ) from None
     kind = "STRING" if kind == "BYTES" else kind
     return {"name": match["name"], "data_type": f"TYPE_{kind}", "dims": dims}
 
 
-PARSER = Parser("%%tritonmodel", *help_text(__file__, "%%tritonmodel"))
-add_options(PARSER, __file__, "%%tritonmodel", "%%tritonconfig")
-add_config_options(PARSER)
-
-CONFIG_PARSER = Parser("%%tritonconfig", *help_text(__file__, "%%tritonconfig"))
-add_options(CONFIG_PARSER, __file__, "%%tritonconfig")
-
-
-def tritonmodel(notebook: Notebook, line: str, cell: str, variables: Variables) -> ModelRecord | None:
-    arguments = PARSER.parse_line(line, variables)
-    config = config_of(PARSER, arguments, variables)
-    place = place_of(notebook, cell)
-    with reported(notebook, arguments.name):
+def _define(call: MagicCall, name: str, version: int = 1, quiet: bool = False, **options: Any) -> ModelRecord | None:
+    config = config_of(options, call.variables)
+    place = place_of(call.notebook, call.cell)
+    with reported(call.notebook, name):
         repository = bls.current_repository()
-        record = define_cell(repository, arguments.name, cell, config, arguments.version, variables.keys(), place)
-    notebook.definition_lines[arguments.name] = line
-    record = with_changes_to_show(notebook, (cell, repr(config)), record)
-    return None if arguments.quiet else record
+        record = define_cell(repository, name, call.cell, config, version, call.variables.keys(), place)
+    call.notebook.definition_lines[name] = call.line
+    record = with_changes_to_show(call.notebook, (call.cell, repr(config)), record)
+    return None if quiet else record
 
 
-def tritonconfig(notebook: Notebook, line: str, cell: str, variables: Variables) -> ModelRecord | None:
+def _configure(call: MagicCall, name: str, quiet: bool = False) -> ModelRecord | None:
     """Set a model's config.pbtxt from a cell."""
-    arguments = CONFIG_PARSER.parse_line(line, variables)
-    with reported(notebook, arguments.name):
-        record = bls.current_repository().set_config(arguments.name, cell)
-    if arguments.quiet:
+    with reported(call.notebook, name):
+        record = bls.current_repository().set_config(name, call.cell)
+    if quiet:
         return None
     if record is None:
-        notebook.say(f"configuration of {arguments.name!r} set; the next %%tritonmodel of this name uses it")
+        call.notebook.say(f"configuration of {name!r} set; the next %%tritonmodel of this name uses it")
         return None
-    return with_changes_to_show(notebook, ("", cell), record)
+    return with_changes_to_show(call.notebook, ("", call.cell), record)
 
 
 def with_changes_to_show(notebook: Notebook, content: tuple[str, str], record: ModelRecord) -> ModelRecord:
@@ -141,5 +123,48 @@ def _cell_id(shell: Any) -> str:
     return str(metadata.get("cellId") or "") if isinstance(metadata, dict) else ""
 
 
-MAGIC = Magic(PARSER, tritonmodel)
-CONFIG_MAGIC = Magic(CONFIG_PARSER, tritonconfig)
+def _tensors(name: str) -> Option:
+    help = f"an {name}, such as --{name} NAME FP32 [-1,3]; repeat the option for more"
+    keywords = {"dest": f"{name}s", "action": "append", "nargs": "+", "metavar": ("NAME", "TYPE [DIMS]"), "help": help}
+    return Option((f"--{name}",), keywords)
+
+
+_NAME = option("name", "MODEL", "the model's name")
+_QUIET = flag("-q --quiet", "show nothing, except errors")
+
+MODEL_CELL = OperationSpec(
+    """Define a Triton Python model: the cell is its model.py, which runs unchanged on Triton. The model is loaded at
+    once and replaces an earlier model of the same name; if loading fails, the earlier one stays in service. The
+    configuration comes from --config or the other options here, otherwise from a %%tritonconfig cell, otherwise from
+    the model's auto_complete_config. When a cell redefines a model, a folded section shows the changes; if inputs or
+    outputs changed, a warning names the models that call it. To stop at a breakpoint in the cell, switch on
+    JupyterLab's debugger (the bug icon above the notebook), click beside a line, and call the model. Guide:
+    docs/guides/batch_dimension.md.""",
+    options=(
+        option("--version", "N", "version number (default: 1)", whole_number(1)),
+        _NAME,
+        _QUIET,
+        _tensors("input"),
+        _tensors("output"),
+        Option(("--kind",), {"choices": sorted(_KINDS), "help": "device kind of the instances"}),
+        option("--config", "WHAT", "a variable with a config.pbtxt as text or dict, or the path of a config.pbtxt"),
+        option("--max-batch-size", "N", "largest batch; 0 (the default) for no batching", whole_number(0)),
+        option("--instances", "N", "number of instances, which run in parallel", whole_number(1)),
+        flag("--decoupled", "the model sends any number of responses to a request"),
+    ),
+    examples="""
+    %%tritonmodel add_sub
+    %%tritonmodel add_sub --config my_config --version 2
+    %%tritonmodel relay --input NAME STRING [1] --output SUM FP32 [-1] --instances 2
+    """,
+    notebook=_define,
+)
+
+CONFIG_CELL = OperationSpec(
+    """Set a model's configuration: the cell is its config.pbtxt, which is checked at once. If a cell has defined this
+    model already, the model is reloaded; otherwise the next %%tritonmodel cell of this name uses the configuration.
+    Guide: docs/guides/batch_dimension.md.""",
+    options=(_NAME, _QUIET),
+    examples="%%tritonconfig add_sub",
+    notebook=_configure,
+)

@@ -6,8 +6,8 @@ CAPABILITY = Capability(
     "network",
     names={"connect": ".connection:connect", "endpoint": ".endpoints.endpoint:endpoint"},
     types={"Connection": ".connection:Connection", "Endpoint": ".endpoints.endpoint:Endpoint"},
-    commands={"endpoint": ".commands:ENDPOINT"},
-    verbs={"connect": ".tritonrepo_verbs:CONNECT", "endpoint": ".tritonrepo_verbs:ENDPOINT"},
+    commands={"endpoint": ".operations:ENDPOINT"},
+    verbs={"connect": ".operations:CONNECT", "endpoint": ".operations:ENDPOINT"},
     displays={
         ".connection:Connection": Drawing(),
         ".records:ConnectionRecord": Drawing(".display:connection_document"),

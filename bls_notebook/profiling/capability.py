@@ -25,7 +25,12 @@ CAPABILITY = Capability(
         "bls_notebook.comparison": ".records.comparison:load_comparison",
         "server trace": ".server_trace:load_server_trace",
     },
-    magics={"%blsprofile": ".magic:LINE_MAGIC", "%%blsprofile": ".magic:CELL_MAGIC"},
+    magics={
+        "%blsprofile": ".operations:COMPARE",
+        "%%blsprofile": ".operations:PROFILE",
+        "%blsoverlap": ".operations:OVERLAP",
+        "%blstune": ".operations:TUNE",
+    },
     displays={
         ".analysis.call_graph:CallGraph": Drawing(display=".session_report:call_graph_display"),
         ".analysis.session_statistics:SessionStatistics": Drawing(".session_report:figures_document"),

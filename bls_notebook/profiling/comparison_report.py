@@ -42,7 +42,7 @@ def comparison_document(comparison: Comparison, *, widget: Any = None) -> doc.Do
         columns = [doc.Column(head, "r") for head in heads]
         blocks.append(doc.Table("What other instance counts bring", columns, marked))
     if verdict.count:
-        tune = Remedy("`bls.tune`", "`%blsprofile --tune` (`bls.tune`)")
+        tune = Remedy("`bls.tune`", "`%blstune` (`bls.tune`)")
         hint = f"{tune} looks for the smallest setting, of each model by itself."
         blocks.append(doc.Words(parts.quiet(parts.coded(hint)), indent="  "))
     if comparison.verification is not None:

@@ -17,12 +17,8 @@ CAPABILITY = Capability(
         "LocalServer": ".servers.serving:LocalServer",
         "Verified": ".records:Verified",
     },
-    commands={"export": ".commands:EXPORT", "prove": ".commands:PROVE", "serve": ".commands:SERVE"},
-    verbs={
-        "export": ".tritonrepo_verbs:EXPORT",
-        "serve": ".tritonrepo_verbs:SERVE",
-        "prove": ".tritonrepo_verbs:PROVE",
-    },
+    commands={"export": ".operations:EXPORT", "prove": ".operations:PROVE", "serve": ".operations:SERVE"},
+    verbs={"export": ".operations:EXPORT", "serve": ".operations:SERVE", "prove": ".operations:PROVE"},
     displays={
         ".records:Exported": Drawing(".display:exported_document"),
         ".records:Certificate": Drawing(".display:certificate_document"),

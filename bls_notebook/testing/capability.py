@@ -19,8 +19,8 @@ CAPABILITY = Capability(
         "responses_of": "bls_notebook.pb_utils.request:responses_of",
     },
     loaders={"bls_notebook.recording": ".recording.recording:load_recording"},
-    magics={"%blsdrill": ".drills.magic:MAGIC", "%blsreplay": ".recording.magic:MAGIC"},
-    commands={"drill": ".drills.command:DRILL", "replay": ".recording.command:REPLAY"},
+    magics={"%blsdrill": ".drills.operations:DRILL", "%blsreplay": ".recording.operations:REPLAY"},
+    commands={"drill": ".drills.operations:DRILL", "replay": ".recording.operations:REPLAY"},
     completions={"FAULT": ".drills.faults:suggested_faults"},
     displays={
         ".claim_checks:Judgement": Drawing(".claim_checks:judgement_document"),

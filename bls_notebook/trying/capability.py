@@ -7,7 +7,7 @@ CAPABILITY = Capability(
     needs=("checking",),
     names={"try_repository": ".trial:try_repository"},
     types={"Trial": ".trial:Trial", "TrialReport": ".records:TrialReport"},
-    commands={"try": ".command:TRY"},
-    verbs={"try": ".tritonrepo_verbs:TRY"},
+    commands={"try": ".operations:TRY"},
+    verbs={"try": ".operations:TRY"},
     displays={".records:TrialReport": Drawing(".display:trial_document"), ".trial:Trial": Drawing()},
 )

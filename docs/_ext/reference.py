@@ -17,7 +17,9 @@ import tomllib
 import bls_notebook
 import pytest_bls_notebook
 from bls_notebook.capabilities import registry
+from bls_notebook.magics.magic import parser_of
 from bls_notebook.magics.settings import BLSNotebook
+from bls_notebook.operations import OperationSpec
 from bls_notebook.records.record_file import RecordFile
 from bls_notebook.records.remedy_words import on_surface, remedy
 
@@ -65,12 +67,11 @@ def page(title: str, *parts: str) -> str:
 
 def magics() -> str:
     """Return the page of all magics, and of all verbs of %tritonrepo."""
-    parsers = {name: registry().load("magics", name).parser for name in registry().keys("magics")}
     parts = ["Each magic shows this help with `?`, for example `%bls?`. `%tritonrepo VERB -h` shows a verb's."]
-    parts += [_parser(name, parser) for name, parser in parsers.items()]
+    parts += [_parser(parser_of(name)[0]) for name in registry().keys("magics")]
     parts.append("## Verbs of `%tritonrepo`")
     for name in registry().keys("verbs"):
-        parts.append(_parser(f"%tritonrepo {name}", registry().load("verbs", name).parser, "###"))
+        parts.append(_parser(parser_of("%tritonrepo", name)[0], "###"))
     return page("Magics and verbs", *parts)
 
 
@@ -78,10 +79,10 @@ def command_line() -> str:
     """Return the page of `python -m bls_notebook`."""
     parts = ["`python -m bls_notebook COMMAND --help` shows this help. The exit status is 0 if all is well."]
     for name in registry().keys("commands"):
-        command = registry().load("commands", name)
-        parser = argparse.ArgumentParser(f"python -m bls_notebook {name}", description=command.summary)
-        command.arguments(parser)
-        parts.append(_parser(f"python -m bls_notebook {name}", parser))
+        operation: OperationSpec = registry().load("commands", name)
+        parser = argparse.ArgumentParser(f"python -m bls_notebook {name}", description=operation.help)
+        operation.add_options(parser, "shell")
+        parts.append(_parser(parser))
     return page("Command line", *parts)
 
 
@@ -91,7 +92,7 @@ def label(name: str) -> str:
     return "-".join(words.split())
 
 
-def _parser(name: str, parser: argparse.ArgumentParser, level: str = "##") -> str:
+def _parser(parser: argparse.ArgumentParser, level: str = "##") -> str:
     """Return a section with the usage, arguments and examples of a parser."""
     usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
     rows = []
@@ -106,7 +107,7 @@ def _parser(name: str, parser: argparse.ArgumentParser, level: str = "##") -> st
     return "\n\n".join(
         part
         for part in (
-            f"({label(name)})=\n{level} `{name}`",
+            f"({label(parser.prog)})=\n{level} `{parser.prog}`",
             f"```text\n{textwrap.fill(usage, 100, subsequent_indent='    ')}\n```",
             _PAGE.sub(r"[\1](../../\1.md)", plain(" ".join((parser.description or "").split())).replace(r"\_", "_")),
             table(("argument", "meaning"), rows) if rows else "",

@@ -24,7 +24,7 @@ class TritonPythonModel:
 
 def test_an_inspector_answers(open_notebook: Any) -> None:
     inspects = "%blsinspect answer", '%blsinspect answer["WORDS"]'
-    notebook = open_notebook(["%load_ext bls_notebook", MODEL, "%bls zoo IN=[1] --into answer", *inspects])
+    notebook = open_notebook(["%load_ext bls_notebook", MODEL, "answer = %bls zoo IN=[1]\nanswer", *inspects])
     page, response = notebook.page, notebook.output(3)
     toolbar = response.get_by_role("toolbar")
     toolbar.wait_for()

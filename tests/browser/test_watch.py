@@ -11,7 +11,7 @@ pytestmark = pytest.mark.browser
 CELLS = [
     "%load_ext bls_notebook\nimport time, threading, bls_notebook as bls",
     "%tritonrepo use ../model_repository\n%tritonrepo load add_sub",
-    "%tritonrepo watch",
+    "%blswatch",
     """\
 repo, ones = bls.current_repository(), [1.0]
 until = time.monotonic() + 30

@@ -9,7 +9,7 @@ import pytest
 
 LESSON = {
     "timeline": "%%blsprofile\n%bls times IN=[1.0]",
-    "lifetimes": "%%blsmemory\n%bls times IN=[1.0] --into kept",
+    "lifetimes": "%%blsmemory\nkept = %bls times IN=[1.0]\nkept",
     "inspector": "import numpy as np\n%blsinspect np.arange(64.0).reshape(8, 8)",
     "guess": '%%blsguess "one" "two"\n%blsprofile times IN=[1.0] -n 2 --repeat 1',
 }

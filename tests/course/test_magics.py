@@ -30,7 +30,7 @@ def test_a_check_is_of_what_was_recorded_last(sender: Any) -> None:
     ]
     sender("%%blsprofile -q\n%bls times IN=[1] -n 2 -q")
     assert sender("%blscheck called times 2").text.startswith("✓")
-    sender("%%blsmemory -q\n%bls times IN=[1] -q --into kept")
+    sender("%%blsmemory -q\nkept = %bls times IN=[1]")
     assert "held by kept" in sender("%blscheck nothing_left").text
     sender("%bls times IN=[3.0]")
     assert sender("%blscheck output COUNT == 1\n%blscheck device == cpu").text.count("✓") == 2
@@ -135,7 +135,7 @@ def test_a_guess_is_taken_kept_and_shown(sender: Any, monkeypatch: pytest.Monkey
 
 
 def test_a_cell_is_recorded_as_its_claims_need_it(sender: Any) -> None:
-    shown = sender("%%blscheck called times 2 and nothing_left\n%bls times IN=[1] -q -n 2 --into kept")
+    shown = sender("%%blscheck called times 2 and nothing_left\nkept = %bls times IN=[1] -n 2")
     assert shown.success
     assert "✓ called times 2" in shown.text
     assert "held by kept" in shown.text

@@ -15,7 +15,7 @@ def test_a_response_a_slice_and_two(cells) -> None:
     cells("answer = %bls times IN=range(100)")
     shown = cells("%blsinspect answer")
     assert (type(shown.value.record), "min 0 · max 198 · mean 99" in shown.text) == (ResponseView, True)
-    part = cells('%blsinspect answer["OUT"] --at [2:4] --into part').value
+    part = cells('part = %blsinspect answer["OUT"] --at [2:4]\npart').value
     assert (type(part.record), part.record.tensor.shape) == (TensorView, (2,))
     assert cells.shell.user_ns["part"] is part
     both = cells("%blsinspect answer answer")
@@ -25,7 +25,7 @@ def test_a_response_a_slice_and_two(cells) -> None:
 def test_without_a_value_it_is_the_last_response_if_anybody_has_it(cells) -> None:
     assert "there was no response yet" in str(cells("%blsinspect").error)
     cells.model()
-    cells("%bls times IN=range(50) -q --into answer")
+    cells("answer = %bls times IN=range(50)")
     assert "OUT" in cells("%blsinspect").text
     cells("%reset -f")
     gc.collect()

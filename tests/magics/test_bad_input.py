@@ -65,7 +65,7 @@ def test_an_unknown_model(cells, line: str) -> None:
         ("%tritonrepo connect grpc://[::1", "%tritonrepo connect: [ is never closed in 'grpc://[::1'."),
         ("%bls times IN=nothing", "%bls: input IN: nothing: NameError: name 'nothing' is not defined"),
         ("%bls times IN=[1] -n 0", "%bls: -n: got '0', expected a whole number from 1."),
-        ("%bls times IN=[1] --into a.b", "%bls: --into: got 'a.b', expected a variable name"),
+        ("%%bls --into a.b\n1", "%%bls: --into: got 'a.b', expected a variable name"),
         ("%bls times IN=[1] --timeout 5000", "%bls: --timeout: got '5000', expected a time with its unit"),
         ("%bls counter N=[1]", "%bls: model 'counter' is decoupled"),
         ("%%bls times\n1", "%%bls: unexpected argument 'times'."),

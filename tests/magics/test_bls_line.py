@@ -45,9 +45,6 @@ def test_options_of_one_request(cells) -> None:
     cells.model()
     assert list(cells("%bls times IN=[1] --outputs COUNT").value) == ["COUNT"]
     assert sorted(cells("%bls times IN=[1] --outputs COUNT, OUT").value) == ["COUNT", "OUT"]
-    shown = cells("%bls times IN=[1] --into answer")
-    assert shown.value is cells.shell.user_ns["answer"]
-    assert shown.bundles
     assert cells("%bls times IN=[1] --async").value["OUT"].as_numpy().tolist() == [2]
     assert cells("%bls times IN=[1] --version 1").value.error is None
     assert "not ready" in cells("%bls times IN=[1] --version 9").value.error.message()
@@ -59,18 +56,16 @@ def test_options_of_one_request(cells) -> None:
 @pytest.mark.parametrize("ending", ["--quiet", "-q", ";"])
 def test_nothing_is_shown_where_that_is_asked_for(cells, ending: str) -> None:
     cells.model()
-    quiet = cells(f"%bls times IN=[1] --into answer {ending}")
+    quiet = cells(f"%bls times IN=[1] {ending}")
     assert quiet.success
     assert not quiet.bundles
-    assert cells.shell.user_ns["answer"]["OUT"].as_numpy().tolist() == [2]
 
 
 @pytest.mark.parametrize("how", ["", "--async"])
 def test_many(cells, how: str) -> None:
     cells.model()
-    shown = cells(f"%bls times IN=[1] -n 4 {how} --into answers")
+    shown = cells(f"%bls times IN=[1] -n 4 {how}")
     assert isinstance(shown.value, Responses)
-    assert shown.value is cells.shell.user_ns["answers"]
     assert [r["OUT"].as_numpy().tolist() for r in shown.value] == [[2.0]] * 4
     assert [record.index for record in shown.value.records] == [0, 1, 2, 3]
     assert "4 requests" in shown.text
@@ -87,8 +82,7 @@ def test_async_sends_all_at_once(cells) -> None:
 @pytest.mark.parametrize("how", ["", "--async"])
 def test_stream(cells, how: str) -> None:
     cells.stream()
-    shown = cells(f"%bls counter N=[3] --stream {how} --into answers")
-    assert shown.value is cells.shell.user_ns["answers"]
+    shown = cells(f"%bls counter N=[3] --stream {how}")
     assert [int(r["OUT"].as_numpy()[0]) for r in shown.value] == [0, 1, 2]
     assert "3 responses" in shown.text
     assert "no final flag" not in shown.text
@@ -118,8 +112,7 @@ def test_a_stream_is_shown_once_in_a_terminal_and_not_at_all_if_quiet(cells, mon
     monkeypatch.setattr(live, "FIRST_AFTER", 0.0)
     assert len(cells("%bls counter N=[3] --stream").outputs) == 1
     monkeypatch.setattr(cells.shell, "kernel", object(), raising=False)
-    assert cells("%bls counter N=[3] --stream -q --into kept").outputs == []
-    assert len(cells.shell.user_ns["kept"]) == 3
+    assert cells("%bls counter N=[3] --stream -q").outputs == []
 
 
 def test_request_options_reach_the_model(cells) -> None:
@@ -182,8 +175,7 @@ def test_what_is_no_text_or_is_all_there_is_not_joined(chat: Cells) -> None:
 
 @pytest.mark.parametrize("how", ["", "--async"])
 def test_many_streams(chat: Cells, how: str) -> None:
-    shown = chat(f"""%bls chat PROMPT=["'abc'"] --stream -n 25 {how} --into answers""")
-    assert shown.value is chat.shell.user_ns["answers"]
+    shown = chat(f"""%bls chat PROMPT=["'abc'"] --stream -n 25 {how}""")
     assert [len(stream) for stream in shown.value] == [3] * 25
     assert all(stream.complete and stream.text() == "abc" for stream in shown.value)
     assert "25 streams · 75 responses" in shown.text

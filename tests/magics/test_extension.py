@@ -49,7 +49,7 @@ def test_if_another_handler_replaces_ours_the_text_is_shown(cells) -> None:
 
 
 HELP = [
-    ("%bls?", ["INPUT=EXPRESSION", "--stream", "--into NAME", "examples:", "%bls add_sub INPUT0=[1, 2, 3]"]),
+    ("%bls?", ["INPUT=EXPRESSION", "--stream", "--trace", "examples:", "%bls add_sub INPUT0=[1, 2, 3]"]),
     ("%%bls?", ["body of a model's execute", "--into NAME", "await request.async_exec()"]),
     ("%%tritonmodel?", ["--config WHAT", "--instances N", "auto_complete_config", "%%tritonmodel add_sub"]),
     ("%%tritonconfig?", ["config.pbtxt", "%%tritonconfig add_sub"]),

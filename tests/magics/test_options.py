@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,10 +13,12 @@ from IPython.core.error import UsageError
 
 from bls_notebook.capabilities import registry
 from bls_notebook.completion.magic_lines import magic_line, suggest
-from bls_notebook.magics.arguments import UnfinishedError, evaluate, parameters_of, read_line, sequence, split_words
-from bls_notebook.magics.request import PARSER as REQUEST
-from bls_notebook.magics.tritonmodel import PARSER, config_of
+from bls_notebook.magics.arguments import UnfinishedError, evaluate, parameters_of, read_line, split_words
+from bls_notebook.magics.magic import parser_of
+from bls_notebook.magics.tritonmodel import config_of
+from bls_notebook.operations import sequence
 from bls_notebook.repository.config import parse_config
+from tests.packaging.generated import parsers
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,6 @@ def test_a_sequence_needs_an_id(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (None, None),
         ("a=1", {"a": 1}),
         ("a=1,b='x, y',c=True", {"a": 1, "b": "x, y", "c": True}),
         ("a=n", {"a": 5}),
@@ -49,8 +49,8 @@ def test_a_sequence_needs_an_id(text: str) -> None:
         ("dict(a=1, b=2)", {"a": 1, "b": 2}),
     ],
 )
-def test_parameters(text: str | None, expected: dict[str, Any] | None) -> None:
-    assert parameters_of(text, {"n": 5, "options": {"k": "v"}}) == expected
+def test_parameters(text: str, expected: dict[str, Any]) -> None:
+    assert parameters_of(text, {"n": 5, "options": {"k": "v"}}, "%bls") == expected
 
 
 @pytest.mark.parametrize(
@@ -66,14 +66,13 @@ def test_parameters(text: str | None, expected: dict[str, Any] | None) -> None:
 )
 def test_bad_parameters_get_one_line(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        parameters_of(text, {"n": 5})
+        parameters_of(text, {"n": 5}, "%bls")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def config(line: str, variables: dict[str, Any] | None = None) -> Any:
-    arguments = PARSER.parse([word.plain for word in PARSER.words_of(line)])
-    return config_of(PARSER, arguments, variables or {})
+    return config_of(parser_of("%%tritonmodel")[0].parse(line, {}), variables or {})
 
 
 def test_options_make_a_config_that_parses() -> None:
@@ -113,12 +112,11 @@ def test_config_from_a_variable_or_a_file(tmp_path: Any) -> None:
         ("m --frobnicate", "the options are --config, --decoupled"),
     ],
 )
-def test_bad_model_options_get_one_line(line: str, message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        config(line, {"x": ""})
-    assert message in str(caught.value)
-    assert str(caught.value).startswith("%%tritonmodel: ")
-    assert "\n" not in str(caught.value)
+def test_bad_model_options_get_one_line(cells, line: str, message: str) -> None:
+    shown = cells(f"%%tritonmodel {line}\npass").stderr
+    assert message in shown
+    assert shown.startswith("UsageError: %%tritonmodel: ")
+    assert shown.count("\n") == 1
 
 
 def test_an_expression_that_fails_gets_one_line_unless_it_is_in_a_function_of_the_user() -> None:
@@ -162,7 +160,7 @@ def test_an_expression_that_fails_gets_one_line_unless_it_is_in_a_function_of_th
     ],
 )
 def test_a_line_is_read(line: str, words: list[str], inputs: dict[str, str]) -> None:
-    read = read_line(REQUEST, line, {"model": "m"})
+    read = read_line(parser_of("%bls")[0], line, {"model": "m"})
     assert (read.words, read.inputs) == (words, inputs)
 
 
@@ -174,12 +172,12 @@ def test_a_line_is_read(line: str, words: list[str], inputs: dict[str, str]) -> 
         ("m A=1 A=2", "%bls: input 'A' is given twice. %bls? shows the help."),
         ("m A=[1", "%bls: [ is never closed in 'A=[1'. %bls? shows the help."),
         ("m --output X", "%bls: unknown option '--output'; did you mean --outputs? %bls? shows the help."),
-        ("m --into", "%bls: --into needs a value. %bls? shows the help."),
+        ("m --device", "%bls: --device needs a value. %bls? shows the help."),
     ],
 )
 def test_a_bad_line_gets_one_line(line: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        read_line(REQUEST, line, {})
+        read_line(parser_of("%bls")[0], line, {})
     assert str(caught.value) == message
 
 
@@ -233,16 +231,6 @@ def test_words_and_the_spaces_between_make_up_the_line(line: str) -> None:
     assert all(gaps[1:-1])
 
 
-def parsers() -> Iterator[argparse.ArgumentParser]:
-    for kind in ("magics", "verbs"):
-        for key in registry().keys(kind):
-            yield registry().load(kind, key).parser
-    for name in registry().keys("commands"):
-        parser = argparse.ArgumentParser(name)
-        registry().load("commands", name).arguments(parser)
-        yield parser
-
-
 def test_an_option_takes_the_same_value_everywhere() -> None:
     forms: dict[str, set[object]] = defaultdict(set)
     for parser in parsers():
@@ -268,5 +256,5 @@ def test_options_in_completions_are_those_of_the_parsers() -> None:
         assert line is not None
         found = suggest(line, [], {})
         assert found is not None
-        options = registry().load("verbs", name).parser.options
+        options = parser_of("%tritonrepo", name)[0].options
         assert set(found[1]) == {option for option in options if option.startswith("--")}

@@ -76,7 +76,7 @@ AWAITED = BODY + "response = await request.async_exec()"
 MAGICS = {
     "%bls times IN=[-1]": 1,
     "answer = %bls times IN=[-1] -q": 1,
-    "%bls times IN=[-1] -n 3 --into answer": 3,
+    "%bls times IN=[-1] -n 3": 3,
     "%bls times IN=[-1] -n 2 --async": 2,
     SYNC: 1,
     AWAITED: 1,

@@ -20,12 +20,12 @@ def test_without_a_verb_it_lists(cells) -> None:
 def test_a_watch_is_a_table_where_no_widget_can_be(cells) -> None:
     cells.model()
     cells("%bls times IN=[1]")
-    shown = cells("%tritonrepo watch --interval 1s")
+    shown = cells("%blswatch --interval 1s")
     assert shown.value.seconds == 1
     assert "answered" in shown.text
     assert "times" in shown.text
     assert set(shown.bundles[0]) == {"text/plain", "text/html"}
-    assert "expected a number from 0.1 on" in cells("%tritonrepo watch --interval 0").text
+    assert "expected a number from 0.1 on" in cells("%blswatch --interval 0").text
 
 
 def test_use_load_unload(cells, folder: Path) -> None:
@@ -238,7 +238,7 @@ def test_try_runs_a_repository_and_says_what_to_type_next(cells, tmp_path: Path)
     assert "stub: went through a stub: resize" in " ".join(many.text.split())
     assert "stub" in cells("%tritonrepo list").text
     assert "stub" in cells("%blsinspect resize").text
-    assert "READY stub" in cells("%tritonrepo watch").text
+    assert "READY stub" in cells("%blswatch").text
     for wrong, words in (
         ("--latency resize", "expected MODEL=TIME, such as resize=5ms"),
         ("--latency resize=x", "expected a time with its unit, such as 500ms"),

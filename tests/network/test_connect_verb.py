@@ -19,8 +19,8 @@ def test_the_magic(cells) -> None:
         assert service.metadata[0]["x-token"] == "secret"
         assert "secret" not in made.text + made.html + repr(made.value)
         assert url in cells("%tritonrepo connect").text
-        assert "no such connection" in cells("%tritonrepo connect --disconnect grpc://elsewhere").stderr
-        assert "disconnected from" in cells("%tritonrepo connect --disconnect").text
+        assert "no such connection" in cells("%tritonrepo connect --stop grpc://elsewhere").stderr
+        assert "disconnected from" in cells("%tritonrepo connect --stop").text
         assert "no models" in cells("%tritonrepo").text
     refused = cells(f"%tritonrepo connect {url}")
     assert "check that a server runs there" in refused.text + refused.stderr + str(refused.error)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
+from inspect import signature
+
 import pytest
 
 import bls_notebook as bls
 from bls_notebook.capabilities import registry
 from bls_notebook.lazy_names import load
-from bls_notebook.magics.magic import Magic, Verb
+from bls_notebook.operations import OperationSpec
 from tests.packaging import generated
 
 
@@ -26,10 +29,28 @@ def test_the_package_has_few_public_names() -> None:
 def test_every_target_exists(kind: str) -> None:
     found = {key: registry().load(kind, key) for key in registry().keys(kind)}
     assert found
-    if kind == "magics":
-        assert all(isinstance(each, Magic) and each.parser.prog == name for name, each in found.items())
-    if kind == "verbs":
-        assert all(isinstance(each, Verb) and each.name == name for name, each in found.items())
+    if kind in ("magics", "verbs", "commands"):
+        assert all(isinstance(each, OperationSpec) for each in found.values())
+
+
+def test_an_operation_takes_the_options_that_it_declares() -> None:
+    for kind, surface in (("magics", "notebook"), ("verbs", "notebook"), ("commands", "shell")):
+        for name in registry().keys(kind):
+            operation: OperationSpec = registry().load(kind, name)
+            special = operation.notebook if surface == "notebook" else operation.shell
+            function = operation.function if special is None else special
+            if not function:
+                continue  # %tritonrepo
+            called = getattr(bls, function) if isinstance(function, str) else function
+            parser = ArgumentParser()
+            operation.add_options(parser, surface)
+            options = {action.dest for action in parser._actions} - {"help", "json", "sequence"}
+            if not name.startswith("%%"):
+                options -= {"save", "quiet"}
+            if operation.form == "inputs" and surface == "notebook":
+                options |= {"inputs"}
+            given = ("call",) if special is not None and surface == "notebook" else ()
+            signature(called).bind(*given, **dict.fromkeys(options))
 
 
 def test_every_drawing_exists() -> None:

@@ -60,7 +60,7 @@ def test_a_comparison_says_why_and_draws_both(sender, monkeypatch: pytest.Monkey
 def test_calls_that_could_overlap(sender, monkeypatch) -> None:
     for model in (SLEEPER, SLEEPER.replace("sleeper", "other"), CALLER):
         sender(model)
-    shown = sender("found = %blsprofile caller IN=[1.0] --overlap --repeat 1\nfound")
+    shown = sender("found = %blsoverlap caller IN=[1.0] --repeat 1\nfound")
     assert "one after the other. No dependence between them was seen" in words(shown.text)
     assert "the code to write, in Cell In[" in words(shown.text)
     assert "calls.append(call.async_exec())" in shown.text
@@ -69,7 +69,7 @@ def test_calls_that_could_overlap(sender, monkeypatch) -> None:
     before = bls.current_repository()._server.find("caller")
     monkeypatch.setattr(proof, "ratio", lambda turns: 2.0)  # a busy machine may hide the gain
     monkeypatch.setattr(proof, "relative_error", lambda turns: 0.0)
-    applied = sender("found = %blsprofile caller IN=[1.0] --overlap --apply --repeat 3\nfound")
+    applied = sender("found = %blsoverlap caller IN=[1.0] --apply --repeat 3\nfound")
     assert applied.success
     assert "Proven: equal answers on 4 runs" in words(applied.text)
     assert "run that cell to put it into service" in words(applied.text)
@@ -78,32 +78,25 @@ def test_calls_that_could_overlap(sender, monkeypatch) -> None:
     assert bls.current_repository()._server.find("caller") is before
     shown = sender(cell)
     assert "changed since the last definition" in shown.text
-    assert "%blsprofile: --apply makes the change" in sender("%blsprofile caller IN=[1.0] --apply").stderr
-    again = sender("%blsprofile caller IN=[1.0] --overlap --apply --repeat 1")
+    again = sender("%blsoverlap caller IN=[1.0] --apply --repeat 1")
     assert "no change is made, as there is nothing to gain" in words(again.text)
-    refused = sender("%blsprofile caller IN=[1.0] --overlap --verify")
-    assert "leave --instances, --verify and --save out" in refused.text + refused.stderr
 
 
 def test_the_smallest_setting(sender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     simulate_times(monkeypatch, {"sleeper": Model([20_000_000])})
     sender(SLEEPER)
     file = tmp_path / "changes.pbtxt"
-    shown = sender(f"found = %blsprofile sleeper IN=[1.0] -n 2 --tune --repeat 1 --save {file}\nfound")
+    shown = sender(f"found = %blstune sleeper IN=[1.0] -n 2 --repeat 1 --save {file}\nfound")
     assert "With 2 instances of `sleeper`, 2 requests at once take" in words(shown.text)
     assert "What to change in config.pbtxt" in shown.html
     assert "instance_group [{ count: 2 }]" in file.read_text()
-    for options, message in (
-        ("--overlap", "leave --instances and --overlap out"),
-        ("--save x.json", "expected a name that ends with .pbtxt"),
-    ):
-        refused = sender(f"%blsprofile sleeper IN=[1.0] --tune {options}")
-        assert message in refused.text + refused.stderr
+    refused = sender("%blstune sleeper IN=[1.0] --save x.json")
+    assert "%blstune: --save: got 'x.json', expected a name that ends with .pbtxt" in refused.stderr
 
 
-def test_into_save_and_quiet_and_a_verification_of_nothing(sender, tmp_path: Path) -> None:
+def test_save_and_a_verification_of_nothing(sender, tmp_path: Path) -> None:
     file = tmp_path / "c.json.gz"
-    shown = sender(f"%blsprofile times IN=images -n 1 --repeat 1 --verify -q --into kept --save {file}")
+    shown = sender(f"kept = %blsprofile times IN=images -n 1 --repeat 1 --verify --save {file}")
     assert shown.value is None
     assert "saved to c.json.gz" in shown.text
     assert "--verify: nothing to run" in shown.text
@@ -173,8 +166,8 @@ def test_a_cell_says_why_and_which_calls_could_have_begun_earlier(sender) -> Non
         sender(model)
     shown = words(sender("%%blsprofile\n%bls caller IN=[1.0] -q").text)
     assert "One request took" in shown
-    assert "`caller` waits for `sleeper`, then for `other`: `%blsprofile caller … --overlap` finds out" in shown
-    shown = sender("found = %blsprofile caller IN=[1.0] --overlap\nfound")
+    assert "`caller` waits for `sleeper`, then for `other`: `%blsoverlap caller …` finds out" in shown
+    shown = sender("found = %blsoverlap caller IN=[1.0]\nfound")
     assert "could have run here" in shown.text
     assert "could have run here" in shown.html
     record = sender("found.written").value

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.magics.tritonmodel import PARSER, config_of
+from bls_notebook.magics.magic import parser_of
+from bls_notebook.magics.tritonmodel import config_of
 from bls_notebook.testing import RepositoryUnderTest
 from tests.testing.conftest import complete_owner_search  # noqa: F401 - a fixture
 
@@ -46,7 +47,7 @@ def from_notebook(triton_repository: RepositoryUnderTest) -> Define:
             cells = ["".join(cell["source"]) for cell in json.load(file)["cells"]]
         cell = [c for c in cells if c.startswith(f"%%tritonmodel {model}")][nth]
         line, _, source = cell.partition("\n")
-        arguments = PARSER.parse_line(line.removeprefix("%%tritonmodel "), {})
-        triton_repository.define(model, source, config_of(PARSER, arguments, {}))
+        options = parser_of("%%tritonmodel")[0].parse(line.removeprefix("%%tritonmodel "), {})
+        triton_repository.define(model, source, config_of(options, {}))
 
     return define

@@ -60,7 +60,7 @@ def test_the_same_and_changed(cells: Cells, run: str) -> None:
     assert isinstance(outcome.value, Replay)
     assert outcome.value.equal
     cells.model("times", factor=3)
-    outcome = cells(f"%blsreplay {run} --into found")
+    outcome = cells(f"found = %blsreplay {run}\nfound")
     assert [each.id for each in outcome.value.unequal] == [1]
     assert cells.shell.user_ns["found"] is outcome.value
     assert cells(f"%blsreplay {run} --only caller").value.equal

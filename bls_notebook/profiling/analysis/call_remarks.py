@@ -67,7 +67,7 @@ def _one_after_the_other(session: SessionData) -> str:
             f"`{caller.model}` waits for {called(mine)}: if they do not need each other's responses, asyncio.gather of "
             f"them may save up to {time_of(saved)}."
         )
-    overlap = Remedy(f"`bls.overlap({caller.model!r}, inputs)`", f"`%blsprofile {caller.model} … --overlap`")
+    overlap = Remedy(f"`bls.overlap({caller.model!r}, inputs)`", f"`%blsoverlap {caller.model} …`")
     return (
         f"`{caller.model}` waits for {called(mine)}: {overlap} finds out whether "
         f"they need each other; running them together may save up to {time_of(saved)}."

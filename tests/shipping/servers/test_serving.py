@@ -105,12 +105,9 @@ def test_it_ends_with_its_process(end: str, tmp_path: Path, private: Path, monke
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        told = ""
-        while not told.endswith("\n}\n"):
-            line = process.stdout.readline().decode()
-            assert line, process.stderr.read().decode()
-            told += line
-        record = json.loads(told)
+        line = process.stdout.readline().decode()
+        assert line, process.stderr.read().decode()
+        record = json.loads(line)
         log = Path(record["log_file"])
         server, *others = _of_group(log.parent)
         prefix = Path(f"/proc/{server}/cmdline").read_text().partition("prefix-name=")[2].partition("\0")[0]

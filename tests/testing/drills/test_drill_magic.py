@@ -19,7 +19,7 @@ def drilled(cells: Cells) -> Cells:
 
 
 def test_a_table_says_what_came_of_each_fault(drilled: Cells) -> None:
-    out = drilled("%blsdrill crashes IN=[1.0] --faults error,slow --into found")
+    out = drilled("found = %blsdrill crashes IN=[1.0] --faults error,slow\nfound")
     assert out.success
     found = out.value
     assert drilled.shell.user_ns["found"] is found
@@ -36,7 +36,7 @@ def test_a_table_says_what_came_of_each_fault(drilled: Cells) -> None:
 
 
 def test_the_head_and_the_list_count_the_same_faults(drilled: Cells) -> None:
-    found = drilled("%blsdrill crashes IN=[1.0] --faults error,not-ready -q --into found\nfound").value
+    found = drilled("found = %blsdrill crashes IN=[1.0] --faults error,not-ready\nfound").value
     assert len(found.of("bad")) == 2
     _, html = [drilled.shell.display_formatter.format(found)[0][form] for form in ("text/plain", "text/html")]
     assert "2 bad" in html

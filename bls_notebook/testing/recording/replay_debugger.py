@@ -1,4 +1,4 @@
-"""``%blsreplay``: send recorded requests again, or open one of them in the debugger."""
+"""``%blsreplay --debug``: run the `execute` of a recorded request again, and stop in a debugger."""
 
 from __future__ import annotations
 
@@ -9,57 +9,25 @@ from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import bls_notebook as bls
-from bls_notebook.magics import (
-    Magic,
-    Notebook,
-    Parser,
-    Variables,
-    add_options,
-    fail_on,
-    help_text,
-    identifier,
-    reported,
-)
-from bls_notebook.records import count
+from bls_notebook.magics import Notebook
 
 _KEYS = "; n: next line, s: step into a call, p VALUE: print, c: continue, q: quit"
 
 _Result = TypeVar("_Result")
 _SKIPPED = ["bls_notebook.*", "asyncio.*", "concurrent.*", "contextlib", "numpy.*"]  # modules that stepping skips
 
-PARSER = Parser("%blsreplay", *help_text(__file__, "%blsreplay"))
-PARSER.usage = "%(prog)s FILE [--model MODEL] [--only MODEL] [--debug ID] [options]"
-add_options(PARSER, __file__, "replay", "%blsreplay", identifier=identifier)
 
-
-def blsreplay(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
-    """Send recorded requests again."""
-    __tracebackhide__ = True
-    arguments = PARSER.parse_line(line, variables)
-    if arguments.debug is not None:
-        return _opened(notebook, arguments.file, arguments.debug, arguments.model, arguments.only)
-    with reported(notebook):
-        replay = bls.replay(
-            arguments.file, arguments.model, only=arguments.only, server=arguments.serve,
-            tolerance=arguments.tolerance, ulps=arguments.ulps,
-        )  # fmt: skip
-    notebook.assign(arguments.into, replay)
-    differ = f"not answered as recorded: {count(len(replay.unequal), 'request')}"
-    fail_on(notebook, [differ] * (not replay.equal), replay)
-    return replay
-
-
-def _opened(notebook: Notebook, file: str, at: int, model: str | None, only: str | None) -> object:
+def debug_request(notebook: Notebook, file: str, at: int, model: str | None = None, only: str | None = None) -> object:
+    """Run the `execute` of a recorded request again, in the debugger."""
     __tracebackhide__ = True
     from .recording import load_recording
     from .replaying import recorded_execution
 
-    with reported(notebook):
-        recording = load_recording(file)
-        receiver = recording.request(at).model
-        if only not in (None, receiver):
-            raise bls.BLSError(f"--debug {at} is a request to {receiver!r}, but --only is {only!r}; use the same model")
-        execution = recorded_execution(recording, at, model, only is not None)
+    recording = load_recording(file)
+    receiver = recording.request(at).model
+    if only not in (None, receiver):
+        raise bls.BLSError(f"--debug {at} is a request to {receiver!r}, but --only is {only!r}; use the same model")
+    execution = recorded_execution(recording, at, model, only is not None)
     inputs = ", ".join(f"{t.name} {t.datatype}{list(t.shape)} {t.preview}" for t in recording.request(at).kept.inputs)
     notebook.say(
         f"request {at} to {execution.model}: {inputs}", "info",
@@ -127,6 +95,3 @@ def _stop_in_frontend(frame: FrameType) -> Any:
     pydevd: Any = sys.modules["pydevd"]
     pydevd.settrace(suspend=True, trace_only_current_thread=True, patch_multiprocessing=False, stop_at_frame=frame)
     return frame.f_trace
-
-
-MAGIC = Magic(PARSER, blsreplay)
