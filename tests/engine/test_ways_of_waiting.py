@@ -119,7 +119,8 @@ def execute(self, requests):
     assert value(later.result()) == 1
     assert re.search(
         r"from 'notebook' to 'a' has been waiting for .* s: a_0_0 still runs a cancelled request, for .* s, "
-        r"in model 'a', a/1/model.py, line \d+: gates.pass_gate\(\"on\"\). This request is served when .* reload it \(`repo.reload\('a'\)`\)",
+        r"in model 'a', a/1/model.py, line \d+: gates.pass_gate\(\"on\"\). This request is served when .* "
+        r"reload it \(`repo.reload\('a'\)`\)",
         text,
     )
     assert sum("has been waiting" in record.getMessage() for record in reports.records) == 1
