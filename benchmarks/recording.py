@@ -39,7 +39,7 @@ def saved_and_sent_again(repo: bls.ModelRepository, calls: int) -> dict[str, Any
         began = perf_counter()
         recorder.recording.save(path)
         wrote = perf_counter()
-        recording = bls.load(path)
+        recording = bls.open_file(path)
         read = perf_counter()
         again = bls.replay(recording, repo=repo)
         if not again.equal or len(again.requests) != calls:

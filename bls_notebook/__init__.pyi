@@ -21,7 +21,7 @@ from .profiling.profiler import profile as profile
 from .profiling.sync_vs_async import compare as compare
 from .profiling.tuner import tune as tune
 from .records.errors import BLSError as BLSError
-from .records.record_file import load as load
+from .records.record_file import open_file as open_file
 from .repository.gpus import cupy as cupy
 from .repository.gpus import list_devices as list_devices
 from .repository.repository import ModelRepository as ModelRepository
@@ -62,8 +62,8 @@ __all__ = [
     "inspect",
     "judge",
     "list_devices",
-    "load",
     "mark",
+    "open_file",
     "overlap",
     "pb_utils",
     "profile",

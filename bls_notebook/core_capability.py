@@ -17,7 +17,7 @@ CAPABILITY = Capability(
         "cupy": ".repository.gpus:cupy",
         "current_repository": ".repository.repository:current_repository",
         "list_devices": ".repository.gpus:list_devices",
-        "load": ".records.record_file:load",
+        "open_file": ".records.record_file:open_file",
         "set_current_repository": ".repository.repository:set_current_repository",
     },
     magics={

@@ -19,7 +19,7 @@ from bls_notebook.records import (
     duration,
     listed,
     nearest,
-    open_file,
+    open_regular_file,
     visible,
     why_not_batched,
 )
@@ -145,7 +145,7 @@ def _damage(backend: str, file: Path) -> str:
         if backend == "pytorch" and file.name != "model.py":
             from bls_notebook.engines.pytorch import other_format
 
-            with open_file(file):
+            with open_regular_file(file):
                 return other_format(file)
         if backend == "onnxruntime":
             from bls_notebook.engines.onnx_graph import is_damaged
@@ -160,7 +160,7 @@ def _unread(entry: Path) -> str:
     """Return why an entry of a version folder was not read; empty if it was, or is a folder."""
     try:
         if not entry.is_dir():
-            with open_file(entry) as file:
+            with open_regular_file(entry) as file:
                 if entry.suffix == ".py" and os.fstat(file.fileno()).st_size > MAX_SOURCE:
                     return f"it has more than {MAX_SOURCE:,} bytes"
     except OSError as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.backends import BackendError
-from bls_notebook.records import open_file
+from bls_notebook.records import open_regular_file
 
 from .file_models import INVALID, controls_of, dims_of, refuse_parts
 
@@ -221,7 +221,7 @@ def signature_in(file: Path) -> Signature | None:
     None if the file is not ONNX, has too many fields, or if an input or output is not a tensor or has no shape.
     """
     try:
-        with open_file(file) as opened, _Graph(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with open_regular_file(file) as opened, _Graph(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _signature(data)
     except (OSError, ValueError, LookupError, OverflowError, AttributeError, TypeError):
         return None
@@ -230,7 +230,7 @@ def signature_in(file: Path) -> Signature | None:
 def is_damaged(file: Path) -> bool:
     """Return whether a file is certainly no ONNX graph: empty, or no message of protobuf."""
     try:
-        with open_file(file) as opened, _Graph(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with open_regular_file(file) as opened, _Graph(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return not [*islice(_fields(data, slice(0, len(data))), 1000)]
     except (ValueError, LookupError):
         return True

@@ -36,7 +36,7 @@ from bls_notebook.pb_utils.dtypes import element_bytes
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
-from bls_notebook.records import open_file
+from bls_notebook.records import open_regular_file
 
 from . import file_models
 from .file_models import INVALID, BatchedInstance, BatchError
@@ -207,7 +207,7 @@ def arguments_of(module: Any) -> list[Argument]:
 
 def other_format(file: Path) -> str:
     """Describe the content of a file that is not TorchScript, with a remedy; "" if it is unknown."""
-    with open_file(file) as opened:
+    with open_regular_file(file) as opened:
         start = opened.read(64)
     if not start:
         return "the file is empty"

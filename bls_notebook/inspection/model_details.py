@@ -35,7 +35,7 @@ NAMED = 12  # the largest arrays, which are listed by name
 
 def model_view(repository: Any, name: str) -> ModelView:
     """Return a view of the newest loaded version of a model."""
-    record = repository.record(name)
+    record = repository.model(name)
     host = Host(repository)
     model = host.ready(name)
     file, source = _source(model)

@@ -230,7 +230,7 @@ class LifetimesAnalysis(Printable):
         return _largest_first(filter(is_left_behind, self.record.lives))
 
     def save(self, path: str | Path) -> Path:
-        """Write the lifetimes to a JSON file, for `bls.load`; compressed if its name ends with ``.gz``."""
+        """Write the lifetimes to a JSON file, for `bls.open_file`; compressed if its name ends with ``.gz``."""
         return _FILE.save(self.record, path)
 
 

@@ -152,7 +152,7 @@ def _record_of(error: bls.BLSError, model: str) -> ErrorRecord | MessageRecord:
 
 def _still_serving(model: str) -> str:
     try:
-        record = bls.current_repository().record(model)
+        record = bls.current_repository().model(model)
     except bls.BLSError:
         return ""
     return f"correct the cell and run it again; version {record.version} of {model!r} stays in service until then"

@@ -123,7 +123,7 @@ class Notebook:
         except bls.BLSError as error:
             self.say(f"{magic}: --save: {file}: {error}", "error")
         else:
-            hint = "" if path.name.endswith((".trace.json", ".pbtxt")) else f"bls.load({file!r}) reads it"
+            hint = "" if path.name.endswith((".trace.json", ".pbtxt")) else f"bls.open_file({file!r}) reads it"
             self.say(f"saved to {path.name}", hint=hint)
 
     @property

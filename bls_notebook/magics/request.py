@@ -79,7 +79,7 @@ def _bls(call: MagicCall, model: str = "", **options: Any) -> Result | Display:
         return overview()
     notebook, stream = call.notebook, options.get("stream", False)
     # Check first: these messages are clearer than Triton's for a missing or decoupled model.
-    record = bls.current_repository().record(model)
+    record = bls.current_repository().model(model)
     if record.decoupled and not stream:
         call.error(f"model {record.name!r} is decoupled and sends any number of responses; add --stream")
     if "timeout" in options:

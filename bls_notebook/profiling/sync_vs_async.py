@@ -76,7 +76,7 @@ class Workload:
         self.repository, self.model, self.inputs = repository, model, inputs
         self.count = len(inputs)
         self.told = Progress(f"comparing {model}", unit="run")
-        self._decoupled = repository.record(model).decoupled
+        self._decoupled = repository.model(model).decoupled
 
     def both(self) -> Round:
         """Send the requests in both ways, in random order."""

@@ -32,7 +32,7 @@ from .record_file import write_file as write_file
 from .regular_file import MAX_CODE as MAX_CODE
 from .regular_file import MAX_CONFIG as MAX_CONFIG
 from .regular_file import MAX_SOURCE as MAX_SOURCE
-from .regular_file import open_file as open_file
+from .regular_file import open_regular_file as open_regular_file
 from .regular_file import read_file as read_file
 from .regular_file import source_text as source_text
 from .remedy_words import ACTIONS as ACTIONS

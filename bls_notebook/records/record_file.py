@@ -22,7 +22,7 @@ from bls_notebook.capabilities import registry
 
 from .base import Record, plain
 from .errors import FileError
-from .regular_file import open_file
+from .regular_file import open_regular_file
 from .visible_text import visible
 
 RATIO = 64  # largest ratio of unpacked to packed size; a profile's is 8, a memory recording's 20
@@ -47,7 +47,7 @@ def json_of(data: bytes) -> Any:
 def read_bytes(path: str | Path, is_whole: bool = True, first: int = 0) -> bytes:
     """Return a file's bytes, unpacked, or the `first` ones; if not `is_whole`, the start if the file was truncated."""
     try:
-        with open_file(path) as file:
+        with open_regular_file(path) as file:
             packed = file.peek(2)[:2] == _GZIP
             most = first or min(MOST, max(ALWAYS, RATIO * os.fstat(file.fileno()).st_size) if packed else MOST)
             unpacked: Any = gzip.GzipFile(fileobj=file) if packed else file
@@ -157,7 +157,7 @@ _BEGINNING = 1 << 16  # bytes
 _KIND = re.compile(rb'\s*\{\s*"kind"\s*:\s*"([\w .]+)"')
 
 
-def load(path: str | Path, **options: Any) -> Any:
+def open_file(path: str | Path, **options: Any) -> Any:
     """Read a saved file: a session, a comparison, lifetimes, a recording, or a server's trace.
 
     Parameters
@@ -179,13 +179,13 @@ def load(path: str | Path, **options: Any) -> Any:
         The file cannot be read, is of no known kind, or is damaged.
     """
     if not isinstance(path, (str, os.PathLike)):
-        raise FileError(f"load: expected the path of a file, got {type(path).__name__}")
+        raise FileError(f"open_file: expected the path of a file, got {type(path).__name__}")
     kind = _kind(Path(path))
     try:
         loader = registry().load("loaders", kind)
     except KeyError:
         raise FileError(
-            f"{told(Path(path).name)}: not a file that bls.load reads: "
+            f"{told(Path(path).name)}: not a file that bls.open_file reads: "
             + (f"its kind is {told(repr(kind))}" if kind else "it has no kind")
             + f"; the kinds are {', '.join(registry().keys('loaders'))}"
         ) from None

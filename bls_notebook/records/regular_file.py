@@ -18,7 +18,7 @@ MAX_CODE = 1 << 24  # bytes of a Python source that is run
 MAX_TENSOR = 1 << 31  # bytes of a tensor that a configuration describes, or of its file
 
 
-def open_file(path: str | Path) -> BufferedReader:
+def open_regular_file(path: str | Path) -> BufferedReader:
     """Open a regular file for reading; never wait for the writer of a FIFO."""
     if "\0" in os.fspath(path):
         raise OSError(errno.EINVAL, "embedded null byte")
@@ -34,7 +34,7 @@ def open_file(path: str | Path) -> BufferedReader:
 
 def read_file(path: str | Path, most: int) -> bytes:
     """Return the content of a regular file, or raise OSError if it has more than `most` bytes."""
-    with open_file(path) as file:
+    with open_regular_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         data = (file.read(most + 1) if size <= most else b"") or b""  # None: a file of /proc that has no data yet
     if (size := max(size, len(data))) > most:

@@ -146,7 +146,7 @@ class Catalog:
         """Return a copy of a model's completed configuration; ModelNotFoundError if no version serves."""
         return deepcopy(self._ready_model(name).spec.config)
 
-    def record(self, name: str) -> ModelRecord:
+    def model(self, name: str) -> ModelRecord:
         """Return the record of a model's newest version in service; ModelNotFoundError if none serves."""
         return self._service.index.record(name, self._ready_model(name).version)
 

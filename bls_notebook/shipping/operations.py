@@ -43,7 +43,7 @@ def _export(
         raise UsageProblem("inputs need exactly one model; name it before them")
     if inputs and requests:
         raise UsageProblem("give either inputs or --requests, not both")
-    given: Any = {names[0]: [inputs]} if inputs else bls.load(requests) if requests else None
+    given: Any = {names[0]: [inputs]} if inputs else bls.open_file(requests) if requests else None
     return bls.export(place, *names, requests=given, **options)
 
 
@@ -147,7 +147,7 @@ _GENERATED = 100  # generated requests, if the user gives none, as the help says
 def _prove(model: str, inputs: Mapping[str, Any], requests: str = "", **options: Any) -> Certificate:
     given: list[Any] = [inputs] if inputs else []
     if requests:
-        given.append(bls.load(requests))
+        given.append(bls.open_file(requests))
     return bls.prove(model, *given, **{"generate": 0 if given else _GENERATED, **options})
 
 

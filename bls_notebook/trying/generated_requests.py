@@ -77,7 +77,7 @@ def send_requests(host: Host, plan: TrialPlan, load: TrialLoad, seconds: float) 
     names.sort(key=lambda name: kinds[name] != "real")
     lines = (
         request_line(
-            host.repository.record(name),
+            host.repository.model(name),
             outcomes.get(name, RequestOutcome()).inputs or _inputs(host, plan, name, ""),
             _in_sequences(host.repository, name),
         )
@@ -116,7 +116,7 @@ def _outcomes(host: Host, plan: TrialPlan, load: TrialLoad, seconds: float) -> I
 
 def _outcome(host: Host, plan: TrialPlan, name: str, seconds: float) -> RequestOutcome:
     """Send a model different requests until it answers one."""
-    record = host.repository.record(name)
+    record = host.repository.model(name)
     elements = sum(prod(map(abs, spec.dims)) for spec in record.inputs)
     if elements > _MOST_ELEMENTS:
         return RequestOutcome(False, warnings=(f"no request was generated: its inputs have {elements:,} elements",))
@@ -161,7 +161,7 @@ def _sent(host: Host, record: ModelRecord, inputs: Mapping[str, str], seconds: f
 
 def _inputs(host: Host, plan: TrialPlan, name: str, style: str) -> dict[str, str]:
     """Return the inputs of a request in a style."""
-    record = host.repository.record(name)
+    record = host.repository.model(name)
     models = {name, *reached(name, plan.calls)} & plan.models.keys()
     sources = [source for model in models for source in plan.models[model].sources]
     return example_inputs(record, _likely_callee(host.repository, record), style, sources)

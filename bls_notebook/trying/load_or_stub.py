@@ -78,7 +78,7 @@ def load_stub(host: Host, source: ModelSource, seconds: float) -> str:
             return "it did not load in time"
     except BLSError as error:
         return first_line(str(error))
-    if not host.repository.record(source.name).outputs:
+    if not host.repository.model(source.name).outputs:
         host.repository.unload(source.name)
         return "its configuration names no outputs"
     return ""

@@ -40,7 +40,7 @@ def encoded(value: Any) -> Any:
 
 def picture_of(record: Path, text: str) -> str:
     """Return the HTML of a record's display, with the data of its widget."""
-    display = render(bls_notebook.load(record), live=True)
+    display = render(bls_notebook.open_file(record), live=True)
     name = type(display.widget).__name__.lower()
     state = display.widget.get_state()
     _SOURCES[name] = state["_esm"], state["_css"]

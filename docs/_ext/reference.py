@@ -262,8 +262,8 @@ def divergences() -> str:
 
 
 def file_formats() -> str:
-    """Return the page of the files that `bls.load` reads."""
-    parts = ["`bls.load(path)` recognizes the kind of a file by its content. `.save(path)` of the object writes one,"
+    """Return the page of the files that `bls.open_file` reads."""
+    parts = ["`bls.open_file(path)` recognizes a file's kind by its content. `.save(path)` of the object writes one,"
              " compressed if the name ends with `.gz`."]  # fmt: skip
     for kind in registry().keys("loaders"):
         loader = registry().load("loaders", kind)

@@ -124,7 +124,7 @@ def test_a_file_without_data_yet_is_empty(monkeypatch: pytest.MonkeyPatch, tmp_p
             return opened.fileno()
 
     with (tmp_path / "x").open("wb") as opened:
-        monkeypatch.setattr(regular_file, "open_file", lambda _: Waiting())
+        monkeypatch.setattr(regular_file, "open_regular_file", lambda _: Waiting())
         assert read_file("x", 10) == b""
 
 

@@ -145,7 +145,7 @@ async def execute(self, requests):
             assert_plain(message(repo.infer("a", ints(index))))
     for ending in (".json", ".json.gz", ".trace.json"):
         session.save(tmp_path / f"it{ending}")
-    assert len(bls.load(tmp_path / "it.json.gz").spans) == 3 * len(odd.NAMES)
+    assert len(bls.open_file(tmp_path / "it.json.gz").spans) == 3 * len(odd.NAMES)
 
 
 WHERE = {

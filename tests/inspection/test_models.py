@@ -136,4 +136,4 @@ def test_its_source_and_no_such_model(repository: bls.ModelRepository) -> None:
         bls.inspect("nosuch")
     record = view("caller")
     assert type(record).from_dict(record.to_dict()) == record
-    assert isinstance(bls.inspect(repository.record("caller")).record, ModelView)
+    assert isinstance(bls.inspect(repository.model("caller")).record, ModelView)

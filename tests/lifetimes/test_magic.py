@@ -71,8 +71,8 @@ def test_into_keeps_what_was_recorded_and_it_draws_as_a_value_but_not_with_q(sen
 def test_save_writes_a_file_that_draws_later_or_loses_nothing(sender, tmp_path: Path) -> None:
     shown = sender(f"%%blsmemory --save {tmp_path / 'm.json.gz'}\nanswer = %bls times IN=images")
     assert "saved to m.json.gz" in shown.text
-    record = bls.load(tmp_path / "m.json.gz")
-    assert sender(f"bls.load({str(tmp_path / 'm.json.gz')!r})") is not None
+    record = bls.open_file(tmp_path / "m.json.gz")
+    assert sender(f"bls.open_file({str(tmp_path / 'm.json.gz')!r})") is not None
     assert [life.tensor for life in record.left_behind()] == ["OUT", "COUNT"]
     (tmp_path / "taken").mkdir()
     shown = sender(f"%%blsmemory --into kept --save {tmp_path / 'taken'}\n40 + 2")

@@ -53,7 +53,7 @@ def test_tritonconfig_before_and_after_the_model(cells) -> None:
     assert "'times'" in stored.text
     assert cells.model().value.instances == 2
     assert cells("%%tritonconfig times\ninstance_group { count: 4 kind: KIND_CPU }").value.instances == 4
-    assert bls.current_repository().record("times").instances == 4
+    assert bls.current_repository().model("times").instances == 4
 
 
 def test_tritonconfig_reports_what_it_drops(cells) -> None:

@@ -100,9 +100,9 @@ def test_save_and_a_verification_of_nothing(sender, tmp_path: Path) -> None:
     assert shown.value is None
     assert "saved to c.json.gz" in shown.text
     assert "--verify: nothing to run" in shown.text
-    assert bls.load(file) == sender("kept").value
+    assert bls.open_file(file) == sender("kept").value
     with pytest.raises(ValueError, match="not a file that"):
-        bls.load(__file__)
+        bls.open_file(__file__)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_cell_is_profiled(sender, tmp_path: Path) -> None:
     assert "requests 4" in words(shown.text)
     assert "times" in shown.html
     assert len(sender("seen.record.spans").value) == 4
-    assert len(bls.load(file).spans) == 4
+    assert len(bls.open_file(file).spans) == 4
     assert sender("seen").text.startswith("In [3]")
 
 

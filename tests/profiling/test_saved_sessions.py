@@ -62,7 +62,7 @@ def test_files_are_small_and_reproducible(tmp_path: Path) -> None:
 
 def test_load_names_the_kind_of_a_chrome_trace(tmp_path: Path) -> None:
     with pytest.raises(BLSError, match="its kind is 'Chrome trace'"):
-        bls.load(Session().save(tmp_path / "s.trace.json"))
+        bls.open_file(Session().save(tmp_path / "s.trace.json"))
 
 
 def test_an_ending_that_nobody_knows_and_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_model_of_a_cell(repo: bls.ModelRepository) -> None:
     assert (record.name, record.version, record.state, record.source, record.reason) == ("m", 1, "READY", "cell", "")
     assert [(t.name, t.datatype, t.dims) for t in record.inputs] == [("IN", "FP32", (-1,))]
     assert record.load_seconds is not None
-    assert (record, repo.index(), repo.ready("m")) == (repo.record("m"), [record], True)
+    assert (record, repo.index(), repo.ready("m")) == (repo.model("m"), [record], True)
     assert repo.infer("m", {"IN": [1, 2]})["OUT"].as_numpy().tolist() == [1, 2]
     assert repr(repo) == "<ModelRepository memory: 1 loaded>"
     assert repo.define("m", saying("'seven'"), TEXT, version=7).version == 7
@@ -238,7 +238,7 @@ def test_the_record_of_a_new_definition_has_the_changes_of_code_and_configuratio
     record = repo.define("a", source.replace("str(1)", "str(2)"), f"max_batch_size: 4 {config}")
     assert [change.file for change in record.changes] == ["model.py", "config.pbtxt"]
     assert ("+", "max_batch_size: 4") in record.changes[1].lines
-    assert repo.record("a").changes == ()  # it is about the definition, not the model
+    assert repo.model("a").changes == ()  # it is about the definition, not the model
     record = repo.set_config("a", config)
     assert record is not None
     assert [(c.file, c.added, c.removed) for c in record.changes] == [("config.pbtxt", 0, 1)]

@@ -147,7 +147,7 @@ def test_of_several_versions_all_load_or_none(disk: bls.ModelRepository) -> None
 
 def test_asking_for_what_is_not_loaded(disk: bls.ModelRepository) -> None:
     write(disk.paths[0], "m", saying("1"))
-    for ask in (disk.config, disk.record, disk.statistics):
+    for ask in (disk.config, disk.model, disk.statistics):
         with pytest.raises(bls.ModelNotFoundError, match="'m' is not loaded; load it first: `repo"):
             ask("m")
         with pytest.raises(bls.ModelNotFoundError, match=r"'nobody' is not loaded; .* models in service: none"):

@@ -120,7 +120,7 @@ class Place:
 
 def _is_whole(path: Path) -> bool:
     if path.suffix == ".blsrec":
-        return bls.load(path) is not None
+        return bls.open_file(path) is not None
     return path.name.startswith(".") or (path / "nested" / "1" / "model.py").is_file()
 
 

@@ -30,7 +30,7 @@ def recorded(repo: bls.ModelRepository, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_every_hop_is_there_as_it_was(recorded: Path) -> None:
-    recording = bls.load(recorded)
+    recording = bls.open_file(recorded)
     requests = recording.requests(hops=True)
     first, double, stream = requests[:3]
     assert [each.model for each in requests] == [
@@ -127,11 +127,11 @@ def test_a_body_that_fails_is_recorded(repo: bls.ModelRepository, tmp_path: Path
 
     with pytest.raises(ZeroDivisionError):
         fails()
-    assert (len(bls.load(path)), [each.name for each in tmp_path.iterdir()]) == (1, ["run.blsrec"])
+    assert (len(bls.open_file(path)), [each.name for each in tmp_path.iterdir()]) == (1, ["run.blsrec"])
 
 
 def test_the_same_answers_in_place_of_the_model(recorded: Path, repo: bls.ModelRepository) -> None:
-    recording = bls.load(recorded)
+    recording = bls.open_file(recorded)
     double, stream, words = map(recording.answer_of, ("double", "stream", "words"))
 
     def asked(model: str, parameters: dict[str, Any] | None = None, **inputs: Any) -> pb_utils.InferenceRequest:
@@ -206,7 +206,7 @@ class TritonPythonModel:
 
 
 def test_it_is_shown(recorded: Path) -> None:
-    shown = render(bls.load(recorded).record)
+    shown = render(bls.open_file(recorded).record)
     assert "run.blsrec · 10 requests to page, words, stream, twice, bits, last, nobody" in shown.text
     assert "✗ ValueError: below zero" in shown.text
     assert "BF16[2] [1.5, -2.0]" in shown.html

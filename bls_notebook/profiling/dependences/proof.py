@@ -39,7 +39,7 @@ def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> Co
     text, place = runs.source
     version = runs.host.ready(runs.model).version
     label = place.label if place.line > 1 or "/" in place.label else f"{runs.model}/{version}/{place.label}"
-    by_hand = replace(by_hand, file=label, folder=runs.repository.record(runs.model).source.removeprefix("cell"))
+    by_hand = replace(by_hand, file=label, folder=runs.repository.model(runs.model).source.removeprefix("cell"))
     try:
         from .program_change import AWAITED, NotSimpleError, Place, changed_program  # LibCST is an extra
     except ImportError:

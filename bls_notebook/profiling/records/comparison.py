@@ -91,7 +91,7 @@ class Comparison(Record):
         return self.settings[0].measured.speedup
 
     def save(self, path: str | Path) -> Path:
-        """Write the comparison to a JSON file, for `bls.load`; compressed if its name ends with ``.gz``."""
+        """Write the comparison to a JSON file, for `bls.open_file`; compressed if its name ends with ``.gz``."""
         return _FILE.save(self, path)
 
 

@@ -57,7 +57,7 @@ class SessionAnalysis(Printable):
         return call_graph(self.record)
 
     def save(self, path: str | Path) -> Path:
-        """Write the session to a file: ``.json`` or ``.json.gz`` for `bls.load`.
+        """Write the session to a file: ``.json`` or ``.json.gz`` for `bls.open_file`.
 
         ``.trace.json`` is for ui.perfetto.dev and chrome://tracing.
         """

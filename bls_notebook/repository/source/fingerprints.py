@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from copy import deepcopy
 from pathlib import Path
 
-from bls_notebook.records.regular_file import open_file
+from bls_notebook.records.regular_file import open_regular_file
 from bls_notebook.repository.config import ModelConfigMessage
 
 from .model_folders import files_below, version_folders
@@ -66,7 +66,7 @@ def code_hash(folder: Path, version: int) -> str:
     out = hashlib.sha256()
     for name in sorted(files):
         try:
-            with open_file(files[name]) as file:
+            with open_regular_file(files[name]) as file:
                 size = os.fstat(file.fileno()).st_size
                 out.update(f"{Path(name).as_posix()}\0{size}\0".encode("utf-8", "surrogateescape"))
                 if size <= WHOLE:

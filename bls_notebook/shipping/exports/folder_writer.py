@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from bls_notebook.engine import BLSError
-from bls_notebook.records import encodable, open_file
+from bls_notebook.records import encodable, open_regular_file
 
 Content = bytes | Path
 """A file's bytes, or the file to copy."""
@@ -108,7 +108,7 @@ def _mode(path: str, content: Content) -> int:
 
 
 def _opened(content: Content) -> BinaryIO:
-    return BytesIO(content) if isinstance(content, bytes) else open_file(content)
+    return BytesIO(content) if isinstance(content, bytes) else open_regular_file(content)
 
 
 def _write(path: Path, content: Content) -> str:
@@ -147,7 +147,7 @@ def _manifest(target: Path) -> dict[str, str]:
 
 def _hash(path: Path) -> str:
     digest = hashlib.sha256()
-    with open_file(path) as file:
+    with open_regular_file(path) as file:
         while piece := file.read(_PIECE):
             digest.update(piece)
     return digest.hexdigest()

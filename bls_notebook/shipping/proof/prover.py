@@ -255,7 +255,7 @@ def _certified(
         raise BLSError(f"prove: instances: got {list(instances)}, expected counts of 1 or more")
     cases = cases_of(spec, requests, parameters or {})
     draft = replace(
-        draft, version=repository.record(model).version, decoupled=spec.decoupled, seed=seed, tolerance=tolerance,
+        draft, version=repository.model(model).version, decoupled=spec.decoupled, seed=seed, tolerance=tolerance,
         ulps=ulps,
         here=f"bls_notebook {_packages().get('bls-notebook', '')}, Python {platform.python_version()}",
     )  # fmt: skip

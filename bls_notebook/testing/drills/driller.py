@@ -192,7 +192,7 @@ class Driller:
             return DrilledCase(faults, "hang", str(error), seconds=perf_counter() - began)
         case = Case(tuple((callee.name, fault) for callee, fault in planted), tuple(words))
         verdict, said, at = judge(case, outcome, baseline.healthy, self._lines)
-        if verdict == "not reached" and (self.repository.record(self.model).load_seconds or SLOW) < SLOW:
+        if verdict == "not reached" and (self.repository.model(self.model).load_seconds or SLOW) < SLOW:
             load_again(self.repository, self.model)  # it may have kept the response to an earlier request
             outcome = self._outcome(baseline, planted, words)
             verdict, said, at = judge(case, outcome, baseline.healthy, self._lines)

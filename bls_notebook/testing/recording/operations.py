@@ -31,7 +31,7 @@ def _replay_in_repository(
         available = [record.name for record in repo.index()]
         for name in [model] if model in available else []:
             repo.load(name)
-        recording = bls.load(file)
+        recording = bls.open_file(file)
         for name in recording.models:
             if name in available and not repo.ready(name):
                 repo.load(name)

@@ -249,7 +249,7 @@ ALL = "record(..., tensors='all') keeps the tensors of every request"
 
 
 class Recording(Printable):
-    """Recorded requests and their tensors; see `record` and `bls.load`.
+    """Recorded requests and their tensors; see `record` and `bls.open_file`.
 
     Attributes
     ----------

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, from_bits, serialize_byte_tensor
-from bls_notebook.records import FileError, json_of, open_file, plain, preview, told
+from bls_notebook.records import FileError, json_of, open_regular_file, plain, preview, told
 from bls_notebook.testing.records import Recorded, RequestKept
 
 Array = np.ndarray[Any, Any]
@@ -145,7 +145,7 @@ def load(path: Path) -> tuple[Recorded, dict[str, Array]]:
     """Read a recording, with read-only tensors; raise a FileError of one line for any other file."""
     name = told(path.name)
     try:
-        with open_file(path) as file, zipfile.ZipFile(file) as zipped:
+        with open_regular_file(path) as file, zipfile.ZipFile(file) as zipped:
             return _read(zipped, os.fstat(file.fileno()).st_size)
     except (OSError, MemoryError) as error:
         why = told(getattr(error, "strerror", None) or error) or "it needs more memory than is available"

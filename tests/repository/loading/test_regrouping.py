@@ -89,7 +89,7 @@ def test_only_what_is_missing_is_made_and_only_what_is_too_many_ends(repo: bls.M
         seen.append(counts())
     assert seen == [(2, 0), (2, 0), (3, 0), (3, 2)]
     assert served_by(repo) == ["m_0_2"], "the last of those that are alike stays"
-    assert repo.config("m").instance_group[0].count == repo.record("m").instances == 1
+    assert repo.config("m").instance_group[0].count == repo.model("m").instances == 1
 
 
 def test_an_instance_that_stays_keeps_its_state_and_the_model_its_statistics(repo: bls.ModelRepository) -> None:
@@ -130,7 +130,7 @@ def test_new_instances_are_told_the_configuration_of_the_first_load(repo: bls.Mo
     assert gates.shared["told"] == [("m_0_0", "CPU", [2]), ("m_0_1", "CPU", [2]), ("m_1_0", "MODEL", [2])]
     repo.load("m", config(group(1), group(1, passive=True)))  # which is handed no request
     assert len({infer(repo, "m") for _ in range(3)}) == 3
-    assert repo.record("m").instances == 2
+    assert repo.model("m").instances == 2
 
 
 def test_by_the_file_and_by_a_cell(repo: bls.ModelRepository) -> None:

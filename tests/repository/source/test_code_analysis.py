@@ -102,7 +102,7 @@ def test_the_record_of_a_model_carries_them(repo: bls.ModelRepository) -> None:
     record = define_cell(repo, "m", MODEL.format(name="scale"), CONFIG, 1, {"scale", "np"}, None)
     assert len(record.warnings) == 1
     assert "notebook variable 'scale'" in record.warnings[0]
-    assert repo.record("m").warnings == record.warnings
+    assert repo.model("m").warnings == record.warnings
     assert repo.set_config("m", CONFIG).warnings == record.warnings  # type: ignore[union-attr]
     assert define_cell(repo, "m", MODEL.format(name="2"), CONFIG, 1, {"scale"}, None).warnings == ()
 
@@ -169,7 +169,7 @@ SOURCE = f"import package\n{ECHOES}"
 def test_the_record_of_a_model_carries_stray_imports(folder: Path, repo: bls.ModelRepository) -> None:
     (warning,) = repo.define("m", SOURCE, ECHO).warnings
     assert warning.startswith("model 'm', line 1: module 'package' exists only in the notebook's folder")
-    assert repo.record("m").warnings == (warning,)
+    assert repo.model("m").warnings == (warning,)
     repo.strict = True
     with pytest.raises(bls.ModelLoadError, match="only in the notebook's folder"):
         repo.define("other", SOURCE, ECHO)

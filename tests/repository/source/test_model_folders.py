@@ -140,7 +140,7 @@ GOOD_NAMES = [
 
 @pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
 def test_every_call_refuses_a_bad_name_in_one_clear_line(repo: bls.ModelRepository, name: Any) -> None:
-    calls: list[Any] = [repo.load, repo.reload, repo.config, repo.record, repo.statistics]
+    calls: list[Any] = [repo.load, repo.reload, repo.config, repo.model, repo.statistics]
     calls += [lambda name: repo.define(name, saying("1"), TEXT), lambda name: repo.set_config(name, TEXT)]
     if isinstance(name, str):
         repo.unload(name)  # of a model that cannot exist, it is no error

@@ -86,7 +86,7 @@ def test_outputs_are_as_configured_and_follow_the_batch(repo: Repository, tmp_pa
     assert not arrays["F"].any()
     assert arrays["T"][0, 0] == b"text of the stub of all"
     assert list(repo.infer("all", {"IN": np.ones((1, 5), np.float32)}, outputs=["I"])) == ["I"]
-    assert (repo.record("all").stub, repo.record("all").backend) == ("asked for", "tensorrt")
+    assert (repo.model("all").stub, repo.model("all").backend) == ("asked for", "tensorrt")
 
 
 def test_random_values_depend_on_request_and_seed_and_recorded_ones_on_neither(

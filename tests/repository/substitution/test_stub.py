@@ -138,7 +138,7 @@ def test_misuse_is_one_line_and_changes_nothing(pipe: Repository, arguments: Any
     with pytest.raises(bls.BLSError, match=told), pipe.stub("double", **arguments):
         pass
     assert values(pipe.infer("front", X)) == [2, 2, 2]
-    assert not pipe.record("double").stub
+    assert not pipe.model("double").stub
 
 
 @pytest.mark.parametrize("source", [CALLER, ASYNC_CALLER], ids=["sync", "async"])
@@ -155,10 +155,10 @@ def test_async_functions_and_callers_and_checked_outputs(pipe: Repository, sourc
 def test_it_is_shown(pipe: Repository) -> None:
     with pipe.stub("double"), bls.profile() as session:
         pipe.infer("front", X)
-        assert pipe.record("double").stub
+        assert pipe.model("double").stub
         assert [row.name for row in pipe.index() if row.stub] == ["double"]
     assert [model.name for model in session.record.models if model.stub] == ["double"]
-    assert not pipe.record("double").stub
+    assert not pipe.model("double").stub
 
 
 def test_an_assertion_in_a_function_fails_the_test(pipe: Repository) -> None:
@@ -177,7 +177,7 @@ def test_models_that_are_replaced_or_unloaded_meanwhile(pipe: Repository) -> Non
         pipe.define("double", DOUBLE.replace("* 2", "* 3"), FLOATS)
         assert values(pipe.infer("front", X)) == [1]
         pipe.set_config("double", FLOATS + " instance_group { count: 2 kind: KIND_CPU }")
-        assert (values(pipe.infer("front", X)), pipe.record("double").instances) == ([1], 2)
+        assert (values(pipe.infer("front", X)), pipe.model("double").instances) == ([1], 2)
         pipe.unload("double")
         assert "double" in message(pipe.infer("front", X))
         pipe.define("double", DOUBLE.replace("* 2", "* 4"), FLOATS)
@@ -193,7 +193,7 @@ def test_models_of_files_are_not_loaded(disk: Repository) -> None:
     disk.define("front", CALLER, FLOATS)
     with disk.stub("double", {"Y": [1]}):
         assert values(disk.infer("front", X)) == [1]
-        assert disk.record("double").stub
+        assert disk.model("double").stub
         disk.unload("double")
         assert message(disk.infer("front", X))
         disk.load("double")  # as a model may do that loads its callees itself
