@@ -12,7 +12,7 @@ from bls_notebook.repository.config import model_spec, pick_versions
 from bls_notebook.repository.source import version_folders
 
 from .checked_model import CheckedModel, data_type, full_shape
-from .python_source import Array, CalleeRequest, PythonSource, TensorNames, last_name
+from .python_source import CalleeRequest, KnownArray, PythonSource, TensorNames, last_name
 from .records import Finding
 
 Models = Mapping[str, CheckedModel]
@@ -88,7 +88,7 @@ def _call_tensor_findings(
         if name not in callee.inputs and name not in callee.controls:
             yield differs("input", line, name, callee.inputs, "The response is an error.")
         elif name in callee.inputs:
-            array = Array("", name, True) if call.forwards else code.arrays.get((name, line), Array())
+            array = KnownArray("", name, True) if call.forwards else code.arrays.get((name, line), KnownArray())
             if problem := _misfit(model, array, callee, name):
                 yield model.in_code("callee-misfit", code, line, problem=problem, name=model.name, callee=callee.name)
     sent = {name for name, _ in inputs.names}
@@ -98,7 +98,7 @@ def _call_tensor_findings(
                 yield model.in_code("callee-input-lacking", code, call.line, name=name, callee=callee.name)
 
 
-def _misfit(model: CheckedModel, array: Array, callee: CheckedModel, name: str) -> str:
+def _misfit(model: CheckedModel, array: KnownArray, callee: CheckedModel, name: str) -> str:
     """Return how an array certainly differs from the data type or shape of a callee's input; else an empty string."""
     expected = data_type(callee.inputs[name])
     dtype = model.dtype_of(array)

@@ -27,7 +27,7 @@ from bls_notebook.repository.config import (
 )
 from bls_notebook.repository.source import ModelSource, SourcePlace, shown_path, version_folders
 
-from .python_source import Array, PythonSource
+from .python_source import KnownArray, PythonSource
 from .records import Finding, finding
 
 CONFIG = "config.pbtxt"
@@ -106,7 +106,7 @@ class CheckedModel:
             return f"{self.name}/{CONFIG}"
         return shown_path(self.folder / CONFIG if self.text else self.folder)
 
-    def dtype_of(self, array: Array) -> str:
+    def dtype_of(self, array: KnownArray) -> str:
         """Return an array's data type as in config.pbtxt; empty if unknown."""
         copied = self.inputs.get(array.input) if self.known else None
         return array.dtype or ("" if copied is None else data_type(copied))

@@ -29,7 +29,7 @@ from bls_notebook.repository.source import is_pointer, pointers_in, shown_path, 
 
 from .checked_model import CONFIG, CheckedModel, data_type, full_shape
 from .environments import environment_findings
-from .python_source import Array, PythonSource, array_of, last_name
+from .python_source import KnownArray, PythonSource, array_of, last_name
 from .records import Finding, finding
 
 _CONFIG_LINE = re.compile(r"\bconfig(?:\.pbtxt)?:(\d+):\d+: ")
@@ -298,7 +298,7 @@ def _ranks(code: PythonSource) -> Iterator[tuple[str, int, int]]:
     for scope in code.scopes:
         for node in scope.nodes:
             expression, rank = _rank_of(node)
-            array = array_of(scope, expression) if rank else Array()
+            array = array_of(scope, expression) if rank else KnownArray()
             if array.whole and not scope.inside(node, (ast.Try, ast.If, ast.Match, ast.IfExp)):
                 yield array.input, getattr(node, "lineno", 0), rank
 
@@ -350,7 +350,7 @@ def _outputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
             close = _did_you_mean(name, model.outputs.keys() - names)
             yield model.in_code("output-undeclared", code, line, name=name, close=close, quoted=json.dumps(name))
             continue
-        tensor, array = model.outputs[name], code.arrays.get((name, line), Array())
+        tensor, array = model.outputs[name], code.arrays.get((name, line), KnownArray())
         declared, dtype = data_type(tensor), model.dtype_of(array)
         if dtype not in ("", declared):
             yield model.in_code("output-dtype", code, line, name=name, dtype=dtype, declared=declared)

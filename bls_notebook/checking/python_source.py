@@ -181,15 +181,17 @@ class PythonSource:
         return tuple(out)
 
     @cached_property
-    def arrays(self) -> dict[tuple[str, int], Array]:
+    def arrays(self) -> dict[tuple[str, int], KnownArray]:
         """Arrays of created and forwarded tensors, by the tensor's name and line; without tensors that share both."""
-        arrays: dict[tuple[str, int], Array] = {}
+        arrays: dict[tuple[str, int], KnownArray] = {}
         for function in ("Tensor", "get_input_tensor_by_name"):
             for call, scope in self.calls_of(function):
                 name = scope.text(argument(call, "name", int(function != "Tensor")))
                 if name is not None:
-                    array = array_of(scope, argument(call, "", 1)) if function == "Tensor" else Array("", name, True)
-                    arrays[name, call.lineno] = Array() if (name, call.lineno) in arrays else array
+                    array = (
+                        array_of(scope, argument(call, "", 1)) if function == "Tensor" else KnownArray("", name, True)
+                    )
+                    arrays[name, call.lineno] = KnownArray() if (name, call.lineno) in arrays else array
         return arrays
 
     @cached_property
@@ -548,7 +550,7 @@ class NameScope:
 
 
 @dataclass(frozen=True)
-class Array:
+class KnownArray:
     """What is certain about an array: its `dtype`, or the input of the model that it has the dtype and shape of."""
 
     dtype: str = ""  # as in config.pbtxt
@@ -563,28 +565,28 @@ _KEEP_DTYPE = frozenset(
 _DTYPE_AT = {"zeros": 1, "ones": 1, "empty": 1, "array": 1, "asarray": 1, "full": 2}  # position of the argument `dtype`
 
 
-def array_of(scope: NameScope, node: ast.expr | None, depth: int = 8) -> Array:
+def array_of(scope: NameScope, node: ast.expr | None, depth: int = 8) -> KnownArray:
     """Return what is certain about the array that an expression creates."""
     node = scope.value(node)
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not depth or spreads(node):
-        return Array()
+        return KnownArray()
     owner, name = node.func.value, node.func.attr
     if ast.unparse(owner) in ("np", "numpy"):
         if name in _DTYPE_AT:
             dtype = argument(node, "dtype", _DTYPE_AT[name])
             floats = dtype is None and name in ("zeros", "ones", "empty")
-            return Array("TYPE_FP64" if floats else _dtype(dtype), made=node)
+            return KnownArray("TYPE_FP64" if floats else _dtype(dtype), made=node)
         if name in _KEEP_DTYPE and node.args:
             return replace(array_of(scope, node.args[0], depth - 1), whole=False, made=None)
-        return Array(_dtype(node.func))
+        return KnownArray(_dtype(node.func))
     if name == "astype":
-        return Array(_dtype(argument(node, "dtype", 0)), made=array_of(scope, owner, depth - 1).made)
+        return KnownArray(_dtype(argument(node, "dtype", 0)), made=array_of(scope, owner, depth - 1).made)
     if name in _KEEP_DTYPE:
         return replace(array_of(scope, owner, depth - 1), whole=name == "copy", made=None)
     tensor = scope.value(owner)
     if name == "as_numpy" and isinstance(tensor, ast.Call) and last_name(tensor.func) == "get_input_tensor_by_name":
-        return Array("", scope.text(argument(tensor, "name", 1)) or "", True)
-    return Array()
+        return KnownArray("", scope.text(argument(tensor, "name", 1)) or "", True)
+    return KnownArray()
 
 
 def _dtype(node: ast.expr | None) -> str:

@@ -18,7 +18,7 @@ from bls_notebook.extending import host_of, operation
 from bls_notebook.magics import Responses
 from bls_notebook.records import BLSError, ModelRecord, Record
 from bls_notebook.testing.claim_checks import Judgement
-from bls_notebook.testing.claim_values import Answer, answer_of
+from bls_notebook.testing.claim_values import GivenAnswer, answer_of
 
 from .case_text import CaseCause, CaseModel, arrays, read_case
 from .kept_copies import judge_copies, kept_sizes
@@ -185,7 +185,7 @@ async def _send_together(
     return await asyncio.wait_for(asyncio.gather(*map(responses, requests)), LIMIT)
 
 
-def _same(answers: Sequence[Sequence[Answer]], expected: Sequence[Sequence[Answer]]) -> Judgement:
+def _same(answers: Sequence[Sequence[GivenAnswer]], expected: Sequence[Sequence[GivenAnswer]]) -> Judgement:
     for number, pair in enumerate(zip(answers, expected, strict=True), 1):
         judgement = difference(*pair)
         if judgement is not None:
@@ -194,7 +194,7 @@ def _same(answers: Sequence[Sequence[Answer]], expected: Sequence[Sequence[Answe
 
 
 @cache
-def _expected(number: int, seed: int, round_: int) -> list[list[Answer]]:
+def _expected(number: int, seed: int, round_: int) -> list[list[GivenAnswer]]:
     """Return the answers of the fixed pipeline."""
     data = case(number, seed)
     with bls.ModelRepository() as repository:

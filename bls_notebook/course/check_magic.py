@@ -14,7 +14,7 @@ from bls_notebook.profiling.analysis.verdict import CAUSES
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.records import ModelRecord, count, first_line
 from bls_notebook.testing.claim_checks import CHECK, FORMS, Judgement, form_of, records_of
-from bls_notebook.testing.claim_values import Answer, answer_of
+from bls_notebook.testing.claim_values import GivenAnswer, answer_of
 
 
 def next_words(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]:
@@ -70,7 +70,7 @@ def _judge_cell(call: MagicCall, claim: Sequence[str]) -> object:
     before = dict(notebook.recorded)
     recorders: list[Any] = [bls.profile(name=name)] * ("%blsprofile" not in magics)
     recorders += [bls.track_memory(name=name)] * ("%%blsmemory" in magics)
-    answers: list[Answer] = []
+    answers: list[GivenAnswer] = []
     with ExitStack() as recordings:
         with reported(notebook):
             for recorder in recorders:
@@ -101,7 +101,7 @@ def _judge_cell(call: MagicCall, claim: Sequence[str]) -> object:
 
 
 @contextmanager
-def _heard(notebook: Notebook, answers: list[Answer]) -> Iterator[None]:
+def _heard(notebook: Notebook, answers: list[GivenAnswer]) -> Iterator[None]:
     """Add the answers to each %bls with copies of their values."""
 
     def hear(result: Any) -> None:
@@ -114,7 +114,7 @@ def _heard(notebook: Notebook, answers: list[Answer]) -> Iterator[None]:
         notebook.on_answer.remove(hear)
 
 
-def _show_first_error(notebook: Notebook, answers: list[Answer]) -> None:
+def _show_first_error(notebook: Notebook, answers: list[GivenAnswer]) -> None:
     """Show the error of the first failed response, with its remedy. Other requests show theirs when they fail."""
     error = next((answer.record.error for answer in answers if answer.record.error is not None), None)
     if error is not None:
@@ -147,7 +147,7 @@ def _is_given_up(span: Span) -> bool:
     return any(mark.kind == "cancelled" for mark in span.marks) and not re.search(r"message: (?!\w+: )", span.error)
 
 
-def _without_errors(answers: Sequence[Answer]) -> tuple[Answer, ...]:
+def _without_errors(answers: Sequence[GivenAnswer]) -> tuple[GivenAnswer, ...]:
     """Return the answers that the other claims beside `failed` are about; all if every request failed."""
     return tuple(answer for answer in answers if answer.record.error is None) or tuple(answers)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from bls_notebook.records import count
 from bls_notebook.testing.claim_checks import Judgement
-from bls_notebook.testing.claim_values import Answer, output
+from bls_notebook.testing.claim_values import GivenAnswer, output
 
 from .puzzle_check import SAME
 
@@ -18,7 +18,7 @@ RAISED = re.compile(r"Failed to process the request\(s\) for model '[^']*', mess
 _ACCIDENT = re.compile("(Type|Attribute|Name|Index|Key)Error: ")  # raised by Python itself
 
 
-def error_line(answer: Answer, is_typed: bool = False) -> str:
+def error_line(answer: GivenAnswer, is_typed: bool = False) -> str:
     """Return the model's own words of an error response; empty without an error.
 
     With `is_typed`, the type of an exception precedes them, except the one that only passes words on.
@@ -31,7 +31,7 @@ def error_line(answer: Answer, is_typed: bool = False) -> str:
     return re.sub(f"^{kind}: ", "", words) if wrapped else words
 
 
-def difference(got: Sequence[Answer], expected: Sequence[Answer]) -> Judgement | None:
+def difference(got: Sequence[GivenAnswer], expected: Sequence[GivenAnswer]) -> Judgement | None:
     """Return a judgement on how the responses to a request differ; None if they agree."""
 
     def wrong(seen: str, hint: str, *steps: tuple[str, str]) -> Judgement:
@@ -69,7 +69,7 @@ def difference(got: Sequence[Answer], expected: Sequence[Answer]) -> Judgement |
     return None
 
 
-def summary(answers: Sequence[Answer]) -> str:
+def summary(answers: Sequence[GivenAnswer]) -> str:
     """Return the responses to a request in a few words."""
     texts = []
     for answer in answers:

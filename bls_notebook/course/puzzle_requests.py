@@ -18,7 +18,7 @@ from bls_notebook.engine import LOGGER, stacks
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils.dtypes import triton_string_to_numpy
 from bls_notebook.records import BLSError
-from bls_notebook.testing.claim_values import Answer, answer_of
+from bls_notebook.testing.claim_values import GivenAnswer, answer_of
 
 from .puzzle_answers import RAISED
 from .puzzle_text import PuzzleData, with_delay
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LIMIT = 10.0  # seconds for the requests of a case, which need milliseconds
 NO_RESPONSE = f"no response within {LIMIT:g} s"
 EXAMPLES = 16  # generated cases; fewer if each has several sequences
-Case = list[dict[str, Any]]
+PuzzleCase = list[dict[str, Any]]
 """Requests that are sent together, or one after the other if they belong to sequences. A request maps the names of
 inputs to nested lists; ``outputs`` are the requested outputs, and ``sequence``, ``start`` and ``end`` its place in a
 sequence."""
@@ -49,7 +49,7 @@ def _span(word: str) -> tuple[int, int]:
     return int(low), int(high or low)
 
 
-def cases(lines: Sequence[str]) -> st.SearchStrategy[Case]:
+def cases(lines: Sequence[str]) -> st.SearchStrategy[PuzzleCase]:
     """Return the strategy of a puzzle's cases.
 
     A line is an input, ``NAME TYPE [DIMS] VALUES``, with a range for a dimension and for numbers, and words for BYTES;
@@ -77,7 +77,7 @@ def cases(lines: Sequence[str]) -> st.SearchStrategy[Case]:
         return made
 
     @st.composite
-    def interleaved(draw: st.DrawFn) -> Case:
+    def interleaved(draw: st.DrawFn) -> PuzzleCase:
         keys = range(1, draw(st.integers(*_span(options["sequences"]))) + 1)
         sizes = st.lists(st.integers(1, 3), min_size=1, max_size=2)  # of the sequences with the same ID
         ends = st.sampled_from([True, False])  # the next START may come without an END
@@ -94,7 +94,7 @@ def cases(lines: Sequence[str]) -> st.SearchStrategy[Case]:
     return st.lists(request(), min_size=least, max_size=most)
 
 
-def find_smallest(puzzle: PuzzleData, differs: Callable[[Case], bool]) -> bool:
+def find_smallest(puzzle: PuzzleData, differs: Callable[[PuzzleCase], bool]) -> bool:
     """Call `differs` with generated cases; if one differs, with smaller and smaller ones. Return whether one did."""
     module = hypothesis()
     from hypothesis import configuration
@@ -190,7 +190,7 @@ class Side:
         """Load the model again, without the state that earlier requests left behind."""
         self._repository.reload(self._puzzle.naive.name)
 
-    def answers(self, case: Case) -> list[list[Answer]]:
+    def answers(self, case: PuzzleCase) -> list[list[GivenAnswer]]:
         """Return the responses to each request of a case; NoAnswerError if one gets none.
 
         Only the requests of a puzzle whose cases have several ``together`` are sent so: they arrive in any order.

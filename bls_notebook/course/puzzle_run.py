@@ -18,13 +18,13 @@ from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import NamedMark, Span
 from bls_notebook.records import BLSError, count, first_line, size
 from bls_notebook.testing.claim_checks import Judgement
-from bls_notebook.testing.claim_values import Answer
+from bls_notebook.testing.claim_values import GivenAnswer
 from bls_notebook.testing.recorded_calls import longest_chain
 
 from .kept_copies import judge_copies, kept_sizes
 from .puzzle_answers import FAILED, difference, summary
 from .puzzle_check import SAME, PuzzleCheck, is_about_memory
-from .puzzle_requests import NO_RESPONSE, Case, NoAnswerError, Side, find_smallest, lost_errors, request_words
+from .puzzle_requests import NO_RESPONSE, NoAnswerError, PuzzleCase, Side, find_smallest, lost_errors, request_words
 from .puzzle_text import PuzzleData, case_of
 
 _PRINTED = 2_000  # characters
@@ -38,7 +38,7 @@ class _Run:
 
     session: Session
     lifetimes: Lifetimes
-    answers: list[list[Answer]]
+    answers: list[list[GivenAnswer]]
     peak: int  # bytes of Python's memory
     copies: Judgement | None
     lost: list[str]  # errors of `execute` that came too late for a response
@@ -96,12 +96,12 @@ def _changed(puzzle: PuzzleData, source: str) -> int:
 
 def _compare(puzzle: PuzzleData, source: str, result: PuzzleCheck) -> PuzzleCheck:
     """Compare the answers to generated cases and to the measured ones; describe the smallest difference."""
-    smallest: list[Case] = []
+    smallest: list[PuzzleCase] = []
     described = result
 
     with Side(puzzle, puzzle.solution) as reference, Side(puzzle, source) as own:
 
-        def differs(case: Case) -> bool:
+        def differs(case: PuzzleCase) -> bool:
             nonlocal described
             if "sequence" in case[0]:
                 own.forget()
@@ -123,7 +123,11 @@ def _compare(puzzle: PuzzleData, source: str, result: PuzzleCheck) -> PuzzleChec
 
 
 def _described(
-    puzzle: PuzzleData, result: PuzzleCheck, case: Case, got: list[list[Answer]], expected: list[list[Answer]]
+    puzzle: PuzzleData,
+    result: PuzzleCheck,
+    case: PuzzleCase,
+    got: list[list[GivenAnswer]],
+    expected: list[list[GivenAnswer]],
 ) -> PuzzleCheck | None:
     """Return a result with the first difference between the answers to a case; None if they agree."""
     for number, pair in enumerate(zip(got, expected, strict=True), 1):
@@ -149,14 +153,14 @@ def _with_slips(puzzle: PuzzleData, source: str, judgement: Judgement) -> Judgem
     return replace(judgement, steps=(*judgement.steps, *steps))
 
 
-def _explained(puzzle: PuzzleData, judgement: Judgement, expected: list[Answer]) -> Judgement:
+def _explained(puzzle: PuzzleData, judgement: Judgement, expected: list[GivenAnswer]) -> Judgement:
     """Return a judgement with the puzzle's hint, if that is about its observation."""
     text = f"{judgement.seen} {judgement.hint} expected {summary(expected)}"
     is_about = puzzle.hint and re.search(puzzle.hint_pattern, text)
     return replace(judgement, hint=f"{judgement.hint} {puzzle.hint}") if is_about else judgement
 
 
-def _measure(puzzle: PuzzleData, source: str, case: Case, seconds: float, name: str) -> _Run:
+def _measure(puzzle: PuzzleData, source: str, case: PuzzleCase, seconds: float, name: str) -> _Run:
     memory, remembers = bls.track_memory(name=name), any(map(is_about_memory, puzzle.constraints))
     profile, keeps = bls.profile(name=name), "nothing_left" in puzzle.constraints
     with Side(puzzle, source, seconds) as side, ExitStack() as recordings:

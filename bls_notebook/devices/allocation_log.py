@@ -32,9 +32,9 @@ IN, OUT, AGAIN, ALONE, CELL, ALLOCATED, MOVED, EXPORTED, FREED = -1, -2, -3, -4,
 PLAIN, NOTED = -1, -2
 
 _number = count(1).__next__
-Key = ref[Any] | tuple[str, int]
+BlockKey = ref[Any] | tuple[str, int]
 Who = tuple[str, int]  # name and version of a model
-Place = tuple[CodeType, int, str]  # code, offset of the instruction, and name of the model ("" for the notebook)
+Origin = tuple[CodeType, int, str]  # code, offset of the instruction, and name of the model ("" for the notebook)
 _ndarray, _ref, _getweakrefs, _getweakrefcount = np.ndarray, ref, getweakrefs, getweakrefcount
 _Tensors = Sequence[Any]
 
@@ -52,11 +52,11 @@ class LogRow(NamedTuple):
     name: str = ""  # of the tensor, as the next two
     datatype: str = ""
     shape: tuple[int, ...] = ()
-    source: Any = None  # `Key` of the sender's block
+    source: Any = None  # `BlockKey` of the sender's block
     source_size: int = 0
-    target: Any = None  # `Key` of the receiver's block
+    target: Any = None  # `BlockKey` of the receiver's block
     target_size: int = 0
-    line: Place | None = None  # that made the tensor
+    line: Origin | None = None  # that made the tensor
     details: tuple[Any, ...] = ()
 
 
@@ -70,7 +70,7 @@ class AllocationRecorder:
 
     __slots__ = ("_died", "_full", "_most", "_note", "base", "deaths", "log", "number", "place")
 
-    def __init__(self, most: int, full: Callable[[], None], place: Callable[[], Place | None] | None = None) -> None:
+    def __init__(self, most: int, full: Callable[[], None], place: Callable[[], Origin | None] | None = None) -> None:
         # The fields of `LogRow`s, in a flat list: as objects, they would make garbage collections more frequent.
         self.log: list[Any] = []
         self.deaths: list[Any] = []  # by turns, the key of a freed block and the time
@@ -157,7 +157,7 @@ class AllocationRecorder:
         if len(self.log) > self._most:
             self._full()
 
-    def _block_of(self, array: Any) -> tuple[Key, int]:
+    def _block_of(self, array: Any) -> tuple[BlockKey, int]:
         if not isinstance(array, _ndarray):
             return gpu_block(array)
         owner = array if array.base is None else owner_of(array)
@@ -266,7 +266,7 @@ def _recorder(deaths: list[Any]) -> Callable[[ref[Any]], None]:
 death_code = _recorder([]).__code__
 recording: AllocationRecorder | None = None
 # `place` of the recording, or None: the constructor of a tensor tests only this variable.
-place: Callable[[], Place | None] | None = None
+place: Callable[[], Origin | None] | None = None
 _cell = ""  # the running cell of the notebook
 
 

@@ -14,7 +14,7 @@ offer(__name__, {
     "records.models": "change_block config_block model_blocks models_table",
     "records.responses": "response_head",
     "svg":
-        "ALARM Box DIM FONT Ink INK LEFT_BEHIND legend_signs Look model_inks NOTEBOOK Pen picture_html readable "
+        "ALARM Rectangle DIM FONT Ink INK LEFT_BEHIND legend_signs Look model_inks NOTEBOOK Pen picture_html readable "
         "release_inks steps_area width_of",
     "widgets": "covered has_kernel live Names new_place pack_columns VIEW widget_source with_view",
 })  # fmt: skip

@@ -26,7 +26,7 @@ from .records.models import model_blocks as model_blocks
 from .records.models import models_table as models_table
 from .records.responses import response_head as response_head
 from .svg import ALARM as ALARM
-from .svg import Box as Box
+from .svg import Rectangle as Rectangle
 from .svg import DIM as DIM
 from .svg import FONT as FONT
 from .svg import Ink as Ink

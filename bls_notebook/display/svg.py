@@ -34,7 +34,7 @@ _CODES: dict[str, str | int | None] = {
     "%": "%25", "#": "%23", "<": "%3C", ">": "%3E", "&": "%26", '"': "'", "\n": "%0A",
 }  # fmt: skip
 
-Box = tuple[float, float, float, float]  # left, top, width, height
+Rectangle = tuple[float, float, float, float]  # left, top, width, height
 Points = Sequence[tuple[float, float]]
 
 
@@ -61,7 +61,7 @@ class Pen:
         self._words: list[str] = []
         self._patterns: dict[tuple[str, str], str] = {}
 
-    def boxes(self, boxes: Iterable[Box], look: Look) -> None:
+    def boxes(self, boxes: Iterable[Rectangle], look: Look) -> None:
         """Fill boxes; boxes of equal height become one path with thick strokes, which is short."""
         rows: dict[float, list[str]] = {}
         for x, y, width, height in boxes:

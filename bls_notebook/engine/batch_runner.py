@@ -51,12 +51,12 @@ from .exception_text import ReturnError, is_a
 from .logs import log_if_lost, log_lost
 from .ticket import SECOND_RESPONSE, Ticket
 
-Answers = list[tuple[Ticket, InferenceResponse]]  # responses to deliver once no lock is held
+PendingAnswers = list[tuple[Ticket, InferenceResponse]]  # responses to deliver once no lock is held
 SeeAgain = Callable[[Ticket], None]
 
 
 def deliver(
-    execution: SendingExecution, box: list[Any], given: Answers, see_again: SeeAgain | None = None
+    execution: SendingExecution, box: list[Any], given: PendingAnswers, see_again: SeeAgain | None = None
 ) -> list[Ticket]:
     """Put the responses that `execute` returned into `given`; return the requests to be run again.
 
@@ -198,7 +198,7 @@ class Batch:
 
 
 # Called once a batch is over, with its tickets and those that the model rescheduled.
-Ended = Callable[[Instance, Sequence[Ticket], list[Ticket]], None]
+WhenEnded = Callable[[Instance, Sequence[Ticket], list[Ticket]], None]
 _get_ident = threading.get_ident
 
 
@@ -287,7 +287,7 @@ class BatchRunner:
         The functions in `ended` are called first, with the lock held, and removed.
         """
         again: list[Ticket] = []
-        given: Answers = []
+        given: PendingAnswers = []
         execution.inferred = execution.inferred or perf_counter_ns()
         try:
             try:
@@ -309,7 +309,7 @@ class BatchRunner:
         for ticket in tickets:
             ticket.finish(alike(response))
 
-    def begin(self, instance: Instance, tickets: Sequence[Ticket], ended: Ended) -> bool:
+    def begin(self, instance: Instance, tickets: Sequence[Ticket], ended: WhenEnded) -> bool:
         """Start a batch of an async model on its loop's thread; return False if it has ended already.
 
         Otherwise `ended` is called when it ends.
@@ -347,7 +347,7 @@ class BatchRunner:
         return True
 
     def _task_done(
-        self, instance: Instance, execution: SendingExecution, ended: Ended, box: list[Any], task: asyncio.Task[Any]
+        self, instance: Instance, execution: SendingExecution, ended: WhenEnded, box: list[Any], task: asyncio.Task[Any]
     ) -> None:
         execution.inferred = perf_counter_ns()
         failed: InferenceResponse | None = None
@@ -411,7 +411,7 @@ class BatchRunner:
     def _finish(
         self,
         execution: SendingExecution,
-        given: Answers,
+        given: PendingAnswers,
         failed: InferenceResponse | None,
         over: list[Callable[[], None]],
     ) -> None:

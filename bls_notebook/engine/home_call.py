@@ -40,11 +40,11 @@ from .waiting.parker import Parker, blocked
 _get_ident = _thread.get_ident
 _set_caller = caller_var.set
 
-Call = Callable[[Execution, InferenceRequest], InferenceResponse]
-Run = Callable[[Instance, Ticket], bool]
+HomeCall = Callable[[Execution, InferenceRequest], InferenceResponse]
+RunTicket = Callable[[Instance, Ticket], bool]
 
 
-def home_call(model: LoadedModel, scheduler: Lifecycle, runner: BatchRunner) -> tuple[Call, Run]:
+def home_call(model: LoadedModel, scheduler: Lifecycle, runner: BatchRunner) -> tuple[HomeCall, RunTicket]:
     """Return the function that sends a request and waits, and the one that runs it at home.
 
     The second returns whether it ran the request; else the scheduler has to. Both are closures for each model, because

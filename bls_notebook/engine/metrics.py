@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bls_notebook.records.statistics import FamilyRecord
 
-Key = tuple[tuple[str, str], ...]
+MetricLabels = tuple[tuple[str, str], ...]
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 
@@ -102,7 +102,7 @@ def _exposed(name: str, family: Any) -> str:
     return "".join(lines)
 
 
-def _key(labels: Mapping[str, str]) -> Key:
+def _key(labels: Mapping[str, str]) -> MetricLabels:
     return tuple(sorted(labels.items()))
 
 
@@ -110,9 +110,9 @@ class _Family:
     def __init__(self, name: str, description: str, kind: str) -> None:
         self.name, self.description, self.kind = name, description, kind
         self._lock = threading.Lock()
-        self._metrics: dict[Key, _Metric] = {}
-        self._holds: dict[Key, int] = {}
-        self._released: deque[Key] = deque()  # destructors append here, because they must not take locks
+        self._metrics: dict[MetricLabels, _Metric] = {}
+        self._holds: dict[MetricLabels, int] = {}
+        self._released: deque[MetricLabels] = deque()  # destructors append here, because they must not take locks
 
     def metric(self, labels: dict[str, str], buckets: list[float] | None, hold: bool = False) -> _Metric:
         """Return the metric with these labels, made if it does not exist; with `hold`, it exists until `release`."""

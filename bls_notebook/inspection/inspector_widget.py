@@ -17,7 +17,7 @@ from bls_notebook.records import visible
 
 from .records import ModelNow, WatchRecord
 
-Answer = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
+InspectorAnswer = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 
 
 class Inspector(anywidget.AnyWidget):
@@ -37,7 +37,7 @@ class Inspector(anywidget.AnyWidget):
     ask = traitlets.Dict().tag(sync=True)
     answered = traitlets.Unicode().tag(sync=True)
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: InspectorAnswer) -> None:
         self._answer = answer
         html, state = answer({})
         super().__init__(place=new_place(), html=html, state=state)

@@ -35,10 +35,10 @@ _PHASES = (
 # Triton's reasons of failures in plain words.
 _REASONS = {"REJECTED": "timed out", "CANCELED": "cancelled", "BACKEND": "in the model", "OTHER": "elsewhere"}
 _CELLS = 12  # width of a bar in text
-Records = Sequence[StatisticsRecord]
+StatisticsRecords = Sequence[StatisticsRecord]
 
 
-def statistics_document(records: Records) -> Document:
+def statistics_document(records: StatisticsRecords) -> Document:
     """Show statistics of models: counts, mean times of a request, batches, cache and failures."""
     if not records:
         return Document([Words(parts.quiet(parts.coded(str(remedy(_EMPTY, name="NAME")))))])
@@ -55,7 +55,7 @@ def statistics_document(records: Records) -> Document:
     return Document([Forms([table], [Box([table], "stats")]), *notes], styles="stats")
 
 
-def _table(records: Records) -> Table:
+def _table(records: StatisticsRecords) -> Table:
     columns = [
         Column("model"),
         *(Column(head, "r") for head in ("version", "requests", "inferences", "executions")),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bls_notebook.devices import allocation_log
-from bls_notebook.devices.allocation_log import IN, OUT, Key, LogRow, Place, rows
+from bls_notebook.devices.allocation_log import IN, OUT, BlockKey, LogRow, Origin, rows
 from bls_notebook.lifetimes.records import Maker
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.profiling.code_lines import CodeLine, line_of
@@ -47,11 +47,11 @@ Stop = tuple[int, str, str, str, tuple[int, ...], TrackedRequest | None, str]
 
 
 @dataclass(eq=False, slots=True)
-class Block:
+class AllocatedBlock:
     """A block of memory; times are of `perf_counter_ns`, -1 for not yet."""
 
     id: int
-    key: Key
+    key: BlockKey
     device: str
     bytes: int
     born: int
@@ -65,7 +65,7 @@ class Block:
     source: int = 0
     how: str = "new"
     transfer_ns: int = 0
-    line: Place | None = None
+    line: Origin | None = None
     stays: list[Stop] = field(default_factory=list)
 
     def stop_at(self, stop: Stop) -> None:
@@ -74,7 +74,7 @@ class Block:
             del self.stays[MOST_STOPS // 2]
 
 
-def lines_of(blocks: Iterable[Block]) -> dict[int, CodeLine]:
+def lines_of(blocks: Iterable[AllocatedBlock]) -> dict[int, CodeLine]:
     """Return, by block ID, the lines of code that made blocks; only lines of the block's own model."""
     known: dict[tuple[int, int], CodeLine] = {}
     lines: dict[int, CodeLine] = {}
@@ -100,8 +100,8 @@ class AllocationTable:
         self._base = base
         self._next = 1
         self._cell = ""
-        self._dead: deque[Block] = deque()  # in the order of their deaths
-        self._living: dict[int | tuple[str, int], Block] = {}  # by `_index`
+        self._dead: deque[AllocatedBlock] = deque()  # in the order of their deaths
+        self._living: dict[int | tuple[str, int], AllocatedBlock] = {}  # by `_index`
         self._requests: dict[int, TrackedRequest] = {}
         self.dropped = 0
         self.in_use: Counter[str] = Counter()  # bytes alive, by device
@@ -109,7 +109,7 @@ class AllocationTable:
 
     def read(self, log: Sequence[Any], deaths: Sequence[Any] = ()) -> None:
         """Read rows of the log, and the deaths logged in the same time."""
-        early: list[tuple[Key, int]] = []  # deaths of blocks that a later row, of another thread, names
+        early: list[tuple[BlockKey, int]] = []  # deaths of blocks that a later row, of another thread, names
         end, ends = 0, len(deaths)
         for row in rows(log):
             event, at = row.event, row.at
@@ -174,7 +174,7 @@ class AllocationTable:
     def _in_cell(self, at: int, name: str) -> None:
         self._cell = name
 
-    def _allocated(self, at: int, number: int, key: tuple[str, int], size: int, line: Place | None = None) -> None:
+    def _allocated(self, at: int, number: int, key: tuple[str, int], size: int, line: Origin | None = None) -> None:
         self._died(key, at)  # in case the log missed its end
         self._add(key, size, at, self._requests.get(number)).line = line
 
@@ -182,7 +182,9 @@ class AllocationTable:
         if not self._died(key, at):
             self.older[key[0]] -= size
 
-    def _moved(self, at: int, number: int, how: str, ns: int, source: Key, size: int, target: Key, other: int) -> None:
+    def _moved(
+        self, at: int, number: int, how: str, ns: int, source: BlockKey, size: int, target: BlockKey, other: int
+    ) -> None:
         request = self._requests.get(number)
         given = self._seen(source, size, at - ns, request)
         got = self._seen(target, other, at, request)
@@ -190,12 +192,12 @@ class AllocationTable:
             got.how, got.source, got.transfer_ns = how, given.id, ns
 
     def _exported(
-        self, at: int, number: int, name: str, datatype: str, shape: tuple[int, ...], key: Key, size: int
+        self, at: int, number: int, name: str, datatype: str, shape: tuple[int, ...], key: BlockKey, size: int
     ) -> None:
         request = self._requests.get(number)
         self._seen(key, size, at, request).stop_at((at, "view", name, datatype, shape, request, self._cell))
 
-    def _seen(self, key: Key, size: int, at: int, maker: _Party) -> Block:
+    def _seen(self, key: BlockKey, size: int, at: int, maker: _Party) -> AllocatedBlock:
         """Return the block of a key, or a new one if there is none."""
         block = self._living.get(_index(key))
         if block is None:
@@ -210,7 +212,7 @@ class AllocationTable:
             self.in_use[block.device] += size
         return block
 
-    def _around(self, key: tuple[str, int]) -> Block | None:
+    def _around(self, key: tuple[str, int]) -> AllocatedBlock | None:
         """Return the block of a GPU's pool around an address: DLPack may pass a part of a block."""
         gpu, address = key
         for block in self._living.values():
@@ -220,16 +222,16 @@ class AllocationTable:
                     return block
         return None
 
-    def _add(self, key: Key, size: int, at: int, maker: _Party) -> Block:
+    def _add(self, key: BlockKey, size: int, at: int, maker: _Party) -> AllocatedBlock:
         device = key[0] if isinstance(key, tuple) else "cpu"
         cell = self._cell if maker is None else maker.cell
-        block = self._living[_index(key)] = Block(self._next, key, device, size, at, maker, cell)
+        block = self._living[_index(key)] = AllocatedBlock(self._next, key, device, size, at, maker, cell)
         self.in_use[device] += size
         self._next += 1
         self._drop_dead()
         return block
 
-    def _died(self, key: Key, at: int) -> bool:
+    def _died(self, key: BlockKey, at: int) -> bool:
         """Record the death of a block; return whether it was known."""
         block = self._living.pop(_index(key), None)
         if block is None:
@@ -245,12 +247,12 @@ class AllocationTable:
             self._dead.popleft()
             self.dropped += 1
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[AllocatedBlock]:
         """Return the blocks in the order of birth: at most `limit`, or all that are alive."""
         return sorted([*self._dead, *self._living.values()], key=lambda block: (block.born, block.id))
 
 
-def _index(key: Key) -> int | tuple[str, int]:
+def _index(key: BlockKey) -> int | tuple[str, int]:
     return key if isinstance(key, tuple) else id(key)
 
 

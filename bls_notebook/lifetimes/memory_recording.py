@@ -24,7 +24,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.profiling.code_lines import NOWHERE, CodeLine, place_finder
 from bls_notebook.profiling.request_log import span_id
 
-from .allocation_table import AllocationTable, Block, TrackedRequest, lines_of
+from .allocation_table import AllocatedBlock, AllocationTable, TrackedRequest, lines_of
 from .owners import SearchRoot, find_holders, frame_roots, providers
 from .records import DeviceSeen, Life, Lifetimes, LifetimesAnalysis, Stay
 
@@ -239,7 +239,7 @@ class MemoryTrack(Scope, LifetimesAnalysis):
             sum(block.bytes for block in rest),
         )
 
-    def _life(self, block: Block, wall: int, holders: tuple[Holder, ...], line: CodeLine) -> Life:
+    def _life(self, block: AllocatedBlock, wall: int, holders: tuple[Holder, ...], line: CodeLine) -> Life:
         def at(ns: int) -> int:
             return min(max(0, ns - self._start), wall)
 
@@ -253,7 +253,7 @@ class MemoryTrack(Scope, LifetimesAnalysis):
             maker=_maker(block.maker, block.cell), stays=tuple(stays),
         )  # fmt: skip
 
-    def _holders(self, blocks: list[Block]) -> dict[int, tuple[Holder, ...]]:
+    def _holders(self, blocks: list[AllocatedBlock]) -> dict[int, tuple[Holder, ...]]:
         living = sorted((b for b in blocks if b.died < 0), key=lambda b: -b.bytes)[:HELD]
         on_host = ((b.id, b.key()) for b in living if not isinstance(b.key, tuple))
         owners = {number: owner for number, owner in on_host if owner is not None}

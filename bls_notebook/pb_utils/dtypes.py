@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-_Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 
-def to_bits(values: _Array) -> _Array:
+def to_bits(values: Array) -> Array:
     """Return the BF16 bits of numbers as uint16, rounded to nearest, ties to even."""
     if values.dtype.name == "bfloat16":  # of ml_dtypes
         return np.asarray(values, order="C").view(np.uint16)
@@ -26,7 +26,7 @@ def to_bits(values: _Array) -> _Array:
     return np.where(np.isnan(single), (bits >> 16) | 0x40, rounded).astype(np.uint16)
 
 
-def from_bits(bits: _Array) -> _Array:
+def from_bits(bits: Array) -> Array:
     """Return BF16 bits (uint16) as float32, which represents every BF16 value exactly."""
     return (bits.astype(np.uint32, order="C") << 16).view(np.float32)
 

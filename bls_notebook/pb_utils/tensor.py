@@ -97,7 +97,7 @@ class Tensor:
     # Or an array on a GPU, which has the methods that the engine uses: see `devices`.
     _array: np.ndarray[Any, Any]
     _datatype: str
-    _line: allocation_log.Place | None  # the line that made it; set only while a memory recording wants lines
+    _line: allocation_log.Origin | None  # the line that made it; set only while a memory recording wants lines
     _name: str
 
     def __init__(self, name: str, numpy_array: np.ndarray[Any, Any], /) -> None:

@@ -13,7 +13,7 @@ from itertools import takewhile
 from sys import _getframe
 from types import CodeType, FrameType
 
-from bls_notebook.devices.allocation_log import Place
+from bls_notebook.devices.allocation_log import Origin
 from bls_notebook.engine import home_of, label_of, source_of
 from bls_notebook.records import Record, encodable
 
@@ -37,12 +37,12 @@ class CodeLine(Record):
 NOWHERE = CodeLine()
 
 
-def place_finder() -> Callable[[], Place | None]:
+def place_finder() -> Callable[[], Origin | None]:
     """Return a function that returns this thread's place in code of a model or of the notebook, or None."""
     notebook = vars(sys.modules["__main__"])
-    known: dict[tuple[int, int], Place] = {}  # its values keep the code alive, so that IDs are not reused
+    known: dict[tuple[int, int], Origin] = {}  # its values keep the code alive, so that IDs are not reused
 
-    def current_place() -> Place | None:
+    def current_place() -> Origin | None:
         frame = _getframe(2)  # the caller of the function that calls this one
         spot = id(frame.f_code), frame.f_lasti
         place = known.get(spot)
@@ -52,7 +52,7 @@ def place_finder() -> Callable[[], Place | None]:
                 known[spot] = place
         return place
 
-    def search(frame: FrameType | None) -> Place | None:
+    def search(frame: FrameType | None) -> Origin | None:
         for _ in _FRAMES:
             if frame is None:
                 break
@@ -67,7 +67,7 @@ def place_finder() -> Callable[[], Place | None]:
     return current_place
 
 
-def line_of(place: Place) -> CodeLine:
+def line_of(place: Origin) -> CodeLine:
     code, last, _ = place
     lines = (line for start, end, line in code.co_lines() if start <= last < end)
     number = next(lines, None) or code.co_firstlineno

@@ -38,7 +38,7 @@ _TENSOR = re.compile(
 )
 _STAMP = re.compile(r'\{"id":(\d{1,20}),"timestamps":\[\{"name":"(.*)","ns":(\d{1,20})\}\]\}\Z', re.DOTALL)
 
-Row = dict[str, Any]
+TraceRow = dict[str, Any]
 
 
 @dataclass
@@ -48,7 +48,7 @@ class TraceText:
     ``damaged`` counts the rows that could not be read, ``is_cut`` says that the last array has no end.
     """
 
-    arrays: list[list[Row]] = field(default_factory=list)
+    arrays: list[list[TraceRow]] = field(default_factory=list)
     damaged: int = 0
     is_cut: bool = False
 
@@ -100,7 +100,7 @@ def _by_pieces(text: str, trace: TraceText) -> None:
                 trace.damaged += 1
 
 
-def _row(text: str, at: int, ahead: int) -> tuple[Row | None, int]:
+def _row(text: str, at: int, ahead: int) -> tuple[TraceRow | None, int]:
     """Return the row that begins at `at` (None if damaged), and its end; the next row begins at `ahead` or earlier."""
     size = _LONGEST
     while size < 4 * max(_LONGEST, ahead - at):  # a copy of the rest for each row would take quadratic time
@@ -117,7 +117,7 @@ def _row(text: str, at: int, ahead: int) -> tuple[Row | None, int]:
     return next(_mended(piece), None), ahead
 
 
-def _mended(piece: str) -> Iterator[Row]:
+def _mended(piece: str) -> Iterator[TraceRow]:
     """Yield the row of a damaged piece: the server does not escape names, so they may break its JSON."""
     if len(piece) <= _LONGEST and (match := _HEAD.match(piece)) is not None:
         number, name, version, request, parent = match.groups()
@@ -218,7 +218,7 @@ class _Traced:
     custom: list[tuple[int, str]] = field(default_factory=list)
     size: Counter[str] = field(default_factory=Counter)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: TraceRow) -> None:
         """Add one row; ignore fields with values that no trace has."""
         name, version, parent = row.get("model_name"), row.get("model_version"), row.get("parent_id", 0)
         if isinstance(name, str) and type(version) is int and abs(version) < _LATEST:

@@ -31,7 +31,7 @@ _LONGEST = 1 << 18  # characters of a file that is kept
 _PACKAGE = str(Path(bls_notebook.__file__).resolve().parent)
 
 
-class Sources:
+class SessionSources:
     """The sources of one session, numbered from 1 in the order of first use."""
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ def _sources(
     lines = dict.fromkeys(kept, (0, 0))
     if log.sites is None:
         return [], lines
-    sources = Sources()
+    sources = SessionSources()
     places = dict.fromkeys((logged[number].seen, logged[number].placed.place.execute) for number in kept)
     begins: dict[int, int] = {}  # the first line of `execute`, by the number of the source
     for seen, code in places:
@@ -267,11 +267,11 @@ def _span(
     )
 
 
-Model = tuple[str, int]
+ModelVersion = tuple[str, int]
 
 
 def with_server_times(
-    session: Session, before: Mapping[Model, StatisticsRecord], after: Mapping[Model, StatisticsRecord]
+    session: Session, before: Mapping[ModelVersion, StatisticsRecord], after: Mapping[ModelVersion, StatisticsRecord]
 ) -> Session:
     """Return the session with the mean time on the server in the spans of remote models.
 
@@ -279,7 +279,7 @@ def with_server_times(
     model name and version; a model that lacks one of them gets a note instead.
     """
     where = {(model.name, model.version): model.remote for model in session.models if model.remote}
-    means: dict[Model, int] = {}
+    means: dict[ModelVersion, int] = {}
     notes = []
     for model, address in where.items():
         spans = [s for s in session.spans if (s.model, s.version) == model and s.ran and s.state == "ok"]

@@ -10,7 +10,7 @@ from bls_notebook.display import Display, Html, clip, parts, table, text
 from bls_notebook.display import document as doc
 from bls_notebook.records import count, ns, percent, size, some_ns, spoken, visible
 
-from .analysis.call_graph import CallGraph, Edge, Node
+from .analysis.call_graph import CallGraph, CallGraphNode, Edge
 from .analysis.session_statistics import ModelStatistics, SessionStatistics
 from .records.session import Session
 from .records.spans import NOTEBOOK
@@ -256,11 +256,11 @@ def call_graph_mermaid(graph: CallGraph) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _mark(node: Node) -> str:
+def _mark(node: CallGraphNode) -> str:
     return "a stub" if node.stub else "remote" if node.remote else ""
 
 
-def _facts(node: Node) -> list[str]:
+def _facts(node: CallGraphNode) -> list[str]:
     """Return the lines in a model's box."""
     calls = count(node.calls, "call")
     if 0 < node.executions < node.calls and not node.errors:

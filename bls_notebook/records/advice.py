@@ -37,10 +37,10 @@ class Known:
     elsewhere: Callable[[str], str] = lambda _: ""
 
 
-Answer = Callable[["re.Match[str]", ErrorRecord, Known], str | Remedy]
+RemedyText = Callable[["re.Match[str]", ErrorRecord, Known], str | Remedy]
 
 
-def _answer(message: str, table: Mapping[str, str | Answer], record: ErrorRecord, known: Known) -> str | Remedy:
+def _answer(message: str, table: Mapping[str, str | RemedyText], record: ErrorRecord, known: Known) -> str | Remedy:
     """Return the remedy of the first pattern that matches a message and has one; ``{name}`` is a group."""
     for pattern, answer in table.items():
         if match := re.search(pattern, message):
@@ -247,7 +247,7 @@ def _decoupled(found: re.Match[str], record: ErrorRecord, known: Known) -> str |
 
 _MODEL, _INPUT = r"for model '(?P<model>.*?)'", r"input '(?P<input>.*?)'"
 _DIMS = r"(?:-?[0-9]{1,19}(?:,-?[0-9]{1,19})*)?"
-_REQUEST_REMEDIES: Mapping[str, str | Answer] = {
+_REQUEST_REMEDIES: Mapping[str, str | RemedyText] = {
     **_TEXTS["request"],
     rf"unexpected inference {_INPUT} {_MODEL}": _unexpected_input,
     rf"expected .{{0,60}}inputs.* but got \d+ inputs {_MODEL}\. Got input\(s\) (?P<got>\[.*?\])": _wrong_count,
@@ -353,7 +353,7 @@ def _config(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     return 'model_config is JSON text: `json.loads(args["model_config"])`' if is_config else ""
 
 
-_CODE_REMEDIES: Mapping[str, str | Answer] = {
+_CODE_REMEDIES: Mapping[str, str | RemedyText] = {
     r"'NoneType' object has no attribute '(?P<attribute>\w+)'": _none,
     r"Tensor\(arg0: str, arg1: numpy\.ndarray\)\s+Invoked with: '(?P<name>.*?)', ": _tensor,
     r"string indices must be integers": _config,

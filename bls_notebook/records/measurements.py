@@ -86,13 +86,13 @@ def latency(seconds: Iterable[float], bins: int = _BINS) -> Latency | None:
     return Latency(len(times), median, p90, p99, least, most, tuple(edges), tuple(counts), wide)
 
 
-Key = TypeVar("Key")
+GroupKey = TypeVar("GroupKey")
 Value = TypeVar("Value")
 
 
-def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+def grouped(pairs: Iterable[tuple[GroupKey, Value]]) -> dict[GroupKey, list[Value]]:
     """Return the values of each key, in the order of the pairs."""
-    groups: dict[Key, list[Value]] = {}
+    groups: dict[GroupKey, list[Value]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
     return groups

@@ -36,7 +36,7 @@ from bls_notebook.records import (
 
 from . import recorded_calls
 from .check_figures import first_problem, largest_pools, problems
-from .claim_values import OPERATORS, Answer, answer_of, lines_that_name, output, value_of
+from .claim_values import OPERATORS, GivenAnswer, answer_of, lines_that_name, output, value_of
 from .recorded_calls import complete_sequences
 
 _OPERATOR = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*")
@@ -130,8 +130,8 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
     return judged
 
 
-def _of_responses(name: str) -> Callable[[tuple[Answer, ...], _Words], Judgement]:
-    def judged(answers: tuple[Answer, ...], words: _Words) -> Judgement:
+def _of_responses(name: str) -> Callable[[tuple[GivenAnswer, ...], _Words], Judgement]:
+    def judged(answers: tuple[GivenAnswer, ...], words: _Words) -> Judgement:
         responses = [answer.record for answer in answers]
         errors = [each.error.message for each in responses if each.error is not None]
         first = (responses[0].seconds or 0.0) * 1e9 if responses else 0.0
@@ -524,7 +524,7 @@ def _number(name: str, value: float, compare: str, limit: float, unit: str, of: 
     return Judgement(claim, OPERATORS[compare](value, limit), f"{name}{of}: {spelled(value)}", hint)
 
 
-def where(answers: Sequence[Answer], compare: str, device: str) -> Judgement:
+def where(answers: Sequence[GivenAnswer], compare: str, device: str) -> Judgement:
     """Judge the device of all output tensors."""
     tensors = [tensor for answer in answers for tensor in answer.record.tensors]
     matches = [tensor.device.partition(" ")[0] == device for tensor in tensors]
@@ -533,7 +533,7 @@ def where(answers: Sequence[Answer], compare: str, device: str) -> Judgement:
     return Judgement(f"device {compare} {device}", holds, seen, HOW_TENSORS_MOVE, (("code", _KEEPS_DEVICE),))
 
 
-def _output(answers: Sequence[Answer], words: _Words, variables: Mapping[str, Any] | None) -> Judgement:
+def _output(answers: Sequence[GivenAnswer], words: _Words, variables: Mapping[str, Any] | None) -> Judgement:
     name, datatype, compare = words["name"], words["dtype"], words["op"]
     values = [value_of(value, variables) for value in re.split(r"\s+then\s+", words["value"])]
     holds, seen, hint, code = output(answers, name, datatype, compare, values)
@@ -541,7 +541,7 @@ def _output(answers: Sequence[Answer], words: _Words, variables: Mapping[str, An
     return Judgement(claim, holds, seen, hint, (("code", code),))
 
 
-def _placed(judgement: Judgement, answers: Sequence[Answer], name: str, session: Session | None) -> Judgement:
+def _placed(judgement: Judgement, answers: Sequence[GivenAnswer], name: str, session: Session | None) -> Judgement:
     """Return the judgement with the lines of the model that make the output."""
     models = {answer.record.model for answer in answers}
     if not answers and session is not None and session.spans:
@@ -558,7 +558,7 @@ def _placed(judgement: Judgement, answers: Sequence[Answer], name: str, session:
     return replace(judgement, steps=(("where", "\n".join(found[-3:])), *judgement.steps))
 
 
-def _failed(answers: Sequence[Answer], text: str) -> Judgement:
+def _failed(answers: Sequence[GivenAnswer], text: str) -> Judgement:
     """Judge whether a request failed, and whether each error contains the words of its cause."""
     errors = [answer.record.error for answer in answers if answer.record.error is not None]
     hint = ""

@@ -29,14 +29,14 @@ _Finding = tuple[bool, str, str, str]  # whether the claim holds, the observatio
 
 
 @dataclass(frozen=True)
-class Answer:
+class GivenAnswer:
     """A response: its record, and the values of those outputs whose values were kept."""
 
     record: ResponseRecord
     arrays: Mapping[str, _Array] = field(default_factory=dict)
 
 
-def answer_of(response: Any) -> Answer:
+def answer_of(response: Any) -> GivenAnswer:
     """Return the answer in a `Response`, with copies of its values, or in a record, with the values of its preview."""
     record: ResponseRecord = getattr(response, "record", response)
     arrays = {}
@@ -48,7 +48,7 @@ def answer_of(response: Any) -> Answer:
             arrays[kept.name] = as_array(ast.literal_eval(kept.preview), None)
         except (ValueError, SyntaxError):
             continue  # a preview of the first elements only
-    return Answer(record, arrays)
+    return GivenAnswer(record, arrays)
 
 
 def value_of(text: str, variables: Mapping[str, Any] | None) -> Any:
@@ -73,7 +73,7 @@ def value_of(text: str, variables: Mapping[str, Any] | None) -> Any:
     return value.get() if hasattr(value, "get") and hasattr(value, "dtype") else value  # an array on a GPU
 
 
-def output(answers: Sequence[Answer], name: str, datatype: str, compare: str, expected: Sequence[Any]) -> _Finding:
+def output(answers: Sequence[GivenAnswer], name: str, datatype: str, compare: str, expected: Sequence[Any]) -> _Finding:
     """Judge an output of the answers: each by its own expected value, or all by the only one."""
     having = {answer.record.model for answer in answers if name in [t.name for t in answer.record.tensors]}
     if not having:  # a model that only failed may have this output; one with other outputs has not

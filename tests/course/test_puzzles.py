@@ -26,7 +26,7 @@ from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.responses import ResponseRecord
-from bls_notebook.testing.claim_values import Answer
+from bls_notebook.testing.claim_values import GivenAnswer
 from tests.course.exercises.exercise import NOTEBOOKS, Changes, ch
 from tests.course.puzzles.attempts import Attempts
 from tests.waiting import LIMIT
@@ -276,7 +276,7 @@ _WRAPPED = "Failed to process the request(s) for model 'page_0', message: "
     ],
 )
 def test_the_models_own_words_lack_the_type_of_an_exception_and_nothing_else(message: str, words: str) -> None:
-    answer = Answer(ResponseRecord("page", error=ErrorRecord(message)))
+    answer = GivenAnswer(ResponseRecord("page", error=ErrorRecord(message)))
     assert error_line(answer) == words
     assert error_line(answer, True) == ("KeyError: 'x'" if "KeyError" in message else words)
 

@@ -157,7 +157,7 @@ def violations(root: Path = PACKAGE, picture: Path = PICTURE) -> list[str]:
     found += _imports_of_core(package)
     found += _capability_names_in_core(package)
     found += _underscore_names(package)
-    found += _class_names_used_twice(package)
+    found += _type_names_used_twice(package)
     return sorted(set(found))
 
 
@@ -247,15 +247,22 @@ def _underscore_names(package: Package) -> Iterator[str]:
                 yield f"underscore name of a repository: {module}: {ast.unparse(node)}"
 
 
-def _class_names_used_twice(package: Package) -> Iterator[str]:
+def _type_names_used_twice(package: Package) -> Iterator[str]:
+    """Report public classes and type aliases that two modules define."""
     modules = defaultdict(set)
     for module, tree in package.trees.items():
         for node in tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                modules[node.name].add(module)
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            names = [target.id for target in targets if isinstance(target, ast.Name) and _is_type_name(target.id)]
+            for name in [node.name] if isinstance(node, ast.ClassDef) and node.name[0] != "_" else names:
+                modules[name].add(module)
     for name, found in modules.items():
         if len(found) > 1:
-            yield f"class name used twice: {name}: {', '.join(sorted(found))}"
+            yield f"type name used twice: {name}: {', '.join(sorted(found))}"
+
+
+def _is_type_name(name: str) -> bool:
+    return name[0].isupper() and not name.isupper()
 
 
 if __name__ == "__main__":

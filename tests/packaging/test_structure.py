@@ -27,21 +27,24 @@ def test_each_kind_of_violation_is_found(tmp_path: Path) -> None:
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .queue import Queue\n"
         "def profile():\n    from made.profiling.verdict import words\nWHERE = 'profiling.verdict'\n"
     )
-    (root / "engine" / "queue.py").write_text("def run():\n    import made.engine.runner\nclass Queue: ...\n")
+    (root / "engine" / "queue.py").write_text(
+        "def run():\n    import made.engine.runner\nclass Queue: ...\nJob = int\n"
+    )
     (root / "profiling" / "verdict.py").write_text(
-        "from made.checking import rules\nclass Queue: ...\n"
+        "from made.checking import rules\nclass Queue: ...\nJob = str\n"
         "def close(repo, self):\n    repo._server.close(self._server, repo._service)\n"
     )
     (root / "checking" / "rules.py").write_text("")
     (root / "repository" / "catalog.py").write_text("def close(repo):\n    repo._server.close()\n")
     (tmp_path / "picture.md").write_text("CORE  CAPABILITIES:\nengine  profiling  timelines\n        checking\n")
     assert structure.violations(root, tmp_path / "picture.md") == [
-        "class name used twice: Queue: made.engine.queue, made.profiling.verdict",
         "core imports a capability: made.engine.runner -> made.profiling.verdict",
         "core names a capability's module: made.engine.runner: profiling.verdict",
         "cycle: made.engine.queue, made.engine.runner",
         "import not declared: made.profiling.verdict -> made.checking.rules: add 'checking' to needs of profiling",
         "long: made.engine.long: 601 lines, at most 600",
+        "type name used twice: Job: made.engine.queue, made.profiling.verdict",
+        "type name used twice: Queue: made.engine.queue, made.profiling.verdict",
         "underscore name of a repository: made.profiling.verdict: repo._server",
         "underscore name of a repository: made.profiling.verdict: repo._service",
     ]

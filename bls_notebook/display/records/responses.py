@@ -97,12 +97,12 @@ _MOST_COLUMNS = 4  # tensor names with separate columns; more share one
 _WHOLE, _HEAD, _TAIL, _BAD = 20, 8, 3, 5  # rows: all, or the first, the last, and the first errors
 _MOST_TEXT = 20_000  # characters of a text
 T = TypeVar("T")
-Records = Sequence[ResponseRecord]
+ResponseRecords = Sequence[ResponseRecord]
 Texts = Sequence[tuple[str, str]]
 
 
 def responses_document(
-    records: Records, *, stream: bool = False, running: bool = False, texts: Texts = ()
+    records: ResponseRecords, *, stream: bool = False, running: bool = False, texts: Texts = ()
 ) -> doc.Document:
     """Show many responses: a summary, one row each, and the first error in full.
 
@@ -130,7 +130,7 @@ def responses_document(
     return doc.Document(blocks, styles=" ".join([*styles, *["error"] * bool(error)]))
 
 
-def _seconds(records: Records) -> list[float]:
+def _seconds(records: ResponseRecords) -> list[float]:
     """Return the times of the responses without errors: a refused request often fails at once."""
     return [record.seconds for record in records if record.seconds is not None and not record.error]
 
@@ -143,7 +143,7 @@ def _text(name: str, joined: str) -> doc.Block:
     return doc.Both(lambda width: [f"  {visible(name)}:", *wrap(shown, width, "    ")], html)
 
 
-def _responses_table(records: Records, stream: bool) -> doc.Table:
+def _responses_table(records: ResponseRecords, stream: bool) -> doc.Table:
     tensors = _tensor_columns(records)
     columns = [
         doc.Column(doc.Piece("", Html("#")), "r"),
@@ -205,7 +205,7 @@ def _note(record: ResponseRecord, stream: bool) -> str:
     return "final" if stream and record.final else ""
 
 
-def _summary(records: Records, stream: bool, running: bool) -> list[str]:
+def _summary(records: ResponseRecords, stream: bool, running: bool) -> list[str]:
     wrong = sum(r.error is not None for r in records)
     version = records[0].version
     first = [records[0].model, f"version {version}" if version > 0 else ""]
@@ -267,7 +267,7 @@ class _Tensors:
         return facts if self.device or tensor.device == "cpu" else [*facts, tensor.device]
 
 
-def _tensor_columns(records: Records) -> list[_Tensors]:
+def _tensor_columns(records: ResponseRecords) -> list[_Tensors]:
     """Return a column for each tensor name, or a single one if there are many names."""
     tensors = grouped((tensor.name, tensor) for record in records for tensor in record.tensors)
     if len(tensors) > _MOST_COLUMNS:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-Scheduler = Literal["default", "dynamic", "sequence", "ensemble"]
+SchedulerKind = Literal["default", "dynamic", "sequence", "ensemble"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ModelSpec:
     filename: str
     max_batch_size: int
     decoupled: bool
-    scheduler: Scheduler
+    scheduler: SchedulerKind
     inputs: Mapping[str, TensorSpec]  # in the declared order; the first one of a name counts, as in Triton
     outputs: Mapping[str, TensorSpec]
     declared: int  # number of declarations of inputs; Triton counts an input that is declared twice as two

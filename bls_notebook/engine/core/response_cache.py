@@ -25,7 +25,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
 DEFAULT_CACHE_BYTES = 16 * 2**20
-Key = tuple[int, bytes]
+CacheKey = tuple[int, bytes]
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class ResponseCache:
     def __init__(self, size: int = DEFAULT_CACHE_BYTES) -> None:
         self.size = size
         self._lock = threading.Lock()
-        self._entries: OrderedDict[Key, _Entry] = OrderedDict()
+        self._entries: OrderedDict[CacheKey, _Entry] = OrderedDict()
         self._counts = CacheCounts(size)
 
     @staticmethod
@@ -63,7 +63,7 @@ class ResponseCache:
         return all(t.is_cpu() for t in request._inputs)
 
     @staticmethod
-    def key(model: int, request: InferenceRequest) -> Key:
+    def key(model: int, request: InferenceRequest) -> CacheKey:
         """Return the key of a request to a loaded model: a digest of its inputs."""
         digest = hashlib.blake2b(digest_size=32)
         for tensor in sorted(request._inputs, key=Tensor.name):
@@ -77,7 +77,7 @@ class ResponseCache:
                 digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return model, digest.digest()
 
-    def lookup(self, key: Key, requested: tuple[str, ...]) -> InferenceResponse | None:
+    def lookup(self, key: CacheKey, requested: tuple[str, ...]) -> InferenceResponse | None:
         """Return a copy of the response to an equal request for at least these outputs, or None."""
         with self._lock:
             entry = self._entries.get(key)
@@ -88,7 +88,7 @@ class ResponseCache:
             self._entries.move_to_end(key)
         return _copy(entry.response, requested)
 
-    def insert(self, key: Key, requested: tuple[str, ...], response: InferenceResponse) -> None:
+    def insert(self, key: CacheKey, requested: tuple[str, ...], response: InferenceResponse) -> None:
         """Keep a copy of a response, unless it is an error, on a GPU, or larger than the cache."""
         if not all(t.is_cpu() for t in response._outputs):
             return

@@ -25,12 +25,12 @@ from bls_notebook.engine.waiting.event_loops import RequestFuture
 from bls_notebook.engine.waiting.parker import blocked
 
 Node = Any  # a Ticket, an Execution, a future or a task
-Mode = Literal["live", "any", "all"]
-Need = tuple[Mode, Iterable[Node]]
+NeedKind = Literal["live", "any", "all"]
+Need = tuple[NeedKind, Iterable[Node]]
 
-LIVE: Mode = "live"
-ANY: Mode = "any"
-ALL: Mode = "all"
+LIVE: NeedKind = "live"
+ANY: NeedKind = "any"
+ALL: NeedKind = "all"
 _MOVES: Need = (LIVE, ())
 
 lock = threading.Lock()

@@ -16,7 +16,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
-from bls_notebook.engine.batch_runner import Answers, BatchRunner, take_request
+from bls_notebook.engine.batch_runner import BatchRunner, PendingAnswers, take_request
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
@@ -98,11 +98,11 @@ class BatchScheduler(Lifecycle):
         """Queue a request that arrived at `now`, or return the response that rejects it."""
         raise NotImplementedError
 
-    def _pick(self, instance: Instance, now: int, take: bool, answers: Answers) -> list[Ticket]:
+    def _pick(self, instance: Instance, now: int, take: bool, answers: PendingAnswers) -> list[Ticket]:
         """Return the batch for an idle instance, possibly empty; `take` removes it from the queue."""
         raise NotImplementedError
 
-    def _expire(self, now: int, answers: Answers) -> None:
+    def _expire(self, now: int, answers: PendingAnswers) -> None:
         """Answer requests that have waited too long."""
         raise NotImplementedError
 
@@ -110,7 +110,7 @@ class BatchScheduler(Lifecycle):
         """Return the time of the next expiry or delayed batch; None for never."""
         raise NotImplementedError
 
-    def _finish_batch(self, tickets: Sequence[Ticket], again: list[Ticket], now: int, answers: Answers) -> None:
+    def _finish_batch(self, tickets: Sequence[Ticket], again: list[Ticket], now: int, answers: PendingAnswers) -> None:
         """Handle the end of a batch; `again` are the tickets that the model rescheduled."""
 
     def _prepare(self, ticket: Ticket) -> InferenceRequest | None:
@@ -189,7 +189,7 @@ class BatchScheduler(Lifecycle):
 
     def _look(self) -> None:
         """Start idle instances that have work, answer expired requests, and set the alarm."""
-        answers: Answers = []
+        answers: PendingAnswers = []
         work: list[Instance] = []
         with self._lock:
             now = self._clock.now()
@@ -213,7 +213,7 @@ class BatchScheduler(Lifecycle):
 
     def _take(self, instance: Instance, held: bool) -> list[Ticket]:
         """Return the next batch of an idle or `held` instance; without one, the instance is idle."""
-        answers: Answers = []
+        answers: PendingAnswers = []
         batch: list[Ticket] = []
         with self._lock:
             self._asked.discard(instance)
@@ -243,7 +243,7 @@ class BatchScheduler(Lifecycle):
                 ticket.serving = instance.serving
                 ticket.serving.add(ticket)
 
-    def _give(self, answers: Answers) -> None:
+    def _give(self, answers: PendingAnswers) -> None:
         """Answer requests that never ran; count them as failed, with Triton's reasons."""
         if answers:
             now = perf_counter_ns()
@@ -256,7 +256,7 @@ class BatchScheduler(Lifecycle):
             ticket.finish(response)
 
     def _end(self, tickets: Sequence[Ticket], again: list[Ticket]) -> None:
-        answers: Answers = []
+        answers: PendingAnswers = []
         with self._lock:
             self._finish_batch(tickets, again, self._clock.now(), answers)
         self._give(answers)

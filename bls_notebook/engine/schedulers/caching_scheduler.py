@@ -14,7 +14,7 @@ from time import perf_counter_ns
 from bls_notebook.engine import observer
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.core.response_cache import Key
+from bls_notebook.engine.core.response_cache import CacheKey
 from bls_notebook.engine.core.scheduler import Scheduler
 from bls_notebook.engine.error_responses import with_warnings
 from bls_notebook.engine.observer import Observed
@@ -92,7 +92,7 @@ class CachingScheduler:
         self._cache.timed(lookup_ns, 0)
         self._model.statistics.hit(request_ns, lookup_ns)
 
-    def _keep(self, key: Key, requested: tuple[str, ...], looked: int, response: InferenceResponse) -> None:
+    def _keep(self, key: CacheKey, requested: tuple[str, ...], looked: int, response: InferenceResponse) -> None:
         if response._error is not None:
             return
         begun = perf_counter_ns()

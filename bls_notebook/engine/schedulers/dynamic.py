@@ -16,7 +16,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from bls_notebook.engine.batch_runner import Answers
+from bls_notebook.engine.batch_runner import PendingAnswers
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_spec import ModelSpec
@@ -343,7 +343,7 @@ class DynamicBatcher(BatchScheduler):
     def _remove(self, ticket: Ticket) -> None:
         self._waiting.remove(ticket)
 
-    def _pick(self, instance: Instance, now: int, take: bool, answers: Answers) -> list[Ticket]:
+    def _pick(self, instance: Instance, now: int, take: bool, answers: PendingAnswers) -> list[Ticket]:
         self._waiting.put_back(now)
         plan = form(self._waiting, now, self._rules)
         self._grows_at = plan.wait_until
@@ -367,7 +367,7 @@ class DynamicBatcher(BatchScheduler):
             return "inputs"
         return f"shape:{next(name for name in ours if ours[name] != following[name])}"
 
-    def _expire(self, now: int, answers: Answers) -> None:
+    def _expire(self, now: int, answers: PendingAnswers) -> None:
         late = self._waiting.reject(now)
         self._leave([entry.item for entry in late])
         for entry in late:

@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from bls_notebook.engine import observer
-from bls_notebook.engine.batch_runner import Answers, take_request
+from bls_notebook.engine.batch_runner import PendingAnswers, take_request
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.error_responses import cancelled_response, error_response
@@ -364,7 +364,7 @@ class SequenceBatcher(BatchScheduler):
         if step.end:
             self._sequences.release(slot)
 
-    def _pick(self, instance: Instance, now: int, take: bool, answers: Answers) -> list[Ticket]:
+    def _pick(self, instance: Instance, now: int, take: bool, answers: PendingAnswers) -> list[Ticket]:
         self._wait_until.pop(instance, None)
         place = self._place[instance]
         if self._rules is None:
@@ -383,7 +383,7 @@ class SequenceBatcher(BatchScheduler):
         return batch
 
     def _pick_direct(
-        self, instance: Instance, slots: list[Slot], now: int, take: bool, answers: Answers
+        self, instance: Instance, slots: list[Slot], now: int, take: bool, answers: PendingAnswers
     ) -> list[Ticket]:
         fronts = [self._sequences.front(slot) for slot in slots]
         self._drop(answers)
@@ -445,7 +445,7 @@ class SequenceBatcher(BatchScheduler):
             if turn is not None:  # None for a null request
                 turn.over = True
 
-    def _finish_batch(self, tickets: Sequence[Ticket], again: list[Ticket], now: int, answers: Answers) -> None:
+    def _finish_batch(self, tickets: Sequence[Ticket], again: list[Ticket], now: int, answers: PendingAnswers) -> None:
         for ticket in tickets:
             step, slot = self._forget(ticket)
             self._turns.pop(ticket, None)
@@ -460,7 +460,7 @@ class SequenceBatcher(BatchScheduler):
             self._enter_again(ticket, now, answers)
         self._drop(answers)
 
-    def _enter_again(self, ticket: Ticket, now: int, answers: Answers) -> None:
+    def _enter_again(self, ticket: Ticket, now: int, answers: PendingAnswers) -> None:
         """Queue a request that the model of an iterative sequence rescheduled."""
         request = ticket.request
         if request is None:
@@ -478,7 +478,7 @@ class SequenceBatcher(BatchScheduler):
         ticket.queued = True
         self._queue.add(ticket)
 
-    def _expire(self, now: int, answers: Answers) -> None:
+    def _expire(self, now: int, answers: PendingAnswers) -> None:
         for slot in self._sequences.reap(now):
             self._issue(slot, now)
         for step in self._sequences.expire(now):
@@ -488,7 +488,7 @@ class SequenceBatcher(BatchScheduler):
             answers.append((step.item, error_response(message, ErrorCode.UNAVAILABLE)))
         self._drop(answers)
 
-    def _drop(self, answers: Answers) -> None:
+    def _drop(self, answers: PendingAnswers) -> None:
         """Answer the steps of cancelled sequences."""
         dropped, self._sequences.dropped = self._sequences.dropped, []
         for step in dropped:

@@ -23,10 +23,10 @@ from bls_notebook.display import (
     INK,
     LEFT_BEHIND,
     NOTEBOOK,
-    Box,
     Ink,
     Look,
     Pen,
+    Rectangle,
     clip,
     legend_signs,
     model_inks,
@@ -248,7 +248,7 @@ def _until(pen: Pen, life: Life) -> float:
 
 def _draw_bars(pen: Pen, place: _Place) -> None:
     lives, ink = place.row.lives, place.ink
-    spans: list[Box] = []
+    spans: list[Rectangle] = []
     for life in lives:
         start, stop, top = float(life.born), _until(pen, life), place.top(life)
         # If there are many, bars too close to distinguish become one.

@@ -33,7 +33,7 @@ from .served_models import ServedModels, in_thread, send, version_of, without_er
 
 _JSON, _BINARY = "application/json", "application/octet-stream"
 
-Answer = Callable[[Request], Any]
+HttpHandler = Callable[[Request], Any]
 """Returns, perhaps awaitably, a `Response` or a document to send as JSON."""
 
 
@@ -94,7 +94,7 @@ class HttpApplication:
     def _routes(self) -> list[Route]:
         model = "/v2/models/{name}"
         region = "/v2/{kind:str}sharedmemory/region/{region}"
-        table: list[tuple[str, str, Answer]] = []
+        table: list[tuple[str, str, HttpHandler]] = []
         for prefix in (model, model + "/versions/{version:int}"):
             table += [
                 (f"{prefix}/infer", "POST", self._infer),
@@ -238,7 +238,7 @@ class HttpApplication:
 class _RouteHandler:
     """The ASGI application of one route: checks the method and the headers, and sends the answer."""
 
-    def __init__(self, path: str, method: str, answer: Answer, options: HeaderOptions) -> None:
+    def __init__(self, path: str, method: str, answer: HttpHandler, options: HeaderOptions) -> None:
         self._method, self._answer, self._options = method, answer, options
         self._category = category_of(path)
 

@@ -16,7 +16,7 @@ from .span_tree import SpanTree, serving
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Node(Record):
+class CallGraphNode(Record):
     """A model version; ``name`` has ``/version`` appended if the session has several versions of the model.
 
     Times are ns. The time in `execute` is ``self_time``, its own work, plus ``waiting``, while a callee was in
@@ -70,7 +70,7 @@ class Edge(Record):
 class CallGraph(Record):
     """Models and their calls; ``sender`` is the name to show for an empty caller."""
 
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[CallGraphNode, ...] = ()
     edges: tuple[Edge, ...] = ()
     sender: str = NOTEBOOK
 
@@ -113,11 +113,11 @@ def call_graph(session: SessionData) -> CallGraph:
     )
 
 
-def _node(name: str, spans: list[Span], tree: SpanTree, cycle: bool, seen: ModelSeen | None) -> Node:
+def _node(name: str, spans: list[Span], tree: SpanTree, cycle: bool, seen: ModelSeen | None) -> CallGraphNode:
     executions = {tree.execution(s.id) for s in spans if s.ran}
     served = sum(total([serving(tree.members[e][0])]) for e in executions)
     self_time = sum(total(tree.self_time(e)) for e in executions)
-    return Node(
+    return CallGraphNode(
         name,
         len(spans),
         len(executions),

@@ -21,7 +21,7 @@ from bls_notebook.records import grouped
 
 from .span_tree import SpanTree
 
-Key = tuple[str, int]
+ModelKey = tuple[str, int]
 """A model's name and version."""
 UNLIMITED = 1 << 30
 
@@ -72,7 +72,7 @@ class Sent:
 class Recipe:
     """A request without its waits: receive inputs, run `execute` with the calls it sends, return outputs (ns)."""
 
-    model: Key
+    model: ModelKey
     before: int = 0
     sent: tuple[Sent, ...] = ()
     waited: tuple[int, ...] = ()
@@ -82,7 +82,7 @@ class Recipe:
     rows: int = 1
 
 
-def key_of(of: Span | ModelSeen) -> Key:
+def key_of(of: Span | ModelSeen) -> ModelKey:
     """Return the name and version of a model, or of a span's model."""
     return (of.model if isinstance(of, Span) else of.name, of.version)
 
@@ -136,7 +136,7 @@ class _Answers:
         return count
 
 
-def capacities(session: SessionData, serial: Collection[Key] = ()) -> dict[Key, int]:
+def capacities(session: SessionData, serial: Collection[ModelKey] = ()) -> dict[ModelKey, int]:
     """Return the number of requests that each model serves at once.
 
     `serial` models block their event loop, so each instance serves one request, although requests could share it.
@@ -151,8 +151,8 @@ def capacities(session: SessionData, serial: Collection[Key] = ()) -> dict[Key, 
 
 def replay(
     requests: Sequence[Recipe],
-    capacity: Mapping[Key, int],
-    batchers: Mapping[Key, Batcher] = {},
+    capacity: Mapping[ModelKey, int],
+    batchers: Mapping[ModelKey, Batcher] = {},
     sent: Sequence[int] = (),
 ) -> int:
     """Return the simulated time of the last answer, ns.
@@ -163,7 +163,7 @@ def replay(
     return _Replay(capacity, batchers).run(requests, sent)
 
 
-def batches_seen(session: SessionData) -> dict[Key, Batcher]:
+def batches_seen(session: SessionData) -> dict[ModelKey, Batcher]:
     """Return the observed batching of the models that served several requests with one `execute`.
 
     A model waits as long for a batch to fill as it did while all of its instances were free.
@@ -181,7 +181,7 @@ def batches_seen(session: SessionData) -> dict[Key, Batcher]:
     return observed
 
 
-def is_stuck(requests: Sequence[Recipe], capacity: Mapping[Key, int]) -> bool:
+def is_stuck(requests: Sequence[Recipe], capacity: Mapping[ModelKey, int]) -> bool:
     """Whether requests would deadlock, such as requests to a model that calls itself."""
     run = _Replay(capacity, {})
     run.run(requests, ())
@@ -189,10 +189,10 @@ def is_stuck(requests: Sequence[Recipe], capacity: Mapping[Key, int]) -> bool:
 
 
 class _Replay:
-    def __init__(self, capacity: Mapping[Key, int], batchers: Mapping[Key, Batcher]) -> None:
+    def __init__(self, capacity: Mapping[ModelKey, int], batchers: Mapping[ModelKey, Batcher]) -> None:
         self._capacity, self._batchers = capacity, batchers
-        self._free: dict[Key, int] = {}  # instances without work
-        self._queues: dict[Key, deque[Queued]] = {}
+        self._free: dict[ModelKey, int] = {}  # instances without work
+        self._queues: dict[ModelKey, deque[Queued]] = {}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
         self._now = 0
@@ -225,7 +225,7 @@ class _Replay:
 
         self._later(recipe.before, queued)
 
-    def _serve(self, key: Key) -> None:
+    def _serve(self, key: ModelKey) -> None:
         queue, batcher = self._queues[key], self._batchers.get(key)
         while self._free[key] and queue:
             number, again = (1, None) if batcher is None else batcher.form(queue, self._now)

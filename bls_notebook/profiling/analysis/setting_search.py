@@ -15,7 +15,7 @@ from math import prod
 
 from bls_notebook.profiling.records.tuning import ModelSetting
 
-from .queue_simulation import UNLIMITED, Batcher, Key, Recipe, is_stuck, replay
+from .queue_simulation import UNLIMITED, Batcher, ModelKey, Recipe, is_stuck, replay
 
 ENOUGH = 0.95  # fraction of the best speed that a setting must reach
 MOST = 64  # instances of a model
@@ -36,7 +36,7 @@ class Space:
     """
 
     requests: Sequence[Recipe]
-    capacity: Mapping[Key, int]
+    capacity: Mapping[ModelKey, int]
     now: Setting
     ways: Mapping[str, Sequence[ModelSetting]]
     most: Mapping[str, int]
@@ -180,7 +180,7 @@ def _all_of(recipe: Recipe) -> Iterator[Recipe]:
         yield from _all_of(sent.recipe)
 
 
-def _calls_itself(recipe: Recipe, above: tuple[Key, ...]) -> bool:
+def _calls_itself(recipe: Recipe, above: tuple[ModelKey, ...]) -> bool:
     if recipe.model in above:
         return True
     return any(_calls_itself(sent.recipe, (*above, recipe.model)) for sent in recipe.sent)

@@ -19,7 +19,7 @@ from bls_notebook.records import count as count_of
 from .call_remarks import remarks
 from .critical_path import shares
 from .failed_calls import with_lost_errors
-from .queue_simulation import Key, key_of
+from .queue_simulation import ModelKey, key_of
 from .verdict_evidence import COMPARED, IN_TURN, LITTLE, LOCKED, TOGETHER, WorkloadEvidence, waits_for
 from .workload_simulation import self_times
 
@@ -47,7 +47,7 @@ class Cause:
     when: Callable[[WorkloadEvidence], object]
     sentence: str
     remedy: str = "{count}"
-    model: Callable[[WorkloadEvidence], Key | None] = attrgetter("root")
+    model: Callable[[WorkloadEvidence], ModelKey | None] = attrgetter("root")
     counts: str = SHOWN
     exception: tuple[Callable[[WorkloadEvidence], bool], str] = (lambda e: False, "")
 
@@ -265,7 +265,7 @@ def _roughness(e: WorkloadEvidence, cause: str) -> str:
     )
 
 
-def _words(e: WorkloadEvidence, v: Verdict, key: Key | None, has_shares: bool) -> dict[str, Phrase]:
+def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bool) -> dict[str, Phrase]:
     """Return the words for the placeholders of `CAUSES`."""
     m, is_compared = e.measured, e.way == COMPARED
     seen = e.simulation.models.get(key) if key else None

@@ -21,7 +21,7 @@ from bls_notebook.records import quartiles
 
 from .critical_path import of_roots
 from .failed_calls import FailedRequests, failed_requests
-from .queue_simulation import Key, capacities, key_of, recipes, replay
+from .queue_simulation import ModelKey, capacities, key_of, recipes, replay
 from .span_tree import SpanTree, holds, lock_waits
 from .workload_simulation import BLOCKED, SimulatedWorkload, self_times
 
@@ -134,31 +134,31 @@ class WorkloadEvidence:
         return answered_by_cache(self.simulation.sequential, self.session)
 
     @property
-    def root(self) -> Key | None:
+    def root(self) -> ModelKey | None:
         """The model of the first request."""
         first = next((span for span in self.session.spans if not span.parent), None)
         return None if first is None else key_of(first)
 
     @cached_property
-    def busiest(self) -> Key | None:
+    def busiest(self) -> ModelKey | None:
         """The model with the most self time."""
         own = self_times(self.simulation.sequential)
         return max(own, key=lambda key: sum(own[key]), default=None)
 
     @cached_property
-    def taking_turns(self) -> Key | None:
+    def taking_turns(self) -> ModelKey | None:
         """The model whose requests took turns with the GIL; if samples do not show it, the busiest one."""
         turns = [wait.span for wait in lock_waits(self.session) if not wait.queued] if self.way == TOGETHER else []
         return key_of(SpanTree.of(self.session).spans[turns[0]]) if turns else self.busiest
 
     @property
-    def batcher(self) -> Key | None:
+    def batcher(self) -> ModelKey | None:
         """The model with the largest batch."""
         batches = self.simulation.batches
         return max(batches, key=lambda key: batches[key].most, default=None)
 
     @cached_property
-    def contended(self) -> Key | None:
+    def contended(self) -> ModelKey | None:
         """The model whose requests wait for each other on something other than a processor or the GIL."""
         if self.way == IN_TURN:
             return None
@@ -170,12 +170,12 @@ class WorkloadEvidence:
         return _slowed_down(self.simulation)
 
     @property
-    def blocked(self) -> Key | None:
+    def blocked(self) -> ModelKey | None:
         """The decoupled async model whose coroutines block their event loop."""
         return next(iter(self.simulation.serial), None)
 
     @property
-    def limit(self) -> Key | None:
+    def limit(self) -> ModelKey | None:
         """The model with too few instances, unless other code helps, or the GIL or the processors are the limit."""
         limits, others = self.simulation.limits, self.is_bound or self.simulation.sync_caller or self.blocked
         return limits[0] if limits and not others else None
@@ -185,7 +185,7 @@ class WorkloadEvidence:
         """Whether other code or more instances would make the requests faster."""
         return bool(self.simulation.sync_caller or self.limit or (self.blocked and not self.is_bound))
 
-    def has_one_async_instance(self, key: Key | None) -> bool:
+    def has_one_async_instance(self, key: ModelKey | None) -> bool:
         """Whether a model runs one request at a time although its `execute` is async."""
         model = self.simulation.models.get(key) if key else None
         return model is not None and model.is_async and not model.decoupled and len(model.instances) == 1
@@ -270,7 +270,7 @@ def answered_by_cache(sequential: SessionData, gathered: SessionData) -> Cached:
     return Cached()
 
 
-def blocked_loops(session: SessionData, cpu_waited: int) -> list[Key]:
+def blocked_loops(session: SessionData, cpu_waited: int) -> list[ModelKey]:
     """Return the decoupled async models whose requests waited while an instance ran another request of the model.
 
     Coroutines of such a model share its instance, so a request waits for a coroutine that does not await, or for a
@@ -289,7 +289,7 @@ def blocked_loops(session: SessionData, cpu_waited: int) -> list[Key]:
     return out
 
 
-def _slowed_down(simulation: SimulatedWorkload) -> Key | None:
+def _slowed_down(simulation: SimulatedWorkload) -> ModelKey | None:
     """Return the model whose requests take longer beside others than alone, while processors are idle.
 
     The gathered run takes much longer than queues, the processors and the GIL explain.
@@ -311,14 +311,14 @@ def _slowed_down(simulation: SimulatedWorkload) -> Key | None:
     return max(slower, key=slower.__getitem__, default=None)
 
 
-def _staircase(session: SessionData) -> Key | None:
+def _staircase(session: SessionData) -> ModelKey | None:
     """Return the model whose executions ran together and yet ended one after the other, at even steps.
 
     Each step is about as long as the shortest execution, so the executions took turns on something that they
     share. The caller has ruled out the processors.
     """
     tree = SpanTree.of(session)
-    executions: dict[Key, list[tuple[int, int]]] = {}
+    executions: dict[ModelKey, list[tuple[int, int]]] = {}
     for execution, (first, *_) in tree.members.items():
         if first.ran and not tree.is_ensemble(first):
             executions.setdefault(key_of(first), []).append((first.ended, total(tree.self_time(execution))))
@@ -341,7 +341,7 @@ class Waits(NamedTuple):
     share: float = 0.0
 
 
-def waits_for(model: Key | None, session: SessionData, wall: int) -> Waits:
+def waits_for(model: ModelKey | None, session: SessionData, wall: int) -> Waits:
     """Return the waits of a model's requests for other requests, in a run of this length (ns)."""
     spans = [s for s in session.spans if key_of(s) == model]
     # While all instances are idle, a request waits for a thread to wake up and not for other requests.

@@ -16,7 +16,18 @@ from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
 from bls_notebook.profiling.records.verdicts import WORTH, Measured, WhatIf
 from bls_notebook.records import grouped
 
-from .queue_simulation import UNLIMITED, Key, Recipe, Sent, batches_seen, capacities, is_stuck, key_of, recipes, replay
+from .queue_simulation import (
+    UNLIMITED,
+    ModelKey,
+    Recipe,
+    Sent,
+    batches_seen,
+    capacities,
+    is_stuck,
+    key_of,
+    recipes,
+    replay,
+)
 from .session_statistics import session_statistics
 from .span_tree import SpanTree
 
@@ -26,7 +37,7 @@ _EXPLAINED = 1.3  # measured over simulated time: above it, larger instance coun
 _MOST = 64  # instances, at most, that are predicted
 
 
-def self_times(session: SessionData) -> dict[Key, list[int]]:
+def self_times(session: SessionData) -> dict[ModelKey, list[int]]:
     """Return the self time of each execution, by model, ns."""
     tree = SpanTree.of(session)
     return grouped((key_of(m[0]), total(tree.self_time(e))) for e, m in tree.members.items() if m[0].ran)
@@ -34,7 +45,7 @@ def self_times(session: SessionData) -> dict[Key, list[int]]:
 
 def _serial_loops(
     models: Iterable[ModelSeen], sequential: SessionData, gathered: SessionData, measured: Measured
-) -> Iterator[Key]:
+) -> Iterator[ModelKey]:
     """Yield the decoupled async models whose coroutines block their event loop, so that requests run one by one.
 
     Samples of the event loops decide; for a model without samples, the times of its requests do.
@@ -78,10 +89,10 @@ class SimulatedWorkload:
 
     def __init__(
         self, sequential: SessionData, gathered: SessionData, measured: Measured,
-        serial: Collection[Key] | None = None, *, at_once: bool = False,
+        serial: Collection[ModelKey] | None = None, *, at_once: bool = False,
     ) -> None:  # fmt: skip
         self.sequential, self.gathered, self.measured = sequential, gathered, measured
-        self.models: dict[Key, ModelSeen] = {key_of(m): m for m in (*sequential.models, *gathered.models)}
+        self.models: dict[ModelKey, ModelSeen] = {key_of(m): m for m in (*sequential.models, *gathered.models)}
         self.requests = recipes(sequential)
         self.batches = batches_seen(gathered)
         own = _serial_loops(self.models.values(), sequential, gathered, measured) if serial is None else serial
@@ -132,11 +143,11 @@ class SimulatedWorkload:
         own = [total(tree.self_time(execution)) for execution in tree.members]
         return sum(own) / len(own) if own else 0.0
 
-    def _queues(self, capacity: Mapping[Key, int], requests: tuple[Recipe, ...] | None = None) -> int:
+    def _queues(self, capacity: Mapping[ModelKey, int], requests: tuple[Recipe, ...] | None = None) -> int:
         """Return the time that instances and queues allow, whatever the processors do."""
         return replay(requests or self.requests, capacity, self.batches, self._sent)
 
-    def _wall(self, capacity: Mapping[Key, int], requests: tuple[Recipe, ...] | None = None) -> int:
+    def _wall(self, capacity: Mapping[ModelKey, int], requests: tuple[Recipe, ...] | None = None) -> int:
         return max(self._queues(capacity, requests), self._bound, 1)
 
     @property
@@ -150,7 +161,7 @@ class SimulatedWorkload:
         The changes are "" (sent together, as it is), "await" (no coroutine blocks its event loop), "gather" (also,
         coroutines that call `exec` gather these calls), and "instances" (an instance for each request).
         """
-        capacity: Mapping[Key, int] = self.capacity
+        capacity: Mapping[ModelKey, int] = self.capacity
         if change == "instances":
             capacity = dict.fromkeys(self.models, UNLIMITED)
         elif change:
@@ -172,7 +183,7 @@ class SimulatedWorkload:
         return tuple(changed(r) for r in self.requests)
 
     @cached_property
-    def sync_caller(self) -> Key | None:
+    def sync_caller(self) -> ModelKey | None:
         """An async model that calls `exec` and whose calls, gathered, would make the workload faster."""
         for key in self._sync_callers:
             wall = self._queues(capacities(self.gathered, set(self.serial) - {key}), self._gathering())
@@ -181,11 +192,11 @@ class SimulatedWorkload:
         return None
 
     @cached_property
-    def limits(self) -> list[Key]:
+    def limits(self) -> list[ModelKey]:
         """The models whose instance counts limit the workload, the strongest limit first."""
         capacity = dict(self.capacity)
         wall = self._queues(capacity)
-        out: list[Key] = []
+        out: list[ModelKey] = []
         while len(out) < len(capacity):
             tries = {key: self._queues({**capacity, key: UNLIMITED}) for key, n in capacity.items() if n < UNLIMITED}
             if not tries:
@@ -200,7 +211,7 @@ class SimulatedWorkload:
             wall = self._queues(capacity)
         return out
 
-    def _pair(self, capacity: Mapping[Key, int], wall: int) -> list[Key]:
+    def _pair(self, capacity: Mapping[ModelKey, int], wall: int) -> list[ModelKey]:
         limited = [key for key, n in capacity.items() if n < UNLIMITED]
         if self._queues({**capacity, **dict.fromkeys(limited, UNLIMITED)}) * WORTH > wall:
             return []
@@ -211,7 +222,9 @@ class SimulatedWorkload:
                 needed = rest
         return needed
 
-    def what_ifs(self, keys: Collection[Key], counts: Collection[int], *, further: bool = False) -> tuple[WhatIf, ...]:
+    def what_ifs(
+        self, keys: Collection[ModelKey], counts: Collection[int], *, further: bool = False
+    ) -> tuple[WhatIf, ...]:
         """Predict the time with these instance counts of the models; the first one gets fewer, too.
 
         If the first model already has as many instances as the counts, `further` ones are tried: twice and four times

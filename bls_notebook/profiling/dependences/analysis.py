@@ -21,7 +21,7 @@ from bls_notebook.repository import ModelRepository, current_repository
 
 from .counterfactual import RUNS, ExhaustedError, Runs, callee_states, equal
 from .evidence import ENOUGH, OPTIONS, SEQUENCE, DependenceEvidence, Evidence, closure, explore
-from .perturbation import CHANGES, Kept, name_of
+from .perturbation import CHANGES, KeptAnswer, name_of
 from .proof import code_change, proven
 from .records import Dependence, Overlap, SentCall
 from .schedule import WORTH, flights, lacking, longest, predicted, stages
@@ -215,7 +215,9 @@ def _dependences(
                     yield Dependence(a, b, "unknown", words)
 
 
-def _seen(a: int, b: int, calls: tuple[SentCall, SentCall], evidence: DependenceEvidence, answer: Kept) -> Dependence:
+def _seen(
+    a: int, b: int, calls: tuple[SentCall, SentCall], evidence: DependenceEvidence, answer: KeptAnswer
+) -> Dependence:
     """Return a dependence that a run showed, or that a sequence implies."""
     (earlier, later), (change, inputs, together) = calls, evidence
     if change == SEQUENCE:

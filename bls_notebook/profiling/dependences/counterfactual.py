@@ -38,7 +38,7 @@ from bls_notebook.repository import MADE_UP, Answer, Call, ModelRepository, Resp
 from bls_notebook.repository.source import SourcePlace
 
 from .evidence import OPTIONS, ObservedCall, RunDifference, difference
-from .perturbation import CHANGES, ERROR, SUCCESS, Kept, KeptResponse, changed, content, reach_of
+from .perturbation import CHANGES, ERROR, SUCCESS, KeptAnswer, KeptResponse, changed, content, reach_of
 
 _Turn = Callable[[Sequence[int]], int]
 RUNS, SECONDS = 50, 10.0  # limits of an analysis; a busy machine gets more time
@@ -61,7 +61,7 @@ class RecordedCall:
     free: Mapping[str, Sequence[int]]
     first: int = 0
     ended: int = 0
-    responses: Kept = ()
+    responses: KeptAnswer = ()
 
 
 @dataclass
@@ -71,7 +71,7 @@ class ObservedRun:
     calls: list[ObservedCall] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     pairs: set[tuple[int, int]] = field(default_factory=set)
-    responses: Sequence[Kept] = ()
+    responses: Sequence[KeptAnswer] = ()
 
 
 class Runs(Workload):
@@ -81,7 +81,7 @@ class Runs(Workload):
         super().__init__(repository, model, inputs)
         self.host, self.runs, self.asked = Host(repository), 0, 0
         self.recorded: list[RecordedCall] = []
-        self.responses: list[Kept] = []
+        self.responses: list[KeptAnswer] = []
         self.ends = float("inf")
         self._most = RUNS
         self._differences: dict[tuple[frozenset[int], int], RunDifference] = {}
@@ -113,7 +113,7 @@ class Runs(Workload):
 
     def sequential(self, name: str = "as it is written") -> Session:
         """Run the version in service; `answers` are its responses."""
-        self.runs, self.answers = self.runs + 1, list[Kept]()
+        self.runs, self.answers = self.runs + 1, list[KeptAnswer]()
         with _same_chance():
             return super().sequential(name)
 
@@ -125,7 +125,9 @@ class Runs(Workload):
         self.seconds = SECONDS * load_per_core()
         self._most, self.ends = self.runs + runs, monotonic() + self.seconds
 
-    def replay(self, answers: Mapping[int, Kept] = {}, source: str = "", turn: _Turn | None = None) -> ObservedRun:
+    def replay(
+        self, answers: Mapping[int, KeptAnswer] = {}, source: str = "", turn: _Turn | None = None
+    ) -> ObservedRun:
         """Run the model, or a changed `source`, with the recorded answers; `answers` replaces some, by number.
 
         With a `turn`, answers are delayed until no other call comes; it chooses the call that is answered next.
@@ -167,7 +169,7 @@ class Runs(Workload):
         names = {row.name for row in self.repository.index() if row.state == "READY"} - {self.model}
         return self.host.substitute(dict.fromkeys(sorted(names), answers), concurrent=True)
 
-    def _responses(self) -> list[Kept]:
+    def _responses(self) -> list[KeptAnswer]:
         """Send the requests, one after the other; cancel one that is not answered in time."""
         self.runs += 1
         out = []
@@ -235,7 +237,7 @@ class _Recorder:
 class _Player:
     """Gives recorded answers, in the order in which they came."""
 
-    def __init__(self, recorded: Sequence[RecordedCall], answers: Mapping[int, Kept], turn: _Turn | None) -> None:
+    def __init__(self, recorded: Sequence[RecordedCall], answers: Mapping[int, KeptAnswer], turn: _Turn | None) -> None:
         self.observed, self._lock = ObservedRun(), threading.Lock()
         self._recorded, self._answers, self._turn = recorded, answers, turn
         self._left, self._waiting = set(range(len(recorded))), list[int]()
@@ -287,7 +289,7 @@ def callee_states(runs: Runs) -> dict[str, str]:
     Return the callees with "state" (their answers to equal requests differ after other requests), with "chance" (they
     differ at once) and "unasked" ones.
     """
-    began, states, first = monotonic(), dict[str, str](), dict[int, Kept]()
+    began, states, first = monotonic(), dict[str, str](), dict[int, KeptAnswer]()
     requests: defaultdict[str, dict[object, int]] = defaultdict(dict)
     for number, recorded in enumerate(runs.recorded):
         if not recorded.call.sequence[0]:
@@ -313,7 +315,7 @@ def callee_states(runs: Runs) -> dict[str, str]:
 
 def _counts(runs: Runs, recorded: RecordedCall) -> bool:
     """Whether two new instances of a varying callee give the same two answers: then requests, not chance, change it."""
-    answers = list[list[Kept]]()
+    answers = list[list[KeptAnswer]]()
     with contextlib.suppress(BLSError):  # there may be no memory for another instance
         for _ in range(2):
             with runs.host.variant({recorded.call.model: VariantChange()}) as fresh, fresh.serving():
@@ -321,7 +323,7 @@ def _counts(runs: Runs, recorded: RecordedCall) -> bool:
     return len(answers) == 2 and equal(*answers)
 
 
-def _asked(runs: Runs, recorded: RecordedCall, salt: int | None = None) -> Kept:
+def _asked(runs: Runs, recorded: RecordedCall, salt: int | None = None) -> KeptAnswer:
     """Send a recorded request again; with a salt, with other inputs, whose integers stay valid indices."""
     runs.asked += 1
     call, spec = recorded.call, runs.host.ready(recorded.call.model).spec
@@ -372,10 +374,10 @@ def _response(kept: KeptResponse) -> InferenceResponse:
     return response
 
 
-def equal(one: Sequence[Kept], other: Sequence[Kept]) -> bool:
+def equal(one: Sequence[KeptAnswer], other: Sequence[KeptAnswer]) -> bool:
     """Whether answers are equal bit by bit, or both errors."""
 
-    def contents(answers: Sequence[Kept]) -> list[Any]:
+    def contents(answers: Sequence[KeptAnswer]) -> list[Any]:
         return [
             [(r.error is None, {name: content(array) for name, array in r.outputs.items()}) for r in kept]
             for kept in answers

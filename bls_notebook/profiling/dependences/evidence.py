@@ -107,11 +107,11 @@ class Evidence:
         ]
 
 
-Run = Callable[[set[int], int], RunDifference]
+ChangedRun = Callable[[set[int], int], RunDifference]
 """Runs the model with one change of several answers; `used` is empty if the change alters none of them."""
 
 
-def explore(evidence: Evidence, changes: Sequence[int], run: Run) -> None:
+def explore(evidence: Evidence, changes: Sequence[int], run: ChangedRun) -> None:
     """Change answers until every pair of calls has been tried with every change, or `run` raises."""
     for change in changes:
         left = evidence.open()
@@ -128,7 +128,7 @@ def explore(evidence: Evidence, changes: Sequence[int], run: Run) -> None:
                 try_change(evidence, change, part, run)
 
 
-def try_change(evidence: Evidence, change: int, group: set[int], run: Run) -> None:
+def try_change(evidence: Evidence, change: int, group: set[int], run: ChangedRun) -> None:
     """Run with one group changed; find which answers caused a change of later calls, with more runs if need be."""
     open_ = evidence.open()
     suspects: dict[int, set[int]] = {}  # answers of which at least one changed the call

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from bls_notebook.pb_utils.dtypes import Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class KeptResponse:
     parameters: str = "{}"
 
 
-Kept = tuple[KeptResponse, ...]
+KeptAnswer = tuple[KeptResponse, ...]
 """The responses of one call; several only if the callee is decoupled."""
 Seen = Mapping[str, Sequence[Any]]
 """The values of each output of a callee: its least and greatest integers, or its texts."""
@@ -81,7 +81,7 @@ def reach_of(source: str) -> int:
     return 7 + int(max((number for number in numbers if number <= _FARTHEST), default=0))
 
 
-def name_of(change: int, kept: Kept) -> str:
+def name_of(change: int, kept: KeptAnswer) -> str:
     """Return the words for a change of an answer."""
     if any(response.error is not None for response in kept):
         return "replaced by a success"
@@ -90,8 +90,8 @@ def name_of(change: int, kept: Kept) -> str:
 
 
 def changed(
-    kept: Kept, change: int, salt: int, seen: Seen, free: Mapping[str, Sequence[int]], reach: int = 7
-) -> Kept | None:
+    kept: KeptAnswer, change: int, salt: int, seen: Seen, free: Mapping[str, Sequence[int]], reach: int = 7
+) -> KeptAnswer | None:
     """Return the answer with one change, or None if the change has no effect on it.
 
     `free` maps outputs to their axes of free length: the first becomes longer or shorter, the others are wider. Large

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
-from bls_notebook.profiling.analysis.queue_simulation import Key, capacities, key_of
+from bls_notebook.profiling.analysis.queue_simulation import ModelKey, capacities, key_of
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.intervals import Interval, gaps, total, union
 from bls_notebook.profiling.records.session import Session
@@ -51,7 +51,7 @@ def predicted(
         if not children or any(child.id not in numbers for child in children):
             continue
         ends: dict[int, int] = {}
-        busy: dict[Key, list[int]] = {}
+        busy: dict[ModelKey, list[int]] = {}
         early, now = list[Ghost](), root.started
         *before, after = _own_work(root, children)
         for child, work in zip(children, before, strict=True):
@@ -75,7 +75,7 @@ def predicted(
     return max(wall, least, 1), tuple(ghosts)
 
 
-def _capacities(session: Session) -> dict[Key, int]:
+def _capacities(session: Session) -> dict[ModelKey, int]:
     """Return the number of requests that each model serves at once, with full batches."""
     capacity = capacities(session)
     for model in session.models:

@@ -16,10 +16,10 @@ from bls_notebook.display import (
     ALARM,
     DIM,
     INK,
-    Box,
     Ink,
     Look,
     Pen,
+    Rectangle,
     cells,
     clip,
     covered,
@@ -48,7 +48,7 @@ FAILED = "✗ "  # before the name of a failed request: a frame hardly differs f
 LOOP = "."  # the hatch of a wait for an event loop
 
 
-Boxes = dict[str, list[Box]]
+Boxes = dict[str, list[Rectangle]]
 
 
 def draw_panel(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
@@ -153,8 +153,8 @@ def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink], failed
     """Draw blocks, waits, errors and marks; `failed` counts a batch's failed requests by its first span's index."""
     pale: Boxes = {}
     solid: Boxes = {}
-    waits: dict[tuple[str, str], list[Box]] = {}
-    wrong: list[Box] = []
+    waits: dict[tuple[str, str], list[Rectangle]] = {}
+    wrong: list[Rectangle] = []
     marks: list[tuple[float, float]] = []
     dot = pen.end / pen.plot * 1.2
     _notebook(panel, tree, pale, solid)
@@ -201,7 +201,7 @@ def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink], failed
 def _locks(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
     """Draw crosses over the times in which requests waited for the GIL: on their blocks, or in the queue."""
     number = {span.id: i for i, span in enumerate(panel.session.spans)}
-    turns: list[Box] = []
+    turns: list[Rectangle] = []
     waits: Boxes = {}
     for wait in lock_waits(panel.session)[:_ALONE]:
         i = number[wait.span]
@@ -304,9 +304,9 @@ def _covered(session: Session, layout: TimelineLayout, columns: int, end: int) -
     return own, busy, waits
 
 
-def _runs(levels: Sequence[int], step: float, top: float, height: float) -> dict[int, list[Box]]:
+def _runs(levels: Sequence[int], step: float, top: float, height: float) -> dict[int, list[Rectangle]]:
     """Return boxes of adjacent columns of the same level, by level; none for level 0."""
-    by_level: dict[int, list[Box]] = {}
+    by_level: dict[int, list[Rectangle]] = {}
     begin = 0
     for level, columns in groupby(levels):
         count = len(list(columns))

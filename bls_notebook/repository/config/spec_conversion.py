@@ -8,12 +8,12 @@ from copy import deepcopy
 from types import MappingProxyType
 from typing import Any
 
-from bls_notebook.engine.core.model_spec import InstanceSpec, ModelSpec, Scheduler, TensorSpec
+from bls_notebook.engine.core.model_spec import InstanceSpec, ModelSpec, SchedulerKind, TensorSpec
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 
 from .protobuf_message import ModelConfigMessage, model_config_pb2, to_json
 
-_SCHEDULERS: dict[str | None, Scheduler] = {
+_SCHEDULERS: dict[str | None, SchedulerKind] = {
     None: "default", "dynamic_batching": "dynamic", "sequence_batching": "sequence", "ensemble_scheduling": "ensemble",
 }  # fmt: skip
 

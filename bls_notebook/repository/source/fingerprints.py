@@ -16,10 +16,10 @@ from .model_folders import files_below, version_folders
 
 WHOLE = 1 << 20  # bytes; larger files are sampled for a hash
 SAMPLE = 1 << 14
-Signature = tuple[tuple[str, int, int], ...]
+FilesSignature = tuple[tuple[str, int, int], ...]
 
 
-def signature(folder: Path) -> Signature:
+def signature(folder: Path) -> FilesSignature:
     """Return the names, modification times and sizes of the files below a folder, to detect changes.
 
     Also the version folders: a version of a Python-based backend needs no files.
@@ -48,7 +48,7 @@ def version_fingerprint(folder: Path, config: ModelConfigMessage, version: int) 
     return str(folder), text, _shared(folder, versions), signature(versions[version])
 
 
-def _shared(folder: Path, versions: Iterable[int]) -> Signature:
+def _shared(folder: Path, versions: Iterable[int]) -> FilesSignature:
     own = {"config.pbtxt", *map(str, versions)}
     return tuple(entry for entry in signature(folder) if Path(entry[0]).parts[0] not in own)
 

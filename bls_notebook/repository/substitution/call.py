@@ -41,9 +41,9 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse, StreamEnded
 from bls_notebook.pb_utils.tensor import Tensor
 
-Key = tuple[Any, ...]
+CallPath = tuple[Any, ...]
 
-OUTSIDE: Key = ()  # the sender of requests from outside any model
+OUTSIDE: CallPath = ()  # the sender of requests from outside any model
 THREAD = "thread"  # in the key of a model's bare threads: (OUTSIDE, model, THREAD)
 _lock = threading.Lock()
 _unknown = itertools.count(1)
@@ -54,7 +54,7 @@ class CallKey:
 
     __slots__ = ("_sent", "key")
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: CallPath) -> None:
         self.key = key
         self._sent: dict[str, int] = {}
 
@@ -146,7 +146,7 @@ class Call:
     ``place`` the index of this request.
     """
 
-    key: Key
+    key: CallPath
     model: str
     version: int
     inputs: Mapping[str, Tensor]
@@ -161,7 +161,7 @@ class Call:
     place: int = 0
 
 
-def call_of(request: InferenceRequest, key: Key, target: tuple[str, int, str], batch: int, place: int = 0) -> Call:
+def call_of(request: InferenceRequest, key: CallPath, target: tuple[str, int, str], batch: int, place: int = 0) -> Call:
     """Return the `Call` of a request that a model has received; `target` is the model, its version and its instance."""
     options = request._options
     model, version, instance = target
@@ -216,13 +216,13 @@ class CallProgress:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.over = False
-        self.answered: list[Key] = []  # in the order of completion
-        self.done: set[Key] = set()
+        self.answered: list[CallPath] = []  # in the order of completion
+        self.done: set[CallPath] = set()
         self._lock = threading.Lock()
         self._waiting: set[threading.Event] = set()
 
     @contextmanager
-    def answering(self, key: Key) -> Iterator[None]:
+    def answering(self, key: CallPath) -> Iterator[None]:
         """Record that the block answers a call; afterwards wake the waiting threads."""
         with self._lock:
             self.answered.append(key)  # before the sender gets the answer and may read this list
@@ -287,7 +287,7 @@ class Waiter:
         deadline = monotonic() + seconds
         return self.until(lambda: monotonic() >= deadline, seconds)
 
-    def after(self, *keys: Key, seconds: float | None = None) -> bool:
+    def after(self, *keys: CallPath, seconds: float | None = None) -> bool:
         """Wait until the calls with these keys are answered; return False if the wait ended early.
 
         `seconds` is the timeout. With ``concurrent=True`` a call counts as answered once its sender has the response,

@@ -74,7 +74,7 @@ def fingerprint(tensors: Sequence[Tensor]) -> int:
     return out
 
 
-Shape = tuple[int, ...]
+TensorShape = tuple[int, ...]
 _FEW = 8  # for a variable size that no input determines
 
 
@@ -84,7 +84,7 @@ class Declared:
 
     name: str
     datatype: str
-    dims: Shape
+    dims: TensorShape
 
 
 def declared(tensors: Sequence[Mapping[str, Any]]) -> dict[str, Declared]:
@@ -98,7 +98,7 @@ def declared(tensors: Sequence[Mapping[str, Any]]) -> dict[str, Declared]:
     return out
 
 
-def output_dims(output: Declared, inputs: Sequence[tuple[Declared, Shape]]) -> Shape:
+def output_dims(output: Declared, inputs: Sequence[tuple[Declared, TensorShape]]) -> TensorShape:
     """Return the shape of an output for a request without the batch; `inputs` are the request's, with their shapes.
 
     A variable size is taken from the most similar input: of the same name, else of the same rank, else any. The size
@@ -125,7 +125,7 @@ def _unlike(output: Declared, given: Declared) -> tuple[bool, bool, bool]:
     return output.name != given.name, len(output.dims) != len(given.dims), output.datatype != given.datatype
 
 
-def _matched(dims: Shape, of: Shape, sizes: Shape) -> Shape | None:
+def _matched(dims: TensorShape, of: TensorShape, sizes: TensorShape) -> TensorShape | None:
     """Return `dims` with the variable sizes of one input; None if the input has too few."""
     if len(dims) == len(of) == len(sizes) and all(o == -1 for d, o in zip(dims, of, strict=True) if d == -1):
         return tuple(s if d == -1 else d for d, s in zip(dims, sizes, strict=True))
@@ -133,7 +133,7 @@ def _matched(dims: Shape, of: Shape, sizes: Shape) -> Shape | None:
     return _filled(dims, iter(varying)) if len(varying) >= dims.count(-1) else None
 
 
-def _in_place(dims: Shape, of: Shape, sizes: Shape) -> Shape | None:
+def _in_place(dims: TensorShape, of: TensorShape, sizes: TensorShape) -> TensorShape | None:
     """Return `dims` with an input's sizes of the same axes, also fixed ones: [-1, -1, 768] for an input [-1, 77]."""
     wanted = [place for place, dim in enumerate(dims) if dim == -1]
     if wanted[-1] >= min(len(of), len(sizes)) or not any(of[place] == -1 for place in wanted):
@@ -141,11 +141,11 @@ def _in_place(dims: Shape, of: Shape, sizes: Shape) -> Shape | None:
     return tuple(sizes[i] if dim == -1 else dim for i, dim in enumerate(dims))
 
 
-def _varying(dims: Shape, sizes: Shape) -> list[int]:
+def _varying(dims: TensorShape, sizes: TensorShape) -> list[int]:
     return [size for dim, size in zip(dims, sizes, strict=False) if dim == -1]
 
 
-def _filled(dims: Shape, varying: Iterator[int]) -> Shape:
+def _filled(dims: TensorShape, varying: Iterator[int]) -> TensorShape:
     return tuple(next(varying, _FEW if place else 1) if dim == -1 else dim for place, dim in enumerate(dims))
 
 

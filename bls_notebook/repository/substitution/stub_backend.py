@@ -34,8 +34,8 @@ from .call import (
     Answers,
     Call,
     CallKey,
+    CallPath,
     CallProgress,
-    Key,
     Last,
     Waiter,
     call_of,
@@ -141,7 +141,7 @@ class AnswerSource:
 
     answers: Answers
     progress: CallProgress
-    key_of: Callable[[CallKey | None], Key]
+    key_of: Callable[[CallKey | None], CallPath]
     calls: list[Call]
     concurrent: bool
 

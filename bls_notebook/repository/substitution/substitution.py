@@ -47,7 +47,7 @@ from bls_notebook.repository.model_index import STUBBED
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.names import check_model_name
 
-from .call import OUTSIDE, THREAD, Answers, Call, CallKey, CallKeys, CallProgress, Key
+from .call import OUTSIDE, THREAD, Answers, Call, CallKey, CallKeys, CallPath, CallProgress
 from .made_up_responses import Stub
 from .stub_backend import AnswerSource, SubstituteInstance
 from .stub_config import FOR_ENSEMBLE, as_stub, backend_of
@@ -82,7 +82,7 @@ class Substitution(Scope):
         self._calls: list[Call] = []
         self._used = False
         self._keys = CallKeys()
-        self._before: dict[Key, Mapping[str, int]] = {}  # numbers of the notebook's calls before the start
+        self._before: dict[CallPath, Mapping[str, int]] = {}  # numbers of the notebook's calls before the start
         self._models = {
             name: _SubstitutedModel(
                 catalog,
@@ -101,7 +101,7 @@ class Substitution(Scope):
         return tuple(self._calls)
 
     @property
-    def answered(self) -> tuple[Key, ...]:
+    def answered(self) -> tuple[CallPath, ...]:
         """The keys of answered calls, in the order of completion."""
         return tuple(self._progress.answered)
 
@@ -110,9 +110,9 @@ class Substitution(Scope):
         """Make a substituted model not ready from now on."""
         self._models[name].unload()
 
-    def _relative(self, call_key: CallKey | None) -> Key:
+    def _relative(self, call_key: CallKey | None) -> CallPath:
         """Return the key with its outermost call numbered from the start of the substitution."""
-        key: Key = ((), "", -1) if call_key is None else call_key.key
+        key: CallPath = ((), "", -1) if call_key is None else call_key.key
         calls = []
         while key and key[-1] != THREAD:
             sender, callee, number = key

@@ -36,7 +36,7 @@ _PACKAGE = "bls_notebook"
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelToExport:
     """One model to export."""
 
     source: ModelSource
@@ -139,11 +139,11 @@ def _not_loaded(host: Host, names: Sequence[str]) -> dict[str, str]:
     return {name: reasons.get(name) or "not loaded" for name in names if host.find(name) is None}
 
 
-def _collect(host: Host, names: Iterable[str], completed: bool, secrets: bool) -> dict[str, Model]:
+def _collect(host: Host, names: Iterable[str], completed: bool, secrets: bool) -> dict[str, ModelToExport]:
     """Return these models and the models that they call or load, directly or not, if they exist here."""
     known = frozenset(host.names())
     exists = frozenset(record.name for record in host.repository.index())
-    models: dict[str, Model] = {}
+    models: dict[str, ModelToExport] = {}
     todo = [(name, False) for name in names]
     while todo:
         name, is_on_disk = todo.pop()
@@ -168,7 +168,7 @@ def _collect(host: Host, names: Iterable[str], completed: bool, secrets: bool) -
         if needs.controls:
             needs.loads |= callees(texts, exists)[1]
         needs.loads -= {name}
-        models[name] = Model(source, checked, spec, loaded, content, tuple(sorted(called - {name})))
+        models[name] = ModelToExport(source, checked, spec, loaded, content, tuple(sorted(called - {name})))
         todo += [(callee, False) for callee in called]
         todo += [(callee, True) for callee in (*needs.loads, *(called if loaded is None else ()))]
     return dict(sorted(models.items()))
@@ -189,7 +189,7 @@ def _content(source: ModelSource, checked: CheckedModel, completed: bool, secret
     return found
 
 
-def _obstacles(model: Model) -> Iterator[str]:
+def _obstacles(model: ModelToExport) -> Iterator[str]:
     """Yield each reason why a model would not run on a server as it runs here."""
     if model.source.origin == "cell":
         copied = [f"module '{name}' exists only" for name in model.content.copied]  # `stray_import_warnings`
@@ -207,7 +207,7 @@ def _obstacles(model: Model) -> Iterator[str]:
 
 
 def _describe(
-    models: Mapping[str, Model], place: Path, remote: Mapping[str, str], failed: Mapping[str, str]
+    models: Mapping[str, ModelToExport], place: Path, remote: Mapping[str, str], failed: Mapping[str, str]
 ) -> Exported:  # fmt: skip
     """Return the record of an export that is about to be written."""
     packages = {name: remark for model in models.values() for name, remark in model.content.packages.items()}
@@ -231,7 +231,7 @@ def _describe(
     )
 
 
-def _record(model: Model, models: Mapping[str, Model], late: bool) -> ExportedModel:
+def _record(model: ModelToExport, models: Mapping[str, ModelToExport], late: bool) -> ExportedModel:
     spec, content = model.spec, model.content
     sizes = (len(c) if isinstance(c, bytes) else c.stat().st_size for c in content.files.values())
     shapes = (

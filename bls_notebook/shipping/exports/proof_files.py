@@ -16,7 +16,7 @@ from bls_notebook.engine import BLSError, ModelSpec
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.pb_utils.dtypes import serialize_byte_tensor
 from bls_notebook.repository import ModelRepository, Response
-from bls_notebook.shipping.proof.requests import Case, ProofRequest, cases_of, send, sequence_options
+from bls_notebook.shipping.proof.requests import ProofCase, ProofRequest, cases_of, send, sequence_options
 
 from . import proof_script
 
@@ -57,7 +57,7 @@ def proof_files(specs: Mapping[str, ModelSpec], requests: Any, repository: Model
     return files
 
 
-def _answered(repository: ModelRepository, spec: ModelSpec, case: Case) -> AnsweredCase:
+def _answered(repository: ModelRepository, spec: ModelSpec, case: ProofCase) -> AnsweredCase:
     return [
         (request, send(repository, spec, request, sequence_options(spec, _CORRELATION, step, len(case))))
         for step, request in enumerate(case)

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-Tensor = tuple[str, str, list[int], bytes]  # name, data type, shape, bytes
-Answer = tuple[str, dict[str, Tensor]]  # the text of an error or "", and the outputs by name
+RawTensor = tuple[str, str, list[int], bytes]  # name, data type, shape, bytes
+RawAnswer = tuple[str, dict[str, RawTensor]]  # the text of an error or "", and the outputs by name
 
 REQUESTS = "requests.json"
 _SHOWN = 5  # differing requests of a model that are printed
@@ -78,8 +78,8 @@ def normal(text: str) -> str:
 
 
 def ask(
-    stub: Any, model: str, inputs: Iterable[Tensor], parameters: Mapping[str, Any], decoupled: bool, seconds: float
-) -> list[Answer]:
+    stub: Any, model: str, inputs: Iterable[RawTensor], parameters: Mapping[str, Any], decoupled: bool, seconds: float
+) -> list[RawAnswer]:
     """Send a request over gRPC and return its responses, without an empty final one unless it is the only one."""
     import grpc
     from tritonclient.grpc import service_pb2
@@ -112,14 +112,14 @@ def _is_final(message: Any) -> bool:
     return is_empty and not message.error_message
 
 
-def _answer(error: str, response: Any) -> Answer:
+def _answer(error: str, response: Any) -> RawAnswer:
     if error:
         return error, {}
     outputs = zip(response.outputs, response.raw_output_contents)  # noqa: B905  (Python 3.8 lacks `strict`)
     return "", {each.name: (each.name, each.datatype, list(each.shape), data) for each, data in outputs}
 
 
-def differences(expected: list[Answer], got: list[Answer], tolerance: float) -> Iterator[str]:
+def differences(expected: list[RawAnswer], got: list[RawAnswer], tolerance: float) -> Iterator[str]:
     """Yield a line for each difference between the responses to a request."""
     if len(expected) != len(got):
         yield f"{len(expected)} responses expected, got {len(got)}"
@@ -138,7 +138,7 @@ def differences(expected: list[Answer], got: list[Answer], tolerance: float) -> 
                 yield f"{prefix}output {name!r}: other values"
 
 
-def _equal(expected: Tensor, got: Tensor, tolerance: float) -> bool:
+def _equal(expected: RawTensor, got: RawTensor, tolerance: float) -> bool:
     if expected[3] == got[3]:
         return True
     if expected[1] not in _FLOATS or not tolerance:
@@ -147,11 +147,11 @@ def _equal(expected: Tensor, got: Tensor, tolerance: float) -> bool:
     return bool(np.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True))
 
 
-def _tensor(saved: Mapping[str, Any]) -> Tensor:
+def _tensor(saved: Mapping[str, Any]) -> RawTensor:
     return saved["name"], saved["datatype"], saved["shape"], base64.b64decode(saved["b64"])
 
 
-def _expected(saved: Mapping[str, Any]) -> Answer:
+def _expected(saved: Mapping[str, Any]) -> RawAnswer:
     return saved.get("error", ""), {each["name"]: _tensor(each) for each in saved.get("outputs", ())}
 
 

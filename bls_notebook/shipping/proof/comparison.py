@@ -10,16 +10,14 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bls_notebook.inspection.records import TensorsCompared
 from bls_notebook.inspection.tensor_differences import compared
 from bls_notebook.pb_utils import Tensor
+from bls_notebook.pb_utils.dtypes import Array
 from bls_notebook.records import first_line
 from bls_notebook.repository import Response
 from bls_notebook.shipping.exports.proof_script import normal
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from bls_notebook.shipping.servers.server_programs import ServerEnvironment, dis
 from bls_notebook.shipping.servers.serving import LocalServer, serve
 
 from .comparison import Allowed, Differences, ProofAnswer, differences
-from .requests import Case, DifferentError, NotSteadyError, ProofRequest, cases_of, generator, sequence_options
+from .requests import DifferentError, NotSteadyError, ProofCase, ProofRequest, cases_of, generator, sequence_options
 from .requests import generate as _generate
 from .targets import LocalTarget, RemoteTarget, ServerTarget, compare_counts, fresh
 from .targets import reached as reached_models
@@ -286,7 +286,7 @@ def _certified(
         )
 
 
-def _answers(target: LocalTarget, cases: Iterable[Case]) -> list[list[ProofAnswer]]:
+def _answers(target: LocalTarget, cases: Iterable[ProofCase]) -> list[list[ProofAnswer]]:
     """Return the answers of a target to each request of these cases, in order."""
     answers = []
     for correlation, case in enumerate(cases, 1):  # the same each time: a model may answer with it
@@ -306,7 +306,7 @@ class _NoAnswerError(BaseException):
 
 
 def _compared_with_itself(
-    target: LocalTarget, cases: Sequence[Case], pause: float = 0.0
+    target: LocalTarget, cases: Sequence[ProofCase], pause: float = 0.0
 ) -> tuple[tuple[str, ...], bool]:
     """Return how the answers of two fresh instances differ, and whether answers depend on earlier requests.
 
@@ -337,11 +337,11 @@ class _Comparison:
         self.bar = bar
         self.compared = self.failed = self.alone = 0
         self.times: tuple[list[int], list[int]] = ([], [])  # ns of each request, here and there
-        self.equal: list[Case] = []  # up to `_KEPT` of them
-        self.until_difference: list[Case] = []
+        self.equal: list[ProofCase] = []  # up to `_KEPT` of them
+        self.until_difference: list[ProofCase] = []
         self.has_differed = False
 
-    def run(self, draft: Certificate, cases: Sequence[Case], number: int, instances: Sequence[int]) -> Certificate:
+    def run(self, draft: Certificate, cases: Sequence[ProofCase], number: int, instances: Sequence[int]) -> Certificate:
         """Compare given cases, then `number` generated ones, single rows of batches, and other instance counts."""
         before = self.here.counts(), self.there.counts()
         unequal = [_unequal(case, found) for case in cases if (found := self.differ(case))]
@@ -375,7 +375,7 @@ class _Comparison:
     def _generated(self, seed: int, number: int, examples: list[ProofRequest]) -> list[Unequal]:
         last: list[Unequal] = []
 
-        def check(case: Case) -> None:
+        def check(case: ProofCase) -> None:
             if found := self.differ(case):
                 last[:] = [_unequal(case, found)]
                 raise _NoAnswerError(case[0], "") if last[0].lost else DifferentError
@@ -389,7 +389,7 @@ class _Comparison:
         except _NoAnswerError:  # no shrinking: each attempt would restart the server
             return last
 
-    def differ(self, case: Case) -> Differences | None:
+    def differ(self, case: ProofCase) -> Differences | None:
         """Send a case to both sides; return the differences of the answers, None if they are equal."""
         self.compared += 1
         if not self.has_differed:
@@ -405,7 +405,7 @@ class _Comparison:
         self.bar.step()
         return found
 
-    def _ask(self, case: Case) -> tuple[list[list[ProofAnswer]], list[list[ProofAnswer]]]:
+    def _ask(self, case: ProofCase) -> tuple[list[list[ProofAnswer]], list[list[ProofAnswer]]]:
         """Return the responses to each request of a case, here and on the server."""
         correlation = next(_CORRELATIONS)
         answers: tuple[list[list[ProofAnswer]], list[list[ProofAnswer]]] = ([], [])
@@ -466,7 +466,7 @@ class _Comparison:
         return []
 
 
-def _unequal(case: Case, found: Differences, prefix: str = "") -> Unequal:
+def _unequal(case: ProofCase, found: Differences, prefix: str = "") -> Unequal:
     steps = [[tensor_record(t._name, t._datatype, t._array) for t in step.inputs.values()] for step in case]
     return Unequal(tuple(prefix + line for line in found[0]), tuple(map(tuple, steps)), found[1])
 

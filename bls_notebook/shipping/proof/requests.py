@@ -37,18 +37,18 @@ class ProofRequest:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
-Case = tuple[ProofRequest, ...]
+ProofCase = tuple[ProofRequest, ...]
 """One request, or all requests of a sequence."""
 
 
-def cases_of(spec: ModelSpec, given: Iterable[Any], parameters: Mapping[str, Any]) -> list[Case]:
+def cases_of(spec: ModelSpec, given: Iterable[Any], parameters: Mapping[str, Any]) -> list[ProofCase]:
     """Return the cases for a model, from mappings of inputs, recorded requests and whole recordings.
 
     ``parameters`` apply to mappings, and to recorded requests that have none. For a model that batches sequences,
     the mappings form one sequence, and recorded requests are grouped by correlation ID.
     """
     sequences: dict[object, list[ProofRequest]] = {}
-    cases: list[Case] = []
+    cases: list[ProofCase] = []
     for source in _requests_of(spec.name, given):
         is_recorded = not isinstance(source, Mapping)
         inputs = source.inputs if is_recorded else source
@@ -123,7 +123,7 @@ def generator() -> Any:
 
 
 def generate(
-    spec: ModelSpec, number: int, seed: int, check: Callable[[Case], None], examples: Sequence[ProofRequest] = (),
+    spec: ModelSpec, number: int, seed: int, check: Callable[[ProofCase], None], examples: Sequence[ProofRequest] = (),
     words: Sequence[str] = (),
 ) -> bool:  # fmt: skip
     """Call `check` with `number` generated cases, and shrink the first that raises `DifferentError`.
@@ -136,7 +136,7 @@ def generate(
 
     states = random.getstate(), np.random.get_state()
 
-    def checked(case: Case) -> None:  # hypothesis reseeds both generators before each case
+    def checked(case: ProofCase) -> None:  # hypothesis reseeds both generators before each case
         nonlocal states
         random.setstate(states[0])
         np.random.set_state(states[1])
@@ -168,7 +168,7 @@ def generate(
     return True
 
 
-def _requests(spec: ModelSpec, examples: Sequence[ProofRequest], words: Sequence[str]) -> st.SearchStrategy[Case]:
+def _requests(spec: ModelSpec, examples: Sequence[ProofRequest], words: Sequence[str]) -> st.SearchStrategy[ProofCase]:
     from hypothesis import strategies as st
 
     parameters = [example.parameters for example in examples if example.parameters]

@@ -41,7 +41,7 @@ from bls_notebook.network.kserve.http_client import HttpAnswer, HttpClient, Http
 from bls_notebook.network.kserve.json_codec import JSON_LENGTH, decode_outputs, encode_request
 from bls_notebook.network.limits import INFER_BYTES
 from bls_notebook.pb_utils import InferenceRequest
-from bls_notebook.pb_utils.dtypes import from_bits
+from bls_notebook.pb_utils.dtypes import Array, from_bits
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.progress import progress
 from bls_notebook.repository import client_parameters, tensors_of
@@ -170,7 +170,6 @@ def free_ports(count: int) -> list[int]:
 
 
 _PORT_TAKEN = re.compile(r"already in use|failed to start (HTTP|GRPC|Metrics) service", re.IGNORECASE)
-Array = npt.NDArray[Any]
 
 
 class TritonRequestError(TritonServerError):

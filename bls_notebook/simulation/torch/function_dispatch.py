@@ -27,7 +27,7 @@ from .torch_devices import check_room, gpu_index, out_of_memory
 
 _BLOCK = "_simulated_block"
 NATIVE = torch._C.DisableTorchFunction  # inside, Python sees the tensors on the CPU, too
-Tensor = torch.Tensor
+_Tensor = torch.Tensor
 
 
 class GpuTensor(torch.Tensor):  # type: ignore[misc]
@@ -201,7 +201,7 @@ def _place_all(result: Any, index: int, hosts: Any) -> None:
 def _gpu_of(values: Any, index: int, hosts: list[Any], func: Any) -> int:
     """Return the GPU of the tensors in `values`, or -1; append CPU tensors to `hosts`."""
     for value in values:
-        if isinstance(value, Tensor):
+        if isinstance(value, _Tensor):
             gpu = getattr(type(value), "gpu_index", -1)
             if gpu < 0:
                 hosts.append(value)

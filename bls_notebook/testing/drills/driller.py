@@ -32,7 +32,7 @@ from .faults import IN_PAIRS, NO_FAULT, Fault, faults_named
 from .leaks import COUNTED, Left, leaks, left_by, quick_collections, unanswered
 from .saved_tests import TestFile
 from .timed_request import DelayedResponse, TimedRequest, UnstoppableError
-from .verdicts import Case, Healthy, Outcome, judge
+from .verdicts import DrillCase, Healthy, Outcome, judge
 
 TIMEOUT = 1.0
 _TOGETHER = 6  # requests that are sent at once to form a batch
@@ -190,7 +190,7 @@ class Driller:
         except UnstoppableError as error:
             self._stopped = str(error)
             return DrilledCase(faults, "hang", str(error), seconds=perf_counter() - began)
-        case = Case(tuple((callee.name, fault) for callee, fault in planted), tuple(words))
+        case = DrillCase(tuple((callee.name, fault) for callee, fault in planted), tuple(words))
         verdict, said, at = judge(case, outcome, baseline.healthy, self._lines)
         if verdict == "not reached" and (self.repository.model(self.model).load_seconds or SLOW) < SLOW:
             load_again(self.repository, self.model)  # it may have kept the response to an earlier request

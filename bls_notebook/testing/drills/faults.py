@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bls_notebook.engine import BLSError
 from bls_notebook.pb_utils import Tensor
+from bls_notebook.pb_utils.dtypes import Array
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,6 @@ def suggested_faults(words: Sequence[str], models: Sequence[object]) -> list[str
     return list(_BY_NAME)
 
 
-Array = npt.NDArray[Any]
 _MIB = 1 << 20
 _BF16 = {"nan": 0x7FC0, "inf": 0x7F80, "huge": 0x7F7F}
 

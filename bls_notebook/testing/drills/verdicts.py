@@ -24,7 +24,7 @@ from bls_notebook.testing.records import CodePlace
 
 from .faults import Fault
 
-Sources = Callable[[FrameRecord], Sequence[str]]  # the lines of a frame's file
+SourceLines = Callable[[FrameRecord], Sequence[str]]  # the lines of a frame's file
 _Verdict = tuple[str, str, "CodePlace | None"]
 _AT = "\n\nAt:\n"
 _FOR_EVER = "(The real server would keep the caller waiting forever"
@@ -46,7 +46,7 @@ class Healthy:
 
 
 @dataclass(frozen=True)
-class Case:
+class DrillCase:
     """The faults of a case, each with its callee, and ``words`` that occur in the callees' error messages."""
 
     planted: tuple[tuple[str, Fault], ...]
@@ -66,7 +66,7 @@ class Case:
         return " and ".join(f"'{model}'" for model in self.models)
 
 
-def judge(case: Case, outcome: Outcome, healthy: Healthy, sources: Sources) -> _Verdict:
+def judge(case: DrillCase, outcome: Outcome, healthy: Healthy, sources: SourceLines) -> _Verdict:
     """Return the verdict on a case, an explanation in one line, and the line of code that failed."""
     if case.has("batch") and outcome.batch is not None:
         failed, sent, batched = outcome.batch
@@ -96,7 +96,7 @@ def judge(case: Case, outcome: Outcome, healthy: Healthy, sources: Sources) -> _
     return verdict
 
 
-def _of_error(case: Case, error: ErrorRecord, sources: Sources, healthy: Healthy) -> _Verdict:
+def _of_error(case: DrillCase, error: ErrorRecord, sources: SourceLines, healthy: Healthy) -> _Verdict:
     frame = next((frame for frame in reversed(error.frames) if frame.model), None)
     place = None if frame is None else place_of(frame)
     message = error.message.partition(_AT)[0]
@@ -114,7 +114,7 @@ def _of_error(case: Case, error: ErrorRecord, sources: Sources, healthy: Healthy
     return "vague", f"an error that does not point to {case.called}: {text}", place
 
 
-def _passed_on(case: Case, message: str) -> bool:
+def _passed_on(case: DrillCase, message: str) -> bool:
     return any(words in message for words in case.words) or any(_names(message, m) for m in case.models)
 
 
@@ -122,7 +122,7 @@ def _names(message: str, name: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", message) is not None
 
 
-def _is_unintended(error: ErrorRecord, sources: Sources) -> bool:
+def _is_unintended(error: ErrorRecord, sources: SourceLines) -> bool:
     """Return whether no `raise` or `assert` of a model raised the error, but an operation or a call."""
     if not error.kind:
         return False  # an error that the model returned, or a refused request
@@ -160,7 +160,7 @@ def raises_at(lines: Sequence[str], frame: FrameRecord, kind: str) -> bool:
     return named == kind or not hasattr(builtins, kind)
 
 
-def _of_answer(case: Case, outcome: Outcome, healthy: Healthy) -> tuple[str, str]:
+def _of_answer(case: DrillCase, outcome: Outcome, healthy: Healthy) -> tuple[str, str]:
     before, now = healthy.outcome.answers, outcome.answers
     if before and not now:
         return "rubbish", "neither a response nor an error"

@@ -39,7 +39,7 @@ _ndarray = np.ndarray
 _REQUEST, _RESPONSE = 8, 4
 
 # Makes the record of a tensor: name, data type, shape, bytes, array or None, and whether the limit cut it.
-Kept = Callable[[str, str, tuple[int, ...], int, "_Array | None", bool], TensorKept]
+KeepTensor = Callable[[str, str, tuple[int, ...], int, "_Array | None", bool], TensorKept]
 
 
 class Tape(Observer):
@@ -131,7 +131,7 @@ class Tape(Observer):
         self._asked.clear()
         self._given.clear()
 
-    def requests(self, base: int, begun: int, kept: Kept) -> Iterator[RequestKept]:
+    def requests(self, base: int, begun: int, kept: KeepTensor) -> Iterator[RequestKept]:
         """Yield the requests in order; numbers count from `base`, times from `begun`."""
         given = grouped((number, response) for number, *response in _entries(list(self._given), _RESPONSE))
         asked = {n: (entry, inputs) for n, entry, inputs in _entries(list(self._asked), _REQUEST)}

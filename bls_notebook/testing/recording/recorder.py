@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bls_notebook.engine import BLSError
 from bls_notebook.extending import Scope
+from bls_notebook.pb_utils.dtypes import Array
 from bls_notebook.profiling.profiler import DEFAULT_LIMIT, Profile
 from bls_notebook.records import Printable, bytes_in, count, size
 from bls_notebook.testing.recording.payload_tape import Tape
@@ -14,7 +15,7 @@ from bls_notebook.testing.records import Recorded, TensorKept
 
 from . import recording_file
 from .recording import Recording
-from .recording_file import Array, digest, shown
+from .recording_file import digest, shown
 
 LIMIT = 1 << 28
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from bls_notebook.inspection.tensor_differences import compared
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonError, TritonModelException
+from bls_notebook.pb_utils.dtypes import Array
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records import BLSError, Printable, told
 from bls_notebook.repository import Answer, Call, Last, Waiter
@@ -22,7 +23,7 @@ from bls_notebook.testing.recording.payload_tape import copied
 from bls_notebook.testing.records import Recorded, RequestKept, TensorKept
 
 from . import recording_file
-from .recording_file import Array, digest
+from .recording_file import digest
 
 _Key = tuple[Any, ...]
 _Names = frozenset[str]

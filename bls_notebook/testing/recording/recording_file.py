@@ -25,11 +25,16 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, from_bits, serialize_byte_tensor
+from bls_notebook.pb_utils.dtypes import (
+    DTYPE_OF_DATATYPE,
+    Array,
+    deserialize_bytes_tensor,
+    from_bits,
+    serialize_byte_tensor,
+)
 from bls_notebook.records import FileError, json_of, open_regular_file, plain, preview, told
 from bls_notebook.testing.records import Recorded, RequestKept
 
-Array = np.ndarray[Any, Any]
 DATATYPES = frozenset({*DTYPE_OF_DATATYPE, "BF16"})
 _STORED = {"BYTES": np.dtype(np.uint8), "BF16": np.dtype(np.uint16)}
 _MOST_DIMS = 64

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.shipping.exports.proof_script import Answer, _seconds, differences, main
+from bls_notebook.shipping.exports.proof_script import RawAnswer, _seconds, differences, main
 
 SAMPLES = Path(__file__).parents[3] / "model_repository"
 WORDS = """\
@@ -92,7 +92,7 @@ def test_a_recording_and_a_stream(repo: bls.ModelRepository, tmp_path: Path) -> 
     assert not (tmp_path / "none").exists()
 
 
-def one(datatype: str, array: Any, name: str = "OUT") -> list[Answer]:
+def one(datatype: str, array: Any, name: str = "OUT") -> list[RawAnswer]:
     array = np.asarray(array)
     return [("", {name: (name, datatype, list(array.shape), array.tobytes())})]
 

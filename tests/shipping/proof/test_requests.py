@@ -10,7 +10,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.extending import Host
 from bls_notebook.shipping.proof.prover import _compared_with_itself
-from bls_notebook.shipping.proof.requests import Case, cases_of, generate
+from bls_notebook.shipping.proof.requests import ProofCase, cases_of, generate
 from bls_notebook.shipping.proof.targets import LocalTarget
 
 pytest.importorskip("hypothesis")
@@ -30,7 +30,7 @@ def test_generated_requests_reseed_no_generator(samples: bls.ModelRepository) ->
     def draw() -> tuple[float, float]:
         return random.random(), float(np.random.rand())
 
-    def check(case: Case) -> None:
+    def check(case: ProofCase) -> None:
         drawn.append(draw())
 
     random.seed(5)
