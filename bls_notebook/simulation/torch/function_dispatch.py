@@ -27,7 +27,7 @@ from .torch_devices import check_room, gpu_index, out_of_memory
 
 _BLOCK = "_simulated_block"
 NATIVE = torch._C.DisableTorchFunction  # inside, Python sees the tensors on the CPU, too
-_Tensor = torch.Tensor
+TorchTensor = torch.Tensor
 
 
 class GpuTensor(torch.Tensor):  # type: ignore[misc]
@@ -188,7 +188,7 @@ def call(func: Any, args: Any, kwargs: Any, index: int, hosts: Any = ()) -> Any:
 
 def _place_all(result: Any, index: int, hosts: Any) -> None:
     kind = type(result)
-    if kind is Tensor or kind is torch.nn.Parameter:
+    if kind is TorchTensor or kind is torch.nn.Parameter:
         if not hosts or not any(result is item for item in hosts):
             place_on_gpu(result, index)
     elif isinstance(result, (tuple, list)):
@@ -201,7 +201,7 @@ def _place_all(result: Any, index: int, hosts: Any) -> None:
 def _gpu_of(values: Any, index: int, hosts: list[Any], func: Any) -> int:
     """Return the GPU of the tensors in `values`, or -1; append CPU tensors to `hosts`."""
     for value in values:
-        if isinstance(value, _Tensor):
+        if isinstance(value, TorchTensor):
             gpu = getattr(type(value), "gpu_index", -1)
             if gpu < 0:
                 hosts.append(value)

@@ -15,7 +15,7 @@ from bls_notebook.simulation.cupy_array import block_of_capsule, exported
 from .function_dispatch import (
     NATIVE,
     GpuTensor,
-    Tensor,
+    TorchTensor,
     block_of,
     call,
     call_default,
@@ -46,12 +46,12 @@ def move(tensor: Any, index: int, dtype: Any = None, copy: bool = False, device:
     return result
 
 
-@override(Tensor.to)
+@override(TorchTensor.to)
 def _to(func: Any, args: Any, kwargs: Any) -> Any:
     tensor, *rest = args
     options = dict(kwargs)
     device, dtype, other = (options.pop(name, None) for name in ("device", "dtype", "other"))
-    if rest and isinstance(rest[0], Tensor):
+    if rest and isinstance(rest[0], TorchTensor):
         other = rest.pop(0)
     elif rest and isinstance(rest[0], torch.dtype):
         dtype = rest.pop(0)
@@ -72,7 +72,7 @@ def _to(func: Any, args: Any, kwargs: Any) -> Any:
     return move(tensor, target, dtype, copy, "cpu" if target >= 0 else device, **options)
 
 
-@override(Tensor.cuda)
+@override(TorchTensor.cuda)
 def _cuda(func: Any, args: Any, kwargs: Any) -> Any:
     device = args[1] if len(args) > 1 else kwargs.get("device")
     index = gpu_index("cuda" if device is None else device)
@@ -81,12 +81,12 @@ def _cuda(func: Any, args: Any, kwargs: Any) -> Any:
     return move(args[0], index, **_format(kwargs))
 
 
-@override(Tensor.cpu)
+@override(TorchTensor.cpu)
 def _cpu(func: Any, args: Any, kwargs: Any) -> Any:
     return move(args[0], -1, **_format(kwargs))
 
 
-@override(Tensor.type_as)
+@override(TorchTensor.type_as)
 def _type_as(func: Any, args: Any, kwargs: Any) -> Any:
     return move(args[0], index_of(args[1]), args[1].dtype)
 
@@ -112,15 +112,15 @@ def _place_override(answer: Callable[[int], Any]) -> Any:
     return override
 
 
-_attributes: Any = Tensor
+_attributes: Any = TorchTensor
 override(_attributes.device.__get__)(_place_override(cuda_device))
 override(_attributes.is_cuda.__get__)(_place_override(lambda index: True))
 override(_attributes.is_cpu.__get__)(_place_override(lambda index: False))
-override(Tensor.get_device, torch.get_device)(_place_override(lambda index: index))
-override(Tensor.__dlpack_device__)(_place_override(lambda index: (2, index)))
+override(TorchTensor.get_device, torch.get_device)(_place_override(lambda index: index))
+override(TorchTensor.__dlpack_device__)(_place_override(lambda index: (2, index)))
 
 
-@override(Tensor.numpy, Tensor.__array__)
+@override(TorchTensor.numpy, TorchTensor.__array__)
 def _to_numpy(func: Any, args: Any, kwargs: Any) -> Any:
     index = index_of(args[0])
     if index < 0 or kwargs.get("force"):
@@ -128,11 +128,11 @@ def _to_numpy(func: Any, args: Any, kwargs: Any) -> Any:
             return func(*args, **kwargs)
     raise TypeError(
         f"can't convert cuda:{index} device type tensor to numpy. "
-        "Use Tensor.cpu() to copy the tensor to host memory first."
+        "Use TorchTensor.cpu() to copy the tensor to host memory first."
     )
 
 
-@override(Tensor.type)
+@override(TorchTensor.type)
 def _type(func: Any, args: Any, kwargs: Any) -> Any:
     index = index_of(args[0])
     target = args[1] if len(args) > 1 else kwargs.get("dtype")
@@ -145,14 +145,14 @@ def _type(func: Any, args: Any, kwargs: Any) -> Any:
     return call_default(func, args, kwargs)
 
 
-@override(Tensor.pin_memory)
+@override(TorchTensor.pin_memory)
 def _pin_memory(func: Any, args: Any, kwargs: Any) -> Any:
     if index_of(args[0]) >= 0:
         raise RuntimeError(f"cannot pin '{args[0].type()}' only dense CPU tensors can be pinned")
     return args[0]  # transfers to a simulated GPU need no pinned memory
 
 
-@override(Tensor.data.__set__)
+@override(TorchTensor.data.__set__)
 def _set_data(func: Any, args: Any, kwargs: Any) -> None:
     tensor, data = args
     index, before = index_of(data), index_of(tensor)
@@ -160,17 +160,17 @@ def _set_data(func: Any, args: Any, kwargs: Any) -> None:
         func(tensor, data)
         if before != index:
             if before >= 0:
-                tensor.__class__ = torch.nn.Parameter if isinstance(tensor, torch.nn.Parameter) else Tensor
+                tensor.__class__ = torch.nn.Parameter if isinstance(tensor, torch.nn.Parameter) else TorchTensor
             if index >= 0:
                 place_on_gpu(tensor, index)
 
 
-@override(torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor)
+@override(torch.tensor, torch.as_tensor, torch.asarray, TorchTensor.new_tensor)
 def _from_data(func: Any, args: Any, kwargs: Any) -> Any:
-    is_new = func == Tensor.new_tensor
+    is_new = func == TorchTensor.new_tensor
     data = args[1 if is_new else 0] if len(args) > is_new else kwargs.get("data", kwargs.get("obj"))
     device, source = kwargs.get("device"), args[0] if is_new else data
-    if device is None and isinstance(source, Tensor):
+    if device is None and isinstance(source, TorchTensor):
         index = index_of(source)
     else:
         process = instance_gpu.here()
@@ -185,16 +185,16 @@ def _from_data(func: Any, args: Any, kwargs: Any) -> Any:
         return place_on_gpu(result, index)
 
 
-@override(Tensor.__repr__, Tensor.__format__)
+@override(TorchTensor.__repr__, TorchTensor.__format__)
 def _repr(func: Any, args: Any, kwargs: Any) -> str:
     tensor = args[0]
     index = index_of(tensor)
     with NATIVE():
         if index < 0:
             return str(func(*args, **kwargs))
-        if func == Tensor.__format__ and not tensor.ndim:
+        if func == TorchTensor.__format__ and not tensor.ndim:
             return format(tensor.item(), *args[1:])
-        text: str = torch._tensor_str._str(tensor.detach().as_subclass(Tensor)).removesuffix(")")
+        text: str = torch._tensor_str._str(tensor.detach().as_subclass(TorchTensor)).removesuffix(")")
         body, comma, dtype = text.rpartition(", dtype=")  # PyTorch writes the device before the dtype
         text = f"{body or dtype}, device='cuda:{index}'{comma}{dtype if comma else ''}"
         if tensor.grad_fn is not None:
@@ -202,7 +202,7 @@ def _repr(func: Any, args: Any, kwargs: Any) -> str:
         return text + (", requires_grad=True)" if tensor.requires_grad else ")")
 
 
-@override(Tensor.__deepcopy__)
+@override(TorchTensor.__deepcopy__)
 def _deep_copy(func: Any, args: Any, kwargs: Any) -> Any:
     tensor, memo = args
     index = index_of(tensor)
@@ -213,10 +213,10 @@ def _deep_copy(func: Any, args: Any, kwargs: Any) -> Any:
     with NATIVE():
         if not tensor.is_leaf:
             return func(*args)  # raises PyTorch's error
-        copy = _on_host(tensor, tensor.detach().as_subclass(Tensor).clone())
+        copy = _on_host(tensor, tensor.detach().as_subclass(TorchTensor).clone())
         memo[id(tensor)] = place_on_gpu(copy, index)
         if tensor.grad is not None:
-            copy.grad = place_on_gpu(tensor.grad.detach().as_subclass(Tensor).clone(), index)
+            copy.grad = place_on_gpu(tensor.grad.detach().as_subclass(TorchTensor).clone(), index)
     return copy
 
 
@@ -227,16 +227,16 @@ def _on_host(tensor: Any, host: Any) -> Any:
     return host.requires_grad_(tensor.requires_grad)
 
 
-@override(Tensor.__reduce_ex__)
+@override(TorchTensor.__reduce_ex__)
 def _reduce(func: Any, args: Any, kwargs: Any) -> Any:
     tensor = args[0]
     if index_of(tensor) < 0:
         return func(*args)
     with NATIVE():  # saved as a CPU tensor
-        return _on_host(tensor, tensor.detach().as_subclass(Tensor)).__reduce_ex__(args[1])
+        return _on_host(tensor, tensor.detach().as_subclass(TorchTensor)).__reduce_ex__(args[1])
 
 
-@override(Tensor.__dlpack__)
+@override(TorchTensor.__dlpack__)
 def _dlpack(func: Any, args: Any, kwargs: Any) -> Any:
     return func(*args, **kwargs) if index_of(args[0]) < 0 else to_dlpack(args[0])
 
@@ -262,7 +262,7 @@ def from_dlpack(original: Any, ext_tensor: Any, **options: Any) -> Any:
     elif gpu_index(options.get("device")) < 0:
         return original(ext_tensor, **options)
     else:
-        return dispatch(Tensor.to, (original(ext_tensor), options["device"]), {})
+        return dispatch(TorchTensor.to, (original(ext_tensor), options["device"]), {})
     block = block_of_capsule(capsule)
     dlpack.move_capsule(capsule, (1, 0))
     with NATIVE():
