@@ -76,16 +76,16 @@ def kind_of(scope: NameScope, node: ast.expr | None, depth: int = 16) -> str:
     if isinstance(value, ast.Constant) and type(value.value) in (str, int, float):
         return "string" if isinstance(value.value, str) else "number"
     if isinstance(value, ast.BinOp):
-        return "string" * ("string" in (kind_of(scope, side, depth - 1) for side in (value.left, value.right)))
+        return "string" if "string" in (kind_of(scope, side, depth - 1) for side in (value.left, value.right)) else ""
     if isinstance(value, (ast.JoinedStr, ast.List, ast.ListComp, ast.Dict)):
         return {"JoinedStr": "string", "Dict": "dictionary"}.get(type(value).__name__, "list")
     if isinstance(value, ast.Attribute):
         sent = scope.value(value.value)
         of_response = isinstance(sent, ast.Call) and last_name(sent.func) == "exec" and value.attr == "error"
-        return "method that is not called" * (of_response or value.attr in _METHODS)
+        return "method that is not called" if of_response or value.attr in _METHODS else ""
     name = node.id if isinstance(node, ast.Name) else ""
     if name and scope.values(name) is None:
-        return "exception" * any(isinstance(n, ast.ExceptHandler) and n.name == name for n in scope.nodes)
+        return "exception" if any(isinstance(n, ast.ExceptHandler) and n.name == name for n in scope.nodes) else ""
     if not isinstance(value, ast.Call):
         return ""
     owner, _, function = ast.unparse(value.func).rpartition(".")

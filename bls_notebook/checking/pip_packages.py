@@ -53,7 +53,9 @@ def install_advice(modules: Iterable[str], command: str) -> str:
     known = {module: distribution_of(module) for module in modules}
     names = " ".join(dict.fromkeys(filter(None, known.values())))
     words = {m: _entry("words", m) or ("" if name else "the distribution is unknown") for m, name in known.items()}
-    return "; ".join([f"`{command} {names}`"] * bool(names) + [f"`{m}`: {text}" for m, text in words.items() if text])
+    return "; ".join(
+        ([f"`{command} {names}`"] if names else []) + [f"`{m}`: {text}" for m, text in words.items() if text]
+    )
 
 
 def installed_as(module: str) -> str:

@@ -210,7 +210,7 @@ def paths(fragment: str, folders: bool) -> list[str]:
         for entry in Path(f"{folder}{slash}" or ".").expanduser().iterdir():
             fits = entry.name.startswith(begun) and entry.name.startswith(".") == begun.startswith(".")
             if fits and (entry.is_dir() or not folders):
-                names.append(f"{entry.name}{'/' * entry.is_dir()}")
+                names.append(f"{entry.name}{'/' if entry.is_dir() else ''}")
     return [_quoted(f"{folder}{slash}{name}", quote, closed) for name in sorted(names)]
 
 

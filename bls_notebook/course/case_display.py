@@ -50,7 +50,7 @@ class CaseScores(Record):
 @doc.document("message tried table")
 def case_document(case: CourseCase):  # type: ignore[no-untyped-def]
     """Show the story, how to send its requests, the possible causes, and the code of the models."""
-    seed = f", variant {case.seed}" * bool(case.seed)
+    seed = f", variant {case.seed}" if case.seed else ""
     yield doc.Line([parts.name(f"Case {case.number}: {case.title}"), parts.quiet(seed.lstrip(", "))])
     story = parts.coded(case.story)
     yield doc.Words(doc.Piece(story.text, tag("span", story.html)), indent="  ")
@@ -94,5 +94,5 @@ POINTS = "2 for the cause at once (1 later), 2 for your fix"
 
 def _tries(row: CaseScore) -> str:
     if not row.named:
-        return "not yet" * bool(row.tries)
+        return "not yet" if row.tries else ""
     return "at once" if row.tries == 1 else f"at try {row.tries}"

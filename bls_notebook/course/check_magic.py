@@ -68,8 +68,8 @@ def _judge_cell(call: MagicCall, claim: Sequence[str]) -> object:
     body = cell_body(notebook, "%%blscheck", cell)
     name = f"In [{notebook.cell_number}]"
     before = dict(notebook.recorded)
-    recorders: list[Any] = [bls.profile(name=name)] * ("%blsprofile" not in magics)
-    recorders += [bls.track_memory(name=name)] * ("%%blsmemory" in magics)
+    recorders: list[Any] = [bls.profile(name=name)] if "%blsprofile" not in magics else []
+    recorders += [bls.track_memory(name=name)] if "%%blsmemory" in magics else []
     answers: list[GivenAnswer] = []
     with ExitStack() as recordings:
         with reported(notebook):

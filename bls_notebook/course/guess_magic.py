@@ -107,8 +107,8 @@ def guess_display(guess: Guess, *, width: int = 100, widget: Any = None) -> Disp
 def _question(guess: Guess) -> Piece:
     asked = "Your guess:" if guess.made else "Your guess?"
     texts, pieces = [], []
-    for choice in dict.fromkeys([*guess.choices, *([guess.made] * bool(guess.made))]):
-        is_made, mark = guess.made == choice, "✓ " * bool(guess.made and choice == guess.right)
+    for choice in dict.fromkeys([*guess.choices, *([guess.made] if guess.made else [])]):
+        is_made, mark = guess.made == choice, "✓ " if guess.made and choice == guess.right else ""
         texts.append(f"{mark}[{choice}]" if is_made else f"{mark}{choice}")
         pieces.append(tag("span", mark, tag("b", choice) if is_made else choice, cls="guess-choice"))
     line = f"{asked} {' · '.join(texts)}".rstrip()

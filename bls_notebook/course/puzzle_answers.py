@@ -41,7 +41,7 @@ def difference(got: Sequence[GivenAnswer], expected: Sequence[GivenAnswer]) -> J
         error, expected_error = (error_line(answer) if answer else "" for answer in (mine, wanted))
         if error and not expected_error:
             line = error_line(mine, True)
-            hint = f"The model answered with an error: {line}" + "." * (not line.endswith((".", ".)")))
+            hint = f"The model answered with an error: {line}" + ("." if not line.endswith((".", ".)")) else "")
             return wrong(FAILED, hint, ("how to fix", str(mine.record.error.hint) if mine.record.error else ""))
         if expected_error and not error:
             return wrong("the request succeeded", f"Expected an error response: {expected_error}")

@@ -233,5 +233,9 @@ def request_words(request: Mapping[str, Any]) -> str:
     words = [f"{name} {value}" for name, value in request.items() if name.isupper()]
     words += [f"outputs {', '.join(request['outputs'])}"] if "outputs" in request else []
     if "sequence" in request:
-        words.append(f"sequence {request['sequence']}" + " START" * request["start"] + " END" * request["end"])
+        words.append(
+            f"sequence {request['sequence']}"
+            + (" START" if request["start"] else "")
+            + (" END" if request["end"] else "")
+        )
     return ", ".join(words)

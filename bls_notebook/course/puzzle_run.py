@@ -133,7 +133,7 @@ def _described(
     for number, pair in enumerate(zip(got, expected, strict=True), 1):
         judgement = difference(*pair)
         if judgement is not None:
-            request = "; ".join(map(request_words, case)) + f" (number {number} differs)" * (len(case) > 1)
+            request = "; ".join(map(request_words, case)) + (f" (number {number} differs)" if len(case) > 1 else "")
             if len(case) > 1 and sorted(map(summary, got)) == sorted(map(summary, expected)):
                 hint = "The responses are those of other requests: they must be in the order of the requests."
                 judgement = replace(judgement, hint=hint)
@@ -227,7 +227,7 @@ def _judgements(puzzle: PuzzleData, own: _Run, reference: _Run) -> list[Judgemen
         if judgement and judgement.claim.startswith("peak") and own.peak - reference.peak > _COPIES:
             seen = f"{judgement.seen}, and NumPy arrays of {size(own.peak - reference.peak)} that are no tensors"
             judged[number] = replace(judgement, holds=False, seen=seen, hint="A copy takes as much memory as a tensor.")
-    rule = ": your model must not do the work of a callee itself" * (own.difference(reference) is None)
+    rule = ": your model must not do the work of a callee itself" if own.difference(reference) is None else ""
     for name, number in Counter(span.model for span in reference.session.spans if span.parent).items():
         hint = f"Send {count(number, 'request')} to `{name}`{rule}."
         call = bls.judge(own.records(), f"requests >= {number} of {name}")

@@ -74,7 +74,7 @@ def _table(block: doc.Table) -> Html:
     """Return an accessible table in a box with its own horizontal scroll bar."""
     columns = [column for column in block.columns if column.in_html]
     grouped = any(isinstance(row, doc.Group) for row in block.rows)
-    heads = [tag("th", "", scope="col")] * grouped
+    heads = [tag("th", "", scope="col")] if grouped else []
     heads += (tag("th", doc.piece(c.head).html, cls=_kind(c), scope="col") for c in columns)
     top = tag("thead", tag("tr", *heads)) if any(doc.piece(c.head).text for c in columns) else Html()
     rows = (_row(row, block) if isinstance(row, doc.Row) else _group(row, block) for row in block.rows)

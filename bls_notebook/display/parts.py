@@ -118,7 +118,7 @@ def remote(address: str) -> list[Piece]:
 
 def equal_how(tolerance: float, ulps: int) -> str:
     """Return how equal two responses are: ``equal bit by bit``, or within a tolerance."""
-    within = [f"{tolerance:g}"] * bool(tolerance) + [f"{ulps} ULP"] * bool(ulps)
+    within = ([f"{tolerance:g}"] if tolerance else []) + ([f"{ulps} ULP"] if ulps else [])
     return f"equal within {' or '.join(within)}" if within else "equal bit by bit"
 
 

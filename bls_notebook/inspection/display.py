@@ -55,7 +55,9 @@ _ORIGINS = {
 
 
 def model_view_document(view: ModelView) -> doc.Document:
-    styles = "seen config stats" + " changes" * bool(view.model.changes) + " error" * (view.error is not None)
+    styles = (
+        "seen config stats" + (" changes" if view.model.changes else "") + (" error" if view.error is not None else "")
+    )
     return doc.Document(list(_model_blocks(view)), styles=styles)
 
 

@@ -117,9 +117,9 @@ def _cache(record: StatisticsRecord) -> str:
     hit, miss = record.cache_hit, record.cache_miss
     if not record.cached or not hit.count + miss.count:
         return ""
-    times = [f"a hit takes {duration(hit.seconds)}"] * (hit.count > 0)
-    times += [f"a miss costs {duration(miss.seconds)} more"] * (miss.count > 0)
-    misses = f"{miss.count:,} miss" + "es" * (miss.count != 1)
+    times = [f"a hit takes {duration(hit.seconds)}"] if hit.count > 0 else []
+    times += [f"a miss costs {duration(miss.seconds)} more"] if miss.count > 0 else []
+    misses = f"{miss.count:,} miss" + ("es" if miss.count != 1 else "")
     return "; ".join([f"cache: {count(hit.count, 'hit')}, {misses}", *times])
 
 

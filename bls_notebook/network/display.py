@@ -60,7 +60,7 @@ def endpoint_document(record: EndpointRecord) -> Iterator[doc.Block]:
     if up:
         listens = (("HTTP", record.http), ("gRPC", record.grpc), ("metrics", f"{record.http}/metrics"))
         rows = [doc.Row([protocol, parts.code(address)]) for protocol, address in listens]
-        rows += [doc.Row(["token", parts.code(record.token)])] * bool(record.token)
+        rows += [doc.Row(["token", parts.code(record.token)])] if record.token else []
         yield doc.Table("Addresses, on this machine only", doc.columns(" | "), rows, heads=False)
         yield from _client_lines(record)
     if shown and (up or any(requests.values())):

@@ -181,16 +181,16 @@ def _settings(tuning: Tuning) -> doc.Table:
     batching = any(model.found.batches or model.now.batches for model in tuning.models)
     memory = any(max(model.host_bytes, model.device_bytes) > 0 for model in tuning.models)
     columns = [doc.Column("model"), doc.Column("instances now", "r"), doc.Column("enough", "r")]
-    columns += [doc.Column("on a server", "r")] * on_server
-    columns += [doc.Column("batches now"), doc.Column("enough")] * batching
-    columns += [doc.Column("memory each", "r")] * memory
+    columns += [doc.Column("on a server", "r")] if on_server else []
+    columns += [doc.Column("batches now"), doc.Column("enough")] if batching else []
+    columns += [doc.Column("memory each", "r")] if memory else []
     rows = []
     for model in tuning.models:
         cells: list[doc.Said] = [model.name, str(model.now.count), str(model.found.count)]
-        cells += [str(model.on_server.count)] * on_server
+        cells += [str(model.on_server.count)] if on_server else []
         cells += [batches_of(model.now), batches_of(model.found)] if batching else []
         taken = max(model.host_bytes, model.device_bytes)
-        cells += [parts.memory(taken) if taken > 0 else parts.NOTHING] * memory
+        cells += [parts.memory(taken) if taken > 0 else parts.NOTHING] if memory else []
         rows.append(doc.Row(cells, "session-advised" if model.changed else ""))
     return doc.Table("Instances and batches of each model", columns, rows)
 
@@ -229,7 +229,7 @@ def overlap_document(overlap: Overlap, *, widget: Any = None) -> doc.Document:
 def _order(overlap: Overlap) -> str:
     """Say in which stages the calls of the first request can be sent: ```a` and `b` together, then `c```."""
     first = [s for s in overlap.stages if overlap.calls[s[0]].request == overlap.calls[0].request]
-    words = [named(overlap.calls, stage) + " together" * (len(stage) > 1) for stage in first]
+    words = [named(overlap.calls, stage) + (" together" if len(stage) > 1 else "") for stage in first]
     return ", then ".join([*words[:9], *([f"{len(words) - 9} more"] if len(words) > 9 else [])])
 
 
@@ -241,7 +241,7 @@ def _code_change(code: CodeChange) -> Iterator[doc.Block]:
     if code.change is not None:
         inner = [change_block(code.change, _CODE_LINES)]
     else:
-        by_hand = " By hand, where the requests have these names:" * bool(code.template)
+        by_hand = " By hand, where the requests have these names:" if code.template else ""
         inner = [_doubt_words(f"Not changed for you: {code.reason}.{by_hand}"), parts.pasted(code.template)]
     title = f"the code to write, in {code.file}" if code.file else "the code to write"
     yield parts.opened(title, inner)
@@ -257,7 +257,7 @@ def _call_table(overlap: Overlap) -> doc.Block:
         line = str(call.line.line) if call.line is not None else ""
         rows.append(doc.Row([str(number + 1), parts.code(call.model), line, parts.coded(needs or "nothing")]))
     title = f"what each of the {len(overlap.calls)} calls needs"
-    title += f" (the first {_CALL_ROWS})" * (len(overlap.calls) > _CALL_ROWS)
+    title += f" (the first {_CALL_ROWS})" if len(overlap.calls) > _CALL_ROWS else ""
     return parts.opened(title, [doc.Table("calls", doc.columns("call:r|model|line:r|needs"), rows)], False)
 
 

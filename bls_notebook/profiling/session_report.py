@@ -89,7 +89,7 @@ def figures_document(
         *picture,
         doc.Table("Models of the session", columns, rows, last="wrap"),
         doc.Warnings(errors, "error", "session-errors"),
-        doc.Warnings([dropped] * bool(figures.dropped), "note"),
+        doc.Warnings([dropped] if figures.dropped else [], "note"),
     ]
     return doc.Document(blocks, styles="session figure")
 

@@ -348,7 +348,11 @@ def with_line(found: Verdict, workload: Workload) -> Verdict:
     line = standing.line(found.model)
     if line is None:
         return found
-    where = f"line {line.line}" + f" of {line.function}" * bool(line.function) + f", `{line.text}`" * bool(line.text)
+    where = (
+        f"line {line.line}"
+        + (f" of {line.function}" if line.function else "")
+        + (f", `{line.text}`" if line.text else "")
+    )
     return replace(found, advice=f"Most of them stood at {where}. {found.advice}")
 
 

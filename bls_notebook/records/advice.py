@@ -81,7 +81,7 @@ def signature(tensors: Sequence[TensorSpecRecord | InputSeen], batch: bool = Fal
     texts = []
     for tensor in tensors:
         dims = tensor.dims if isinstance(tensor, TensorSpecRecord) else tensor.shape
-        shape = ", ".join(["batch"] * batch + [str(n) for n in dims])
+        shape = ", ".join((["batch"] if batch else []) + [str(n) for n in dims])
         optional = " (optional)" if isinstance(tensor, TensorSpecRecord) and tensor.optional else ""
         texts.append(f"`{tensor.name}` {tensor.datatype} [{shape}]{optional}")
     return units.listed(texts, _MOST_NAMES) or "none"
@@ -193,14 +193,16 @@ def _wrong_shape(found: re.Match[str], record: ErrorRecord, known: Known) -> str
             f"the model does not batch: send the rows one by one, `{name}[0]`, or configure `max_batch_size: 8`, "
             "which adds a batch dimension in front of its inputs"
         )
-    first = (-1,) * (batched and wanted[:1] == (-1,))
+    first = (-1,) if batched and wanted[:1] == (-1,) else ()
     if order := _order(got, wanted):
         return f"the dimensions are in another order: `{name}.transpose({', '.join(map(str, order))})`"
     fixed = wanted[len(first) :]
     whole, row = prod(got), 0 if -1 in fixed else prod(fixed)
     if row and (whole == row or (first and whole % row == 0)):
         return f"the number of elements fits: `{name}.reshape({', '.join(map(str, (*first, *fixed)))})`"
-    any_size = ", where -1 is any size" * (-1 in wanted) + " and the first dimension is the batch" * batched
+    any_size = (", where -1 is any size" if -1 in wanted else "") + (
+        " and the first dimension is the batch" if batched else ""
+    )
     return f"send `{name}` with shape {spelled}{any_size}, or change its dims in the model's configuration"
 
 
@@ -314,7 +316,7 @@ def _none(found: re.Match[str], record: ErrorRecord, known: Known) -> str | Reme
         if spec is not None and spec.optional:
             return f"the optional input `{name}` was not sent: check `if tensor is not None:` before using it"
         close = meant(name, (i.name for i in record.inputs)).strip()
-        return f"the request has no input `{name}`, only {has}" + f"; {close}" * bool(close)
+        return f"the request has no input `{name}`, only {has}" + (f"; {close}" if close else "")
     if "get_input_tensor_by_name" in "\n".join(text for f in record.frames for _, text in f.source):
         return f"get_input_tensor_by_name returns None for an input that the request lacks; it has {has}"
     return ""

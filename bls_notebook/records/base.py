@@ -91,7 +91,7 @@ def _short(value: Any) -> str:
             return f"<{len(value):,} {type(value[0]).__name__}>"
         if len(value) > _ITEMS:
             return f"<{len(value):,} items>"
-        return f"({', '.join(map(_short, value))}{',' * (len(value) == 1)})"
+        return f"({', '.join(map(_short, value))}{',' if len(value) == 1 else ''})"
     return f"{value:.6g}" if isinstance(value, float) else repr(value)
 
 

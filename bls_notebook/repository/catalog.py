@@ -551,6 +551,6 @@ def _lost_tensors(old: ModelRecord, new: ModelRecord) -> tuple[str, ...]:
     lines = []
     for kind, before, after in (("input", old.inputs, new.inputs), ("output", old.outputs, new.outputs)):
         if lost := [repr(spec.name) for spec in before if spec.name not in {kept.name for kept in after}]:
-            what = f"{kind}{'s' * (len(lost) > 1)} {', '.join(lost)}"
+            what = f"{kind}{'s' if len(lost) > 1 else ''} {', '.join(lost)}"
             lines.append(f"the model no longer has {what}: this configuration replaces the earlier one as a whole")
     return tuple(lines)

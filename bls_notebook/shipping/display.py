@@ -86,7 +86,7 @@ def _verdict(record: Certificate) -> doc.Piece:
 def _marked(sign: str, text: str, record: Certificate) -> doc.Piece:
     text += f": {count(record.requests, 'request')}"
     if record.equal:
-        codes = " without the codes of errors" * (record.decoupled and record.failed > 0)
+        codes = " without the codes of errors" if record.decoupled and record.failed > 0 else ""
         text += f", {parts.equal_how(record.tolerance, record.ulps)}{codes}"
     text += f", against {record.server.partition(', ')[0]}"
     if record.seconds:
@@ -122,7 +122,7 @@ def _request_facts(record: Certificate) -> Iterator[str]:
     if record.instances:
         yield f"in parallel with {', '.join(map(str, record.instances))} instances"
     if record.requests:
-        of_stream = ", codes of errors, and versions and parameters of responses in streams" * record.decoupled
+        of_stream = ", codes of errors, and versions and parameters of responses in streams" if record.decoupled else ""
         yield f"not compared: configurations, times, logs, custom metrics{of_stream}"
     if record.counted and all(each.equal for each in record.counted):
         twice = any(each.here[:2] != each.there[:2] for each in record.counted)

@@ -81,7 +81,9 @@ class Exported(Record):
     @property
     def server_options(self) -> tuple[str, ...]:
         """The options of tritonserver that the models need: a response cache; the explicit mode if they load models."""
-        cache = [f"--cache-config=local,size={DEFAULT_CACHE_BYTES}"] * any(model.cached for model in self.models)
+        cache = (
+            [f"--cache-config=local,size={DEFAULT_CACHE_BYTES}"] if any(model.cached for model in self.models) else []
+        )
         loaded = (f"--load-model={model.name}" for model in self.models if model.at_start)
         return (*cache, *(("--model-control-mode=explicit", *loaded) if self.controlling else ()))
 
@@ -96,15 +98,15 @@ class Exported(Record):
                 verb = "loads" if name in model.loads and name not in model.calls else "calls"
                 facts = {"model": model.name, "verb": verb, "name": name, "address": remote.get(name, "")}
                 said.append(("remote" if name in remote else "absent", facts))
-            said += [("late", {"name": model.name})] * model.late
+            said += [("late", {"name": model.name})] if model.late else []
         for kind, names in (("explicit", self.controlling), ("cache", [m.name for m in self.models if m.cached])):
-            said += [(kind, {"names": ", ".join(names)})] * bool(names)
+            said += [(kind, {"names": ", ".join(names)})] if names else []
         said += (("need", {"text": text}) for text in self.needs)
         for model_name, line, module, package in self.unknown:
             facts = {"model": model_name, "line": line, "name": module, "package": package}
             said.append(("package" if package else "module", facts))
         said += (("copied", {"model": m, "name": name, "place": place}) for m, name, place in self.copied)
-        said += [("secrets", {"files": ", ".join(self.secrets)})] * bool(self.secrets)
+        said += [("secrets", {"files": ", ".join(self.secrets)})] if self.secrets else []
         return tuple(texts[kind].format(**facts) for kind, facts in said)
 
     @property

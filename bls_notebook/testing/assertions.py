@@ -121,7 +121,7 @@ class Assertions:
         if parameters:
             wanted += f" with parameters {dict(parameters)}"
         if inputs:
-            wanted += f" with the expected input{'s' * (len(inputs) > 1)} {' and '.join(inputs)}"
+            wanted += f" with the expected input{'s' if len(inputs) > 1 else ''} {' and '.join(inputs)}"
         details = [differences_text(differ, ("expected", "received")) for _, differ in near[:3]]
         if near and (left_out := self._profile.left_out):
             details.append(f"tensors of {count(left_out, 'request')} were not kept: over the memory limit")

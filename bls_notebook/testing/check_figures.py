@@ -22,4 +22,4 @@ def largest_pools(findings: Findings) -> str:
     listed = ", ".join(f"{need.model} {need.instances} x {size(need.each)}" for need in needs[:3])
     hint = f"Largest first: {listed}. Fewer instances, smaller batches or smaller data types need less."
     unknown = " and ".join(need.model for need in needs if not need.known)
-    return hint + f" Not counted: tensors of {unknown} whose size is unknown (-1 in `dims`)." * bool(unknown)
+    return hint + (f" Not counted: tensors of {unknown} whose size is unknown (-1 in `dims`)." if unknown else "")

@@ -94,7 +94,7 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
         model = words.get("model", "")
         spans = [span for span in session.spans if model in ("", span.model)]
         if not spans and name != "requests":
-            claim = f"{name} {words['op']} {words.get('n') or words.get('time')}" + f" of {model}" * bool(model)
+            claim = f"{name} {words['op']} {words.get('n') or words.get('time')}" + (f" of {model}" if model else "")
             return Judgement(claim, False, "no request was recorded", f"Send a request{f' to {model}' * bool(model)}.")
         value = {
             "took": min((span.ended - span.started for span in spans if span.ran), default=0),
@@ -115,7 +115,8 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
             hint += recorded_calls.sent_in_vain(session, spans) * fewer
         if name == "sequences":
             hint = complete_sequences(spans)[1] or f"Complete sequences should be {words['op']} {words['n']}."
-            hint += " Send START with a sequence's first request only, END with its last." * (value > int(words["n"]))
+            if value > int(words["n"]):
+                hint += " Send START with a sequence's first request only, END with its last."
         if name == "executions" and value > int(words["n"]):
             hint = recorded_calls.why_not_together(session, spans)
         if name in ("wall", "queued") and words["op"] in ("<", "<="):
@@ -317,10 +318,10 @@ def overlapped(session: Session, least: int, model: str = "", caller: str = "") 
         names = {span.model for span in spans}
         by_model = ([at_work[span.id] for span in spans if span.model == name] for name in names)
         most = max(map(recorded_calls.most_at_once, [own, *by_model]))
-    of = f" of {model}" * bool(model)
-    seen = f"{'at most ' * (most < least)}{count(most, 'request')}{of} at work at the same time"
+    of = f" of {model}" if model else ""
+    seen = f"{'at most ' if most < least else ''}{count(most, 'request')}{of} at work at the same time"
     seen = seen if most else f"no request{of} was at work"
-    by = f" by {caller}" * bool(caller)
+    by = f" by {caller}" if caller else ""
     others = _others(session, model, caller)
     hint, steps = _why_apart(session, spans, least, of, others)
     return Judgement(f"overlapped {least}{of}{by}", most >= least, seen, hint, steps)
@@ -388,7 +389,7 @@ def _why_apart(session: Session, spans: Sequence[Span], least: int, of: str, oth
     is_async = any(seen.is_async for seen in session.models if seen.name == spans[0].model)
     return (
         "They were sent together but waited in a queue."
-        + " An async execute of a model that is not decoupled takes one request at a time." * is_async,
+        + (" An async execute of a model that is not decoupled takes one request at a time." if is_async else ""),
         (
             ("what to do", f"A higher instance_group.count of {spans[0].model} lets them run side by side."),
             ("code", f"instance_group [{{ count: {least} }}]"),
@@ -402,9 +403,9 @@ def waits(session: Session, compare: str, most: int, model: str = "", until_firs
     Several requests, to `model` or from the notebook, are judged by the longest chain.
     """
     chain = recorded_calls.longest_chain(session, model, until_first)
-    of = f" of {model}" * bool(model) + " until first" * until_first
-    each = ", then ".join(span.model for span in chain[:6]) + ", …" * (len(chain) > 6)
-    seen = f"{count(len(chain), 'wait')}" + f": {each}" * bool(chain)
+    of = (f" of {model}" if model else "") + (" until first" if until_first else "")
+    each = ", then ".join(span.model for span in chain[:6]) + (", …" if len(chain) > 6 else "")
+    seen = f"{count(len(chain), 'wait')}" + (f": {each}" if chain else "")
     lines = dict.fromkeys(filter(None, (recorded_calls.line_of(session, span) for span in chain)))
     steps = (("where", "\n".join(lines)), ("code", "" if until_first else _GATHER))
     hint = recorded_calls.why_waits(chain, most, until_first) if len(chain) > most else ""
@@ -428,7 +429,7 @@ def called(session: Session, model: str, times: Sequence[int] = (), caller: str 
     hint = _others(session, model, caller) if sum(each) < sum(times or [1]) else ""
     hint = "" if holds else hint or _why_called(model, each, list(times))
     words = " then ".join(map(str, times))
-    claim = f"called {model}" + f" {words}" * bool(words) + f" by {caller}" * bool(caller)
+    claim = f"called {model}" + (f" {words}" if words else "") + (f" by {caller}" if caller else "")
     steps = (
         ("where", recorded_calls.line_of(session, spans[0]) if spans else ""),
         ("code", f'if condition:\n    response = self.ask("{model}", ...)' if 0 in times and any(times) else ""),
@@ -537,7 +538,7 @@ def _output(answers: Sequence[GivenAnswer], words: _Words, variables: Mapping[st
     name, datatype, compare = words["name"], words["dtype"], words["op"]
     values = [value_of(value, variables) for value in re.split(r"\s+then\s+", words["value"])]
     holds, seen, hint, code = output(answers, name, datatype, compare, values)
-    claim = f"output {name}" + f" {datatype}" * bool(datatype) + f" {compare} {words['value']}"
+    claim = f"output {name}" + (f" {datatype}" if datatype else "") + f" {compare} {words['value']}"
     return Judgement(claim, holds, seen, hint, (("code", code),))
 
 
@@ -565,14 +566,14 @@ def _failed(answers: Sequence[GivenAnswer], text: str) -> Judgement:
     if not errors:
         hint = "Every request was answered, so its sender cannot know that something failed: return the error."
     elif (unnamed := next((error for error in errors if text not in error.message), None)) is not None:
-        hint = "The model received an error, and this one hides it. " * bool(unnamed.unchecked)
+        hint = "The model received an error, and this one hides it. " if unnamed.unchecked else ""
         hint += f"The message does not contain {text!r}, so its reader cannot know the cause."
     elif (mistaken := next((error for error in errors if error.kind == "TypeError"), None)) is not None:
         # The message of a wrong call repeats its arguments, so it may contain the words.
         hint = f"The model failed with a TypeError before it could pass the error on. To fix it: {mistaken.hint}"
     seen = ", ".join(first_line(spoken(error.message), 80) for error in errors[:3])
     steps = (("code", "if response.has_error():\n    return pb_utils.InferenceResponse(error=response.error())"),)
-    return Judgement("failed" + f" saying {text}" * bool(text), not hint, seen or "no request failed", hint, steps)
+    return Judgement("failed" + (f" saying {text}" if text else ""), not hint, seen or "no request failed", hint, steps)
 
 
 def _value(variables: Mapping[str, Any] | None, words: _Words) -> Judgement:

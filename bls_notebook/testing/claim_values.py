@@ -80,7 +80,9 @@ def output(answers: Sequence[GivenAnswer], name: str, datatype: str, compare: st
         having = {answer.record.model for answer in answers} - {a.record.model for a in answers if a.record.tensors}
     answers = [answer for answer in answers if not having or answer.record.model in having]
     tensors = [tensor for answer in answers for tensor in answer.record.tensors if tensor.name == name]
-    seen = f"{name}: " + (", ".join(t.preview for t in tensors[:4]) + ", …" * (len(tensors) > 4) or "no such output")
+    seen = f"{name}: " + (
+        ", ".join(t.preview for t in tensors[:4]) + (", …" if len(tensors) > 4 else "") or "no such output"
+    )
     for number, answer in enumerate(answers, 1):
         which = f" {number}" if len(answers) > 1 else ""
         if answer.record.error is not None:
@@ -109,7 +111,7 @@ def output(answers: Sequence[GivenAnswer], name: str, datatype: str, compare: st
         return holds, seen, f"The model sent {count(len(got), 'response')}.", ""
     if compare != "==":
         number = next(i for i, pair in enumerate(zip(got, wanted, strict=True)) if not _compared(compare)(*pair))
-        which = f"Response {number + 1}: " * (len(got) > 1)
+        which = f"Response {number + 1}: " if len(got) > 1 else ""
         values = _few(got[number].ravel().tolist()), _few(wanted[number].ravel().tolist())
         return False, seen, f"{which}got {values[0]}, expected {compare} {values[1]}.", ""
     return False, seen, _mistake(got, [*wanted, *(as_array(value, None) for value in each[len(wanted) :])]), ""
@@ -146,7 +148,7 @@ def _difference(have: list[list[Any]], need: list[list[Any]]) -> str:
     if len(have) != len(need):
         if have == need[: len(have)]:
             rest = need[len(have) :]
-            missing = f"{_few(rest[0])} is missing" + f" and {len(rest) - 1} more" * (len(rest) > 1)
+            missing = f"{_few(rest[0])} is missing" + (f" and {len(rest) - 1} more" if len(rest) > 1 else "")
             return f"{count(len(have), 'response')}, expected {len(need)}: they are right so far, but {missing}."
         if have[: len(need)] == need:
             return f"{count(len(have), 'response')}, expected {len(need)}: {_few(have[len(need)])} is too much."
@@ -171,7 +173,9 @@ def _difference(have: list[list[Any]], need: list[list[Any]]) -> str:
         for element, pair in enumerate(zip(values, goals, strict=True))
         if pair[0] != pair[1]
     )
-    which = f"Response {number + 1}: " * (len(have) > 1) + f"element {element}: " * (len(have[number]) > 1)
+    which = (f"Response {number + 1}: " if len(have) > 1 else "") + (
+        f"element {element}: " if len(have[number]) > 1 else ""
+    )
     got, wanted = have[number][element], need[number][element]
     return f"{which}got {_few([got])}, expected {_few([wanted])}.{_overflow(got, wanted)}"
 
@@ -190,7 +194,7 @@ def _overflow(got: Any, wanted: Any) -> str:
 def _few(values: Sequence[Any]) -> str:
     texts = [v.decode(errors="replace") if isinstance(v, bytes) else f"{v:.6g}" if isinstance(v, float) else str(v)
              for v in values[:4]]  # fmt: skip
-    return first_line(", ".join(texts) + ", …" * (len(values) > 4), 60)
+    return first_line(", ".join(texts) + (", …" if len(values) > 4 else ""), 60)
 
 
 def lines_that_name(text: str, name: str) -> list[tuple[int, str]]:

@@ -34,7 +34,7 @@ def trial_document(report: TrialReport) -> Iterator[doc.Block]:
     yield doc.Line([parts.name(report.folder), parts.quiet(facts)], mark=mark)
     if report.left:
         words = f"interrupted: {count(len(report.left), 'model')} not loaded: {listed(report.left, 12)}"
-        line = f"`%tritonrepo load {' '.join(report.left[:3])}{' ...' * (len(report.left) > 3)}`"
+        line = f"`%tritonrepo load {' '.join(report.left[:3])}{' ...' if len(report.left) > 3 else ''}`"
         load = Remedy("`for name in report.left: repository.load(name)`", line, "run the command again")
         yield doc.Warnings([f"{words}; the loaded models stay loaded. To continue: {load}"])
     real = by_kind["real"]

@@ -111,7 +111,7 @@ def _of_chain(
                 return reason_of("file:program", name, file=file)
             fill = to_fill(name, file, parameters, True)
             elsewhere = os.path.isabs(file) and not Path(file).is_relative_to(top)
-            guess = ", which is missing here and may exist on your server" * elsewhere
+            guess = ", which is missing here and may exist on your server" if elsewhere else ""
             case = "file:fill" if fill else "file:pretrained" if folder else "file:needed"
             reason = reason_of(case, name, file=f"{file}{guess}", **fill)
             return replace(reason, broken=not (fill or elsewhere or folder), unknown=elsewhere)
@@ -172,7 +172,7 @@ def _category(error: BaseException) -> str:
     if classes.intersection(_DATA["network classes"]) and not isinstance(error, BrokenPipeError):
         return "network"
     is_from_hub = isinstance(error, OSError) and error.errno is None and module.partition(".")[0] in _DATA["hubs"]
-    return "network:hub" * is_from_hub
+    return "network:hub" if is_from_hub else ""
 
 
 def _origin(error: BaseException) -> tuple[str, str, str]:

@@ -106,7 +106,7 @@ def _missing_steps(host: Host, plan: TrialPlan, model: ModelPlan) -> FailureReas
     missing = [step for step in members_of(model.config) if not host.repository.ready(step)]
     if not missing or model.name in reached(model.name, steps_of):
         return None  # the load explains a cycle
-    steps = f"its step{'s' * (len(missing) > 1)} {', '.join(missing)} {'are' if len(missing) > 1 else 'is'}"
+    steps = f"its step{'s' if len(missing) > 1 else ''} {', '.join(missing)} {'are' if len(missing) > 1 else 'is'}"
     return reasons.reason_of("steps", model.name, steps=steps, first=missing[0])
 
 
@@ -202,7 +202,7 @@ def _shapes_for_next_steps(plan: TrialPlan, name: str) -> dict[str, tuple[int, .
         outputs = {t: out for step in steps if step.model_name == name for out, t in step.output_map.items()}
         for step in steps if outputs else ():
             if (following := configs.get(step.model_name)) is not None:
-                batch, without = [1] * (following.max_batch_size > 0), int(configs[name].max_batch_size > 0)
+                batch, without = [1] if following.max_batch_size > 0 else [], int(configs[name].max_batch_size > 0)
                 inputs = {i.name: tuple([*batch, *i.dims][without:]) for i in following.input}
                 shapes |= {outputs[t]: inputs[i] for i, t in step.input_map.items() if t in outputs and i in inputs}
     return shapes

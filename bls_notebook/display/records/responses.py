@@ -34,7 +34,9 @@ _SIDE = 56  # pixels of a picture
 def response_document(record: ResponseRecord) -> doc.Document:
     """Show one response: its model and time, its tensors or error, parameters and warnings."""
     seen = any(tensor.pictures or tensor.figures for tensor in record.tensors)
-    return doc.Document(list(_response_blocks(record)), styles="error" * (record.error is not None) + " seen" * seen)
+    return doc.Document(
+        list(_response_blocks(record)), styles=("error" if record.error is not None else "") + (" seen" if seen else "")
+    )
 
 
 def response_head(record: ResponseRecord) -> Iterator[doc.Block]:
@@ -124,10 +126,10 @@ def responses_document(
     blocks += [*figures, doc.Fold(count(len(records), "response"), [table], error is not None)] if figures else [table]
     blocks.append(parts.stubs_warning(name for record in records for name in record.stubs))
     warnings = counted_warnings(record.warnings for record in records)
-    blocks.append(doc.Warnings([*[_NOT_FINAL] * (is_open and not running), *warnings]))
+    blocks.append(doc.Warnings([*([_NOT_FINAL] if is_open and not running else []), *warnings]))
     if error:
         blocks.append(error_box(error, gap=True))
-    return doc.Document(blocks, styles=" ".join([*styles, *["error"] * bool(error)]))
+    return doc.Document(blocks, styles=" ".join([*styles, *(["error"] if error else [])]))
 
 
 def _seconds(records: ResponseRecords) -> list[float]:
@@ -214,7 +216,7 @@ def _summary(records: ResponseRecords, stream: bool, running: bool) -> list[str]
     if stream:
         sent = sum(bool(r.tensors) for r in records)
         spread = [f"first after {duration(times[0])}", f"last after {duration(times[-1])}"] if times else []
-        return [*first, count(sent, "response"), *errors, *spread, *["running"] * running]
+        return [*first, count(sent, "response"), *errors, *spread, *(["running"] if running else [])]
     if len(_seconds(records)) >= LEAST:  # the histogram above the table shows the times
         return [*first, count(len(records), "request"), *errors]
     both = f"{duration(min(times))} to {duration(max(times))}" if times else ""

@@ -249,12 +249,12 @@ def named(calls: Sequence[SentCall], group: Iterable[int]) -> str:
 
 def _lines(calls: Sequence[SentCall], group: Iterable[int]) -> str:
     lines = sorted({line.line for n in group if (line := calls[n].line) is not None})
-    return f" (line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))})" if lines else ""
+    return f" (line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))})" if lines else ""
 
 
 def _statement(dependences: Sequence[Dependence]) -> str:
     """Explain the first of several dependences, and count the others."""
-    return dependences[0].reason + f" (and {len(dependences) - 1} more such pairs)" * (len(dependences) > 1)
+    return dependences[0].reason + (f" (and {len(dependences) - 1} more such pairs)" if len(dependences) > 1 else "")
 
 
 def _verdict(result: Overlap) -> tuple[str, str]:
@@ -272,7 +272,7 @@ def _verdict(result: Overlap) -> tuple[str, str]:
         gain = f"predicted {time_of(wall / result.predicted)} instead of {time_of(wall)} for the run ({speedup}×)"
         gain = gain if speedup != "1.0" else "no gain is predicted"
         few = "".join(f"; {n} calls queue for fewer instances of `{model}`" for model, n in lacking(result).items())
-        others = " and with the independent calls of other stages" * (len(result.together) > 1)
+        others = " and with the independent calls of other stages" if len(result.together) > 1 else ""
         changes = f"{result.changes} changes" if result.changes != 1 else "one change"
         return "independent", (
             f"{model} sends {named(calls, group)}{_lines(calls, group)} {how}. No dependence between them was seen "

@@ -112,7 +112,7 @@ def template(group: Sequence[SentCall], source: str = "") -> str:
     for number, model in enumerate(dict.fromkeys(call.model for call in group), 1):
         calls = [call for call in group if call.model == model]
         lines = ", ".join(map(str, sorted({call.line.line for call in calls if call.line is not None})))
-        where = f"  # {', '.join(calls_of(calls))}" + f", sent at line {lines}" * bool(lines)
+        where = f"  # {', '.join(calls_of(calls))}" + (f", sent at line {lines}" if lines else "")
         many = f"*[request.async_exec() for request in requests_{number}]"
         sent.append(f"    {many if len(calls) > 1 else f'request_{number}.async_exec()'},{where}")
     return "\n".join([f"{name} = await asyncio.gather(", *sent, ")"])
@@ -129,7 +129,7 @@ def proven(runs: Runs, overlap: Overlap, repeat: int) -> Overlap:
                 with (after if is_changed else before).serving():
                     session = runs.sequential("calls in flight together" if is_changed else "as it is written")
                 answers[is_changed] = runs.answers
-                sessions[is_changed] += [session] * bool(number)  # the first round warms up
+                sessions[is_changed] += [session] if number else []  # the first round warms up
             if not equal(answers[False], answers[True]):
                 errors = [response.error for kept in answers[True] for response in kept if response.error is not None]
                 problem = f"Not equal: {(*errors, 'the answers differ')[0]}"
@@ -146,7 +146,7 @@ def proven(runs: Runs, overlap: Overlap, repeat: int) -> Overlap:
     elif is_faster := speedup >= max(WORTH, 1 + 2 * doubt):
         proof = f"Proven: equal answers on {repeat + 1} runs, {measured} (predicted {times(overlap.predicted)})."
     else:
-        chance = " (that may be chance; a larger `repeat` settles it)" * (speedup >= WORTH)
+        chance = " (that may be chance; a larger `repeat` settles it)" if speedup >= WORTH else ""
         proof = f"Equal answers on {repeat + 1} runs, but {measured}{chance}. Nothing is applied."
     code = replace(code, proof=proof, proven=is_faster)
     return replace(overlap, code=code, speedup=speedup, changed=changed, runs=runs.runs)

@@ -105,7 +105,11 @@ class Lane:
             return short
         if model.remote:
             return "remote"
-        kinds = ("stub" * model.stub, "async" * model.is_async, "decoupled" * model.decoupled)
+        kinds = (
+            "stub" if model.stub else "",
+            "async" if model.is_async else "",
+            "decoupled" if model.decoupled else "",
+        )
         return " ".join(filter(None, (short, *(kinds if self.first else kinds[:1]))))
 
     @property
@@ -381,7 +385,7 @@ def titles(session: Session) -> Callable[[Any], str]:
 def requests_and_calls(session: Session) -> str:
     """Return the numbers of requests from outside and of calls by models: ``1 request and 16 calls``."""
     calls = sum(span.parent > 0 for span in session.spans)
-    return count(len(session.spans) - calls, "request") + f" and {count(calls, 'call')}" * (calls > 0)
+    return count(len(session.spans) - calls, "request") + (f" and {count(calls, 'call')}" if calls > 0 else "")
 
 
 def notebook_time(session: Session, tree: SpanTree) -> tuple[list[Interval], list[Interval]]:

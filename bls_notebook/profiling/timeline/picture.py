@@ -247,7 +247,7 @@ def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink], failed:
         name = FAILED * (span.state == "error") + (span.request_id or span.model)
         if panel.layout.parts[i] > 1:
             bad = "all" if failed[i] == panel.layout.parts[i] else failed[i]
-            text = f"batch of {panel.layout.parts[i]}" + f": {FAILED}{bad}" * (failed[i] > 0)
+            text = f"batch of {panel.layout.parts[i]}" + (f": {FAILED}{bad}" if failed[i] > 0 else "")
             if (width_of(text, 10) + 12) * scale <= span.ended - span.started:
                 pen.words(text, span.started, top + height * panel.layout.parts[i] / 2, right=6, size=10, halo=True)
             continue

@@ -74,7 +74,7 @@ def pictures(
         shown = to_host(ordered[:most, ::step, ::step])
     shades, range_text = _shades(shown, figures, stretched)
     parts = [range_text, layout.text if channels > 1 or layout.batch < 0 < array.ndim - 2 else ""]
-    parts += [f"at 1/{step} of its size" if step > 1 else "", f"the first {most} of {count:,}" * (count > most)]
+    parts += [f"at 1/{step} of its size" if step > 1 else "", f"the first {most} of {count:,}" if count > most else ""]
     caption = ", ".join(word for word in parts if word)
     return tuple(Media("image/png", b64encode(png(picture)).decode(), width, height, caption) for picture in shades)
 

@@ -104,7 +104,7 @@ def find_model(paths: Iterable[Path], name: str) -> Path:
         where = ", ".join(repr(str(p)) for p in paths) or "memory only"
         hint = f"its models: {', '.join(known[:12])}" if known else "it has no models"
         served = any(server.find(name) is not None for server in list(servers))
-        hint += "; another repository of this process serves it: pass that one, `repo=...`" * served
+        hint += "; another repository of this process serves it: pass that one, `repo=...`" if served else ""
         raise ModelNotFoundError(f"model {name!r} is not in the repository ({where}); {hint}")
     if len(folders) > 1:
         raise BLSError(

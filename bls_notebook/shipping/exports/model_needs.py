@@ -122,7 +122,7 @@ class _Reader:
                 return "".join(text or "*" for text in texts) if texts and texts[0] is not None else None
             case ast.Call(func=func, args=arguments) if (function := _FUNCTIONS.get(last_name(func))) is not None:
                 owner = self.value(func.value, scope, depth) if isinstance(func, ast.Attribute) else None
-                given = [owner] * (owner is not None) + [self.value(part, scope, depth) for part in arguments]
+                given = ([owner] if owner is not None else []) + [self.value(part, scope, depth) for part in arguments]
                 try:
                     return None if given[:1] == [None] else function(*(text or "*" for text in given))
                 except TypeError:  # another function of this name
@@ -301,7 +301,7 @@ class _Reader:
                 self.say(request.line, "callee")
         for text, lines in sorted(self._said.items(), key=lambda item: min(item[1])):
             numbers = ", ".join(map(str, sorted(lines)))
-            self.needs.lines.append(f"{self.path}, line{'s' * (len(lines) > 1)} {numbers}: {text}")
+            self.needs.lines.append(f"{self.path}, line{'s' if len(lines) > 1 else ''} {numbers}: {text}")
 
 
 def _within(path: str, folder: str) -> bool:

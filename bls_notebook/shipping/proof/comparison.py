@@ -134,7 +134,7 @@ def _around_difference(first: str, second: str) -> tuple[str, str]:
         lines = next((pair for pair in pairs if pair[0] != pair[1]), lines)
     same = next((i for i, (a, b) in enumerate(zip(*lines, strict=False)) if a != b), min(map(len, lines)))
     start = same - 60 if same > 120 else 0
-    one, other = (f"{'…' * bool(start)}{first_line(line[start:])}" for line in lines)
+    one, other = (f"{'…' if start else ''}{first_line(line[start:])}" for line in lines)
     return one, other
 
 

@@ -27,7 +27,7 @@ def drilled_document(drilled: Drilled) -> Iterator[doc.Block]:
     for worth, title in (("bad", "bad"), ("odd", "doubtful")):
         cases = drilled.of(worth)
         if groups := _grouped(cases):
-            kinds = f" of {count(len(groups), 'kind')}" * (len(groups) < len(cases))
+            kinds = f" of {count(len(groups), 'kind')}" if len(groups) < len(cases) else ""
             yield parts.opened(f"{title}: {len(cases)}{kinds}", list(map(_group, groups)), worth == "bad")
     if drilled.unreached:
         names = ", ".join(drilled.unreached)

@@ -52,7 +52,8 @@ class TestFile:
             names=json.dumps([*drilled.callees, drilled.model]),
             inputs=", ".join(f"{json.dumps(tensor._name)}: {self._array(tensor)}" for tensor in inputs),
             faults=json.dumps(sorted({each.fault for case in drilled.cases for each in case.faults})),
-            options="".join(f"{name}={value!r}, " for name, value in options.items()) + "pairs=True, " * pairs,
+            options="".join(f"{name}={value!r}, " for name, value in options.items())
+            + ("pairs=True, " if pairs else ""),
             arrays=f'\nARRAYS = np.load(HERE / "{self.path.stem}.npz")' if self._arrays else "",
         )
         try:

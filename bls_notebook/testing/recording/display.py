@@ -26,7 +26,7 @@ def recording_document(record: Recorded) -> Iterator[doc.Block]:
     if len(requests) > len(outside):
         facts.append(f"{count(len(requests) - len(outside), 'request')} of models")
     failed = sum(request.error is not None for request in outside)
-    facts += [f"{failed:,} failed"] * bool(failed)
+    facts += [f"{failed:,} failed"] if failed else []
     facts.append("tensors at every hop" if record.tensors == "all" else "tensors of requests from outside")
     left_out = f", {size(record.cut_bytes)} left out" if record.cut else ""
     facts.append(f"{size(record.kept_bytes)} of values{left_out}")
@@ -63,8 +63,8 @@ def _row(request: RequestKept, depth: int) -> doc.Row:
     indent = "  " * min(depth, _DEEPEST)
     name = join(text(indent.replace(" ", "\u00a0\u00a0")), parts.name(request.model).html)
     said = [_tensors(request.inputs)]
-    said += [f"sequence {request.correlation_id}"] * bool(request.correlation_id)
-    said += [f"parameters {request.parameters}"] * (request.parameters != "{}")
+    said += [f"sequence {request.correlation_id}"] if request.correlation_id else []
+    said += [f"parameters {request.parameters}"] if request.parameters != "{}" else []
     took = "" if request.took_ns is None else ns(request.took_ns)
     return doc.Row(
         [
@@ -153,7 +153,7 @@ def _beginnings(record: Replay) -> Iterator[str]:
     number = r",? ?(as )?(than )?(in )?request \d+"
     places = ((re.sub(number, "", request.begins), str(request.id)) for request in record.unequal if request.begins)
     for words, ids in grouped(places).items():
-        yield f"{words} (request{'s' * (len(ids) > 1)} {', '.join(ids[:6])}{', …' if len(ids) > 6 else ''})"
+        yield f"{words} (request{'s' if len(ids) > 1 else ''} {', '.join(ids[:6])}{', …' if len(ids) > 6 else ''})"
 
 
 def _elsewhere(record: Replay) -> Iterator[str]:
@@ -189,7 +189,7 @@ def _figures(record: Replay) -> Iterator[tuple[str, str, str]]:
 def _unequal(request: Resent) -> Iterator[doc.Block]:
     yield doc.Line([parts.name(f"request {request.id}"), parts.quiet(f"to {request.model}")], mark="≠")
     lines = lines_beside_table(request.what, request.tensors)
-    yield doc.Warnings([*lines, *[request.begins] * bool(request.begins)], "differs")
+    yield doc.Warnings([*lines, *([request.begins] if request.begins else [])], "differs")
     if request.tensors:
         yield differences_table(request.tensors, ("recorded", "now"))
     if request.inputs:

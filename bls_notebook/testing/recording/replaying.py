@@ -228,11 +228,11 @@ def _skipped(requests: list[RequestKept], limit: int) -> Iterator[str]:
         elif not request.answered:
             open_.append(str(request.id))
     if cut:
-        said = f"request {', '.join(cut[:8])}{'…' * (len(cut) > 8)}: the values of its inputs were not recorded"
+        said = f"request {', '.join(cut[:8])}{'…' if len(cut) > 8 else ''}: the values of its inputs were not recorded"
         full = any(tensor.cut for request in requests for tensor in request.inputs)
-        yield said + f": over limit={limit:,} bytes; record with a larger limit" * full
+        yield said + (f": over limit={limit:,} bytes; record with a larger limit" if full else "")
     if open_:
-        yield f"request {', '.join(open_[:8])}{'…' * (len(open_) > 8)}: no complete response was recorded"
+        yield f"request {', '.join(open_[:8])}{'…' if len(open_) > 8 else ''}: no complete response was recorded"
 
 
 def recorded_callees(recording: Recording, only: str, target: str | None) -> dict[str, RecordedAnswers]:
