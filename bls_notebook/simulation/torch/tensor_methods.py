@@ -128,7 +128,7 @@ def _to_numpy(func: Any, args: Any, kwargs: Any) -> Any:
             return func(*args, **kwargs)
     raise TypeError(
         f"can't convert cuda:{index} device type tensor to numpy. "
-        "Use TorchTensor.cpu() to copy the tensor to host memory first."
+        "Use Tensor.cpu() to copy the tensor to host memory first."
     )
 
 
