@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .repository.host import Host, Registration, SentRequest, Undo
     from .repository.repository import ModelRepository
 
-# What a capability imports of the core: modules of `bls_notebook`, or packages that offer names of theirs.
+# The core's interface for capabilities: modules of `bls_notebook`, or packages that offer names.
 INTERFACE = (
     "extending", "operations", "progress", "records", "display", "display.document", "display.parts", "magics",
     "repository", "repository.config", "repository.source", "engine", "engine.observer", "backends", "devices",

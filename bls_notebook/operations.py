@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .repository.repository import ModelRepository
 
 
-# Types of options: converters of a word; an error says what it got and expected.
+# Types of options: converters of a word; an error names the value and the expected form.
 _FLAGS = {
     "start": pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
     "end": pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
@@ -172,7 +172,7 @@ def flag(names: str, help: str, surface: str = "", **keywords: Any) -> Option:
 
 @dataclass(frozen=True)
 class OperationSpec:
-    """What a magic, a verb or a command does, and its options.
+    """The task of a magic, a verb or a command, and its options.
 
     `function` gets the given options as keywords; a text is the name of a public function. In a notebook, `notebook`
     replaces it if given, with a `MagicCall` as its first argument; in a shell, `shell` replaces it, which yields the
@@ -217,7 +217,7 @@ class OperationSpec:
 
 @contextmanager
 def opened(repository: str, models: Sequence[str] | None = None) -> Iterator[ModelRepository]:
-    """Open a repository for a command, and load models with their callees. What models print goes to stderr."""
+    """Open a repository for a command, and load models with their callees. The output of models goes to stderr."""
     from .repository.call_order import load_with_callees
 
     with redirect_stdout(sys.stderr), bls.ModelRepository(repository) as repo:

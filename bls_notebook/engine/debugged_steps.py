@@ -1,7 +1,7 @@
 """*Step in* of pydevd (JupyterLab's, VS Code's and PyCharm's debugger) from a caller into `execute`, and back.
 
 pydevd keeps a step with its thread, and `execute` runs on another thread than its caller. So the step of a sender's
-thread is copied to the home before `execute`. After `execute`, the sender goes on with the step if the user steps on.
+thread is copied to the home before `execute`. After `execute`, the sender continues the step if the user steps on.
 
 Guarantees: without a debugger, this costs the check of `attached`. With a version of pydevd that keeps steps in another
 way, *step in* is *step over*.

@@ -1,6 +1,6 @@
 """Exceptions for misuse of this package's API, and Triton's words for errors that several modules report.
 
-An error *response* is data (`Response.error`) and never raised. The words are those of core/src/infer_request.cc and
+An error *response* is data (`Response.error`) and never raised. The words come from core/src/infer_request.cc and
 others.
 """
 

@@ -1,7 +1,7 @@
 """`home_call`: the short way of a synchronous request to an idle instance: run at its home while its caller waits.
 
 Most BLS calls are of this kind. So it does in few steps what a scheduler and `BatchRunner` do for any request, and
-leaves to them what is unusual, such as a response sender or an exception.
+leaves the unusual to them, such as a response sender or an exception.
 
 Guarantees: no request overtakes the queue. The instance is given back before the caller wakes, so that the caller's
 next request finds it idle. The request has been given to an idle instance, so its wait needs no search for a deadlock.

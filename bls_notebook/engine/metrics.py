@@ -81,7 +81,7 @@ class Metrics:
         return "".join(_exposed(name, family) for name, family in self._named() if wanted is None or name in wanted)
 
 
-# The families of models that are loaded now, if they are not those of the repository.
+# The families of models that are loaded now, if they are separate from the repository's.
 separate_metrics: ContextVar[Any] = ContextVar("separate_metrics", default=None)
 
 

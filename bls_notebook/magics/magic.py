@@ -82,7 +82,7 @@ def run(notebook: Notebook, name: str, line: str, cell: str, variables: Variable
     if operation.notebook is not None:
         function = partial(operation.notebook, MagicCall(notebook, parser, line, cell, variables, quiet))
     try:
-        # The errors of a cell's own code are displayed as those of any cell.
+        # The errors of a cell's own code are displayed as for any cell.
         with nullcontext() if is_cell else reported(notebook):
             value = function(**options)
     except UsageProblem as problem:

@@ -60,7 +60,7 @@ class _Fact(str):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Remedy(Record):
-    """What a user can do, in Python's, a notebook's and a shell's words; Python's replace empty ones."""
+    """An action of the user, in Python's, a notebook's and a shell's words; Python's replace empty ones."""
 
     python: str
     notebook: str = ""

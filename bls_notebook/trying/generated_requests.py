@@ -27,7 +27,7 @@ _MOST_ELEMENTS = 1 << 24  # of a generated request
 class RequestOutcome:
     """Outcome of generated requests to a model; `problem` is the first error if it answered none.
 
-    `inputs` are those of the answered request, as Python expressions; `slow`: no response came in time.
+    `inputs` has the inputs of the answered request, as Python expressions; `slow`: no response came in time.
     """
 
     asked: bool = True

@@ -188,7 +188,7 @@ def _plan_model(host: Host, path: Path, options: TrialOptions, private: Path, kn
 
 
 def prepare(source: ModelSource, options: TrialOptions, private: Path) -> PreparedModel:
-    """Return a model's source with what is missing: a configuration, its name, a version folder.
+    """Return a model's source with its missing parts: a configuration, its name, a version folder.
 
     The configuration is ``configs/NAME.pbtxt`` if there is that file, as with a server's ``--model-config-name=NAME``.
     Git drops empty version folders; `private` is a folder for replacements, because a trial does not write to others.

@@ -2,7 +2,7 @@
 
 At most one `execute` runs in an instance at a time (except the async `execute` of a decoupled model). `holder` is the
 execution that occupies the instance, None while it is idle; guarded by the scheduler's lock. A sync `execute` runs on
-the instance's `home`, an async one in its `loop`, which has a thread of its own.
+the instance's `home`, an async one in its `loop`, which has its own thread.
 
 Guarantees of readiness: the result comes within `READY_SECONDS`, even if `is_ready` never returns. Concurrent callers
 share one call of `is_ready`. A model without `is_ready` costs nothing.

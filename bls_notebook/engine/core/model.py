@@ -1,7 +1,7 @@
 """`LoadedModel`: one version of a model, loaded and serving.
 
 Guarantees: a model serves until `close`. Closing lets the requests in flight end, waits for the ensembles that hold
-the model, and finalizes every instance exactly once, at its home; nobody waits for that here. An exception of a
+the model, and finalizes every instance exactly once, at its home; the caller does not wait for it. An exception of a
 `finalize` is logged and does not affect other instances. `regroup` changes the instances without a pause: the remaining
 ones are not disturbed, and a removed one is finalized when it is idle.
 """
@@ -137,7 +137,7 @@ class LoadedModel:
             self.scheduler.close(self._finalize)
 
     def regroup(self, spec: ModelSpec, instances: Sequence[Instance]) -> None:
-        """Serve with these instances; finalize those that are removed, and wait for the `finalize` of idle ones."""
+        """Serve with these instances; finalize the removed ones, and wait for the `finalize` of idle ones."""
         before = (*self.instances, *self.passive)
         added = [i for i in instances if i not in before]
         removed = [i for i in before if i not in instances]

@@ -1,1 +1,1 @@
-"""Deadlocks: the graph of who waits for what, the search in it, and the log's reports of long waits."""
+"""Deadlocks: the wait graph, the search in it, and the log's reports of long waits."""

@@ -4,9 +4,9 @@ A node is *live* if it may move: it, or something that it needs, is not known to
 the executions that hold an instance for it; a running request needs its execution; a sync execution needs the request
 that its thread waits for; an async execution needs any of its tasks and requests.
 
-Guarantees: the graph contains only what the engine knows. Locks, events, executors, threads and loops of models, timers
-and connections count as able to move, and so does what they may help: a request whose response sender another thread
-may have. So there are no false alarms. Nodes that wait only for each other are not live.
+Guarantees: the graph contains only the engine's own objects. Locks, events, executors, threads and loops of models,
+timers and connections count as able to move, and so do requests that they may help: one whose response sender another
+thread may have. So there are no false alarms. Nodes that wait only for each other are not live.
 A search visits each node once, no node that it does not reach, and stops once its starts are known to be live. This
 module only reads; the caller holds `lock`, under which waits begin and end, so the view is consistent.
 """

@@ -93,7 +93,7 @@ class Lifecycle:
 
     def _work_at_home(self, instance: Instance) -> None:
         """Serve work that is posted to an instance's home."""
-        # Weak, because an idle home must not keep a model alive that nobody closes.
+        # Weak, because an idle home must not keep an unclosed model alive.
         weak = weakref.ref(self)
 
         def serve(work: Any) -> None:

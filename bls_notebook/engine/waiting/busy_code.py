@@ -1,7 +1,7 @@
-"""Where model code runs: the line that Ctrl-C interrupts, and a report of code that goes on after it.
+"""The line of running model code: the one that Ctrl-C interrupts, and a report of code that continues after it.
 
 Guarantees: the line is read before the code is interrupted, so that it is the one that the user stopped. Code that
-goes on is reported once. All this costs nothing before Ctrl-C.
+continues is reported once. All this costs nothing before Ctrl-C.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _report(reference: ref[Any], step: str) -> None:
 
 
 def busy(execution: Any) -> str:
-    """Return what a cancelled execution still does, and for how long."""
+    """Return the code that a cancelled execution still runs, and for how long."""
     seconds = (perf_counter_ns() - execution.started) / 1e9
     line = line_of(execution) or FrameRecord(execution.model_name)
     return f"{execution.instance_name} still runs a cancelled request, for {seconds:.1f} s, in {place(line)}"

@@ -5,8 +5,8 @@ serves *work* (requests) with `serve`, which the model's scheduler sets. Both co
 
 Guarantees: everything runs on one thread, in a context that lasts as long as the thread. Of the sender's context only
 the variables that route output to a cell follow a request. A home without work costs no processor time. A wait for a
-step ends with Ctrl-C within `SECONDS_TO_STOP`, also if its code goes on; the home then runs what comes next when that
-code ends. A home that was stopped runs what was posted before.
+step ends with Ctrl-C within `SECONDS_TO_STOP`, also if its code continues; the home runs the next step when that
+code ends. A stopped home runs the steps that were posted before.
 
 A sender usually waits for the thread that it wakes. Linux prefers to wake a thread on another, idle processor, which a
 virtual machine has to start by an interrupt: that takes 40 µs, and as long again for the way back. On the processor
@@ -43,7 +43,7 @@ from .worker_threads import when_dropped
 
 # The variables that say to which cell output belongs: of ipykernel, and of the log of cells.
 ROUTES = {"parent_header", "shell_parent", "shell_parent_ident", "bls_cell"}
-Routes = list[tuple[ContextVar[Any], Any]]  # of these, those that a context has set, with their values
+Routes = list[tuple[ContextVar[Any], Any]]  # the ones that a context has set, with their values
 SECONDS_TO_STOP = 0.1
 
 
@@ -91,7 +91,7 @@ class HomeThread:
         jobs = new_queue()
         self._put, self._put_and_keep_gil, self._bind_sender = jobs.put, jobs.put_and_keep_gil, jobs.bind_sender
         self._stopped = False
-        when_dropped(self, partial(jobs.put, None))  # an instance that nobody closes
+        when_dropped(self, partial(jobs.put, None))  # an instance that is never closed
         self.half = half
         self.serve: Callable[[Any], None] = _unserved
         self._tokens: list[tuple[ContextVar[Any], Any]] = []
@@ -141,7 +141,7 @@ class HomeThread:
             try:
                 parker.park(SECONDS_TO_STOP)
             finally:
-                acting_for.pop(self.ident, None)  # nobody waits for code that goes on
+                acting_for.pop(self.ident, None)  # no caller waits for code that continues
             raise
         return step.result()
 
@@ -158,7 +158,7 @@ class HomeThread:
         retry.start()
 
     def stop(self) -> None:
-        """End the thread after what has been posted."""
+        """End the thread after the posted steps."""
         if not self._stopped:
             self._stopped = True
             self._put(None)
@@ -181,7 +181,7 @@ class HomeThread:
         self._tokens = [(var, var.set(value)) for var, value in routes]
 
     def context_for(self, sender: Context) -> Context:
-        """Return a context for a coroutine of the instance: that of `initialize`, with output to the sender's cell."""
+        """Return a context for a coroutine: the context of `initialize`, with output to the sender's cell."""
         context = self._context.copy()
         for var, value in _routes_of(sender):
             context.run(var.set, value)
@@ -355,7 +355,7 @@ def _close(fd: int) -> None:
     os.close(fd)
 
 
-# Its functions keep the GIL; those of `os` let other threads run meanwhile.
+# Its functions keep the GIL; functions of `os` let other threads run meanwhile.
 _libc: Any = ctypes.PyDLL(None) if hasattr(os, "eventfd") else None
 
 

@@ -31,7 +31,7 @@ _installed = False
 
 
 class _Process:
-    """What a process keeps for its main thread: signal handlers, and the event loop that asyncio made."""
+    """State that a process keeps for its main thread: signal handlers, and the event loop that asyncio made."""
 
     def __init__(self, name: str) -> None:
         self.name = name

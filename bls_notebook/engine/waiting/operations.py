@@ -209,7 +209,7 @@ def perform(call: Callable[[], _R], interruptible: bool = True, partial_result: 
     """Return `call()`, run as an operation.
 
     If it is not `interruptible`, Ctrl-C only ends the wait for it. With `partial_result`, it catches
-    `WaitInterruptedError` and returns what it has by then; only another Ctrl-C ends the wait for it.
+    `WaitInterruptedError` and returns its result until then; only another Ctrl-C ends the wait for it.
     """
     __tracebackhide__ = True
     if not interrupts.on_main_thread():
@@ -229,7 +229,7 @@ def perform(call: Callable[[], _R], interruptible: bool = True, partial_result: 
 def operation(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Decorate a function that the notebook calls, so that Ctrl-C does not interrupt it halfway.
 
-    It runs on a thread of its own while the notebook's thread waits for it. Ctrl-C ends that wait at once, and the
+    It runs on its own thread while the notebook's thread waits for it. Ctrl-C ends that wait at once, and the
     operation's current or next wait for a model; then the operation is undone, see `undo`.
 
     Parameters

@@ -27,7 +27,7 @@ acting_for: dict[int, int] = {}  # a thread that does another's work, and the ot
 
 
 def requester() -> int:
-    """Return the ident of the thread for which this thread acts: its own, or that of the one that waits for it."""
+    """Return the ident of the thread for which this thread acts: its own, or the thread that waits for it."""
     thread = _get_ident()
     return acting_for.get(thread, thread)
 

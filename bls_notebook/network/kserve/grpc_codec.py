@@ -1,6 +1,6 @@
 """Encodes and decodes inference requests and responses as protobuf messages, for clients and servers. Pure functions.
 
-Messages are those of tritonclient's service_pb2. Only the raw bytes of tensors are written and read here, because
+Messages come from tritonclient's service_pb2. Only the raw bytes of tensors are written and read here, because
 protobuf copies them twice in each direction: with 1 MB it takes 1.8 ms instead of 0.5 to encode a request, 0.24 ms
 instead of 0.13 to decode a response, 0.12 ms instead of 0.02 to parse a request (protobuf 7.36, upb, two cores). The
 same reader of fields refuses messages with too many parts, of which protobuf would make objects without a limit.

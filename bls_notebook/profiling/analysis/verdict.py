@@ -363,7 +363,7 @@ def _models(v: Verdict) -> str:
 
 
 def _prediction(e: WorkloadEvidence, v: Verdict) -> str:
-    """Say what a change brings: over today's exec in a comparison, over the present time in a cell."""
+    """Return the gain of a change: over today's exec in a comparison, over the present time in a cell."""
     if e.way == COMPARED:
         return f"predicted {times(v.predicted)} times as fast as today's exec"
     gain = v.predicted / max(v.speedup, 1e-9)

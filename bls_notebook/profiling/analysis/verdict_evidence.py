@@ -46,7 +46,7 @@ class Cached(NamedTuple):
 
     @property
     def are_calls(self) -> bool:
-        """Whether models sent them."""
+        """True if models sent them."""
         return bool(self.spans and self.spans[0].parent)
 
 
@@ -102,7 +102,7 @@ class WorkloadEvidence:
 
     @cached_property
     def is_bound(self) -> bool:
-        """Whether the GIL or the processors allow no shorter time than today's instances do."""
+        """True if the GIL or the processors allow no shorter time than today's instances do."""
         work, now = self.simulation.work, self.simulation.now
         if work * WORTH > now:
             return True
@@ -182,11 +182,11 @@ class WorkloadEvidence:
 
     @property
     def has_remedy(self) -> bool:
-        """Whether other code or more instances would make the requests faster."""
+        """True if other code or more instances would make the requests faster."""
         return bool(self.simulation.sync_caller or self.limit or (self.blocked and not self.is_bound))
 
     def has_one_async_instance(self, key: ModelKey | None) -> bool:
-        """Whether a model runs one request at a time although its `execute` is async."""
+        """True if a model runs one request at a time although its `execute` is async."""
         model = self.simulation.models.get(key) if key else None
         return model is not None and model.is_async and not model.decoupled and len(model.instances) == 1
 

@@ -83,8 +83,8 @@ def _blocks(call: Span, caller: Span, session: SessionData) -> bool:
 class SimulatedWorkload:
     """One workload, measured in both ways, and simulated with other instance counts or other code.
 
-    ``serial`` are the models whose coroutines block their event loop, by default those of the two runs. The requests
-    are sent at the times of the gathered run or, with ``at_once``, all at 0.
+    ``serial`` are the models whose coroutines block their event loop, by default the models of the two runs. The
+    requests are sent at the times of the gathered run or, with ``at_once``, all at 0.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class SimulatedWorkload:
     def speedup_of(self, change: str) -> float:
         """Return the predicted speedup of a change over sequential exec.
 
-        The changes are "" (sent together, as it is), "await" (no coroutine blocks its event loop), "gather" (also,
+        The changes are "" (sent together, unchanged), "await" (no coroutine blocks its event loop), "gather" (also,
         coroutines that call `exec` gather these calls), and "instances" (an instance for each request).
         """
         capacity: Mapping[ModelKey, int] = self.capacity

@@ -247,7 +247,7 @@ class InstanceMaker:
                 try:
                     home.call("initialize", arguments)
                 except BaseException:
-                    home.begin("finalize", then=lambda step: None)  # if it goes on after Ctrl-C, and ends well
+                    home.begin("finalize", then=lambda step: None)  # if it continues after Ctrl-C, and ends well
                     home.stop()
                     raise
                 instance = Instance(spec.name, home.half, *_device_of(spec), spec, home)
