@@ -16,6 +16,8 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine.waiting.interrupts import Interrupted, resume_debugged_threads
+from bls_notebook.engine.waiting.operations import perform
+from bls_notebook.engine.waiting.parker import Parker
 from tests.engine import gates
 from tests.engine.harness import (
     Caller,
@@ -412,3 +414,20 @@ def test_ctrl_c_continues_threads_at_breakpoints_and_none_that_stop_later(monkey
         assert len(started) == count
     started[0].function()
     assert (resumed.get(), resumed.empty()) == (here, True)
+
+
+def test_ctrl_c_as_an_operation_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait that it interrupts has taken the result's `unpark`; the next wait must not need another."""
+    interrupted: list[bool] = []
+    park = Parker.park
+
+    def park_until_ctrl_c(parker: Parker, seconds: float = -1) -> bool:
+        ended = park(parker, seconds)
+        if threading.current_thread() is threading.main_thread() and not interrupted:
+            interrupted.append(ended)
+            raise KeyboardInterrupt
+        return ended
+
+    monkeypatch.setattr(Parker, "park", park_until_ctrl_c)
+    assert perform(lambda: 7, partial_result=True) == 7
+    assert interrupted == [True]

@@ -182,7 +182,8 @@ class _Job:
             name_line(error, line_behind(self._caller))
             if interruptible:
                 self.operation.interrupt()
-            self._over.park(-1 if partial_result else UNWIND_SECONDS)
+            # A wait that Ctrl-C ended may have taken the only `unpark`.
+            self._over.park(0 if self._complete else -1 if partial_result else UNWIND_SECONDS)
             if not partial_result:
                 raise
         try:
