@@ -19,7 +19,8 @@ STREAMS = ROOT / "notebooks" / "02_decoupled_streams.ipynb"
 def test_every_experiment_has_its_picture_without_a_kernel(open_notebook: Any, file: Any) -> None:
     cells = json.loads(file.read_text("utf-8"))["cells"]
     sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    experiments = sum(source.startswith("%%blsguess") and "blsprofile" in source for source in sources)
+    magics = ("%blsprofile", "%blsoverlap", "%blstune")
+    experiments = sum(source.startswith("%%blsguess") and any(m in source for m in magics) for source in sources)
     assert experiments >= 6
     page = open_notebook(file, run=False).page
     page.wait_for_function(
