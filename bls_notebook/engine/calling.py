@@ -110,7 +110,7 @@ class SendingExecution(Execution):
         except NotReceivedError as error:
             return self._refused_later(loop, request, str(error), decoupled)
         future = response_of(ticket, loop, self.responses_of(TicketStream(ticket, self)) if decoupled else None)
-        self._submit(ticket)
+        self.submit(ticket)
         if loop.__class__ is not ModelEventLoop and (self.model is not None or self.bare):
             report_if_long(ticket)
         return future
@@ -135,14 +135,12 @@ class SendingExecution(Execution):
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
         ticket = Ticket(model, received(model, request, given, "stream", self), self, copy_context())
-        self._submit(ticket)
+        self.submit(ticket)
         return self.responses_of(TicketStream(ticket, self))
 
-    def _submit(self, ticket: Ticket) -> None:
-        children = self._children
-        if children is None:
-            children = self.children
-        children.add(ticket)
+    def submit(self, ticket: Ticket) -> None:
+        """Send a request of this execution to its model's scheduler."""
+        self.adopt(ticket)
         if self.cancelled:  # Ctrl-C has interrupted the requests that this execution had sent by then
             ticket.outside = True
             ticket.interrupt()

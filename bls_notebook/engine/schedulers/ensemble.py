@@ -182,8 +182,7 @@ class EnsembleRun:
         ticket = Ticket(member, request, self.execution, self.context.copy())
         del request
         ticket.on_response = partial(self._answered, launch, ticket)
-        self.execution.adopt(ticket)
-        member.scheduler.submit(ticket)
+        self.execution.submit(ticket)
         if ticket.queued:
             check([ticket])
 

@@ -337,8 +337,7 @@ class Waiter:
             yield response, True
             return
         ticket = Ticket(model, box.pop(), sender, copy_context())
-        sender.adopt(ticket)
-        model.scheduler.submit(ticket)
+        sender.submit(ticket)
         stream, final = TicketStream(ticket, sender), False
         try:
             while not final:
