@@ -97,7 +97,7 @@ class TensorSeen(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ModelSeen(Record):
-    """A model version, as it was configured when it ran.
+    """A model version with its configuration during the run.
 
     `scheduler` is default, dynamic_batching, sequence_batching or ensemble. `code` is a hash of the source, and
     `config` one of the completed configuration: equal hashes mean the same content. `stub` is true if a stub answered

@@ -224,7 +224,7 @@ def _buckets(below: Sequence[tuple[str, int]]) -> tuple[BucketSeen, ...]:
 
 
 def matching(families: Iterable[FamilyRecord], text: str = "") -> list[FamilyRecord]:
-    """Return the families that match a text: first those of models, then Triton's own.
+    """Return the families that match a text: the models' own first, then Triton's.
 
     The text is part of a name, a help text or a label, written ``name="value"``; case does not matter. If only labels
     of a family match, the family keeps only the metrics with these labels.

@@ -1,4 +1,4 @@
-"""All code of an instance runs on a thread of its own, whatever way a request comes. State: `test_thread_state`."""
+"""All code of an instance runs on its own thread, for every kind of request. State: `test_thread_state`."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ WAYS: dict[str, tuple[str, Callable[[bls.ModelRepository], Any]]] = {
 
 
 def notes_of(config: str, source: str, call: Callable[[bls.ModelRepository], Any]) -> list[Any]:
-    """Return what the model `kept` noted, from its import to its end."""
+    """Return the notes of the model `kept`, from its import to its end."""
     gates.reset()
     with bls.ModelRepository(cache_bytes=1 << 20) as repo:
         repo.define("kept", source, config)

@@ -110,7 +110,7 @@ def execute(self, requests):
 """)
 
 
-# What may answer while `execute` waits for a request; it must do so once `reply()` returns.
+# Senders that may answer while `execute` waits for a request: each answers once `reply()` returns.
 ANSWERS = {
     "thread": "threading.Thread(target=reply).start()",
     "executor": "from concurrent.futures import ThreadPoolExecutor\nThreadPoolExecutor(1).submit(reply)",

@@ -53,7 +53,7 @@ class Cause:
 
 
 def is_near(e: WorkloadEvidence) -> bool:
-    """Whether async helped about as much as it can."""
+    """Return whether async helped about as much as it can."""
     return e.measured.speedup > WORTH and e.reached > NEAR
 
 
