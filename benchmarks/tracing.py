@@ -76,9 +76,9 @@ def profiled(lines: bool = True) -> Any:
 
 def watched(repo: bls.ModelRepository) -> Any:
     """Run the panel of `%blswatch` without the page that draws its data."""
-    from bls_notebook.inspection.display import watch_widget
+    from bls_notebook.inspection.inspector_widget import WatchWidget
 
-    return contextlib.closing(watch_widget(bls.watch(repo=repo)))
+    return contextlib.closing(WatchWidget(bls.watch(repo=repo)))
 
 
 def one_round(
