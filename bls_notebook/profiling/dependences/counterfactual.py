@@ -14,7 +14,7 @@ import sys
 import threading
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -40,10 +40,10 @@ from bls_notebook.repository.source import SourcePlace
 from .evidence import OPTIONS, ObservedCall, RunDifference, difference
 from .perturbation import CHANGES, ERROR, SUCCESS, KeptAnswer, KeptResponse, changed, content, reach_of
 
-_Turn = Callable[[Sequence[int]], int]
+_Turn = Callable[[Iterable[tuple[int, int]]], tuple[int, int]]
 RUNS, SECONDS = 50, 10.0  # limits of an analysis; a busy machine gets more time
 _ORDER = 0.2  # seconds that an answer waits for the answers that preceded it in the recorded run
-_QUIET = 0.01  # seconds without a new call before a delayed answer is sent
+QUIET = 0.01  # seconds without a new call before a delayed answer is sent
 
 
 class ExhaustedError(Exception):
@@ -66,10 +66,11 @@ class RecordedCall:
 
 @dataclass
 class ObservedRun:
-    """A run: its calls, the recorded calls that answered them, pairs in flight together, responses."""
+    """A run: its calls, the recorded calls that answered them (by sending, by answer), pairs in flight, responses."""
 
     calls: list[ObservedCall] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
+    answered: list[int] = field(default_factory=list)
     pairs: set[tuple[int, int]] = field(default_factory=set)
     responses: Sequence[KeptAnswer] = ()
 
@@ -126,15 +127,20 @@ class Runs(Workload):
         self._most, self.ends = self.runs + runs, monotonic() + self.seconds
 
     def replay(
-        self, answers: Mapping[int, KeptAnswer] = {}, source: str = "", turn: _Turn | None = None
+        self,
+        answers: Mapping[int, KeptAnswer] = {},
+        source: str = "",
+        turn: _Turn | None = None,
+        quiet: float = QUIET,
     ) -> ObservedRun:
         """Run the model, or a changed `source`, with the recorded answers; `answers` replaces some, by number.
 
-        With a `turn`, answers are delayed until no other call comes; it chooses the call that is answered next.
+        With a `turn`, answers are delayed until no other call comes for `quiet` seconds (a busy machine gets more);
+        it chooses the call that is answered next.
         """
         if self.runs >= self._most or monotonic() >= self.ends:
             raise ExhaustedError
-        player = _Player(self.recorded, answers, turn)
+        player = _Player(self.recorded, answers, turn, quiet * load_per_core())
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             # A program that fails halfway leaves coroutines behind that it never awaited.
             warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
@@ -237,10 +243,16 @@ class _Recorder:
 class _Player:
     """Gives recorded answers, in the order in which they came."""
 
-    def __init__(self, recorded: Sequence[RecordedCall], answers: Mapping[int, KeptAnswer], turn: _Turn | None) -> None:
+    def __init__(
+        self,
+        recorded: Sequence[RecordedCall],
+        answers: Mapping[int, KeptAnswer],
+        turn: _Turn | None,
+        quiet: float,
+    ) -> None:
         self.observed, self._lock = ObservedRun(), threading.Lock()
-        self._recorded, self._answers, self._turn = recorded, answers, turn
-        self._left, self._waiting = set(range(len(recorded))), list[int]()
+        self._recorded, self._answers, self._turn, self._quiet = recorded, answers, turn, quiet
+        self._left, self._waiting, self._answering = set(range(len(recorded))), list[int](), 0
         self._latest = monotonic()
 
     def answer(self, call: Call, wait: Waiter) -> Iterator[Answer]:
@@ -262,17 +274,35 @@ class _Player:
             self._waiting.append(place)
             self._latest = monotonic()
         try:
-            if (turn := self._turn) is not None:
-                wait.until(lambda: turn(self._waiting) == place and monotonic() - self._latest > _QUIET)
+            if self._turn is not None:
+                wait.until(lambda: self._is_turn_of(place))
             elif number >= 0:
                 came, ended = recorded[number].came, recorded[number].ended
                 wait.after(*(other.call.key for other in recorded if came < other.ended < ended), seconds=_ORDER)
         finally:
             with self._lock:
                 self._waiting.remove(place)
+                self.observed.answered.append(number)
+                self._answering += 1
+        try:
+            yield from self._responses(sent.model, number, place)
+        finally:
+            with self._lock:
+                self._answering -= 1
                 self._latest = monotonic()
+
+    def _is_turn_of(self, place: int) -> bool:
+        """Whether a call is answered next; never before the last answer has been given completely."""
+        assert self._turn is not None
+        with self._lock:
+            is_quiet = not self._answering and monotonic() - self._latest > self._quiet
+            # By the recorded calls: calls that are sent together arrive in any order.
+            return is_quiet and place == self._turn((self.observed.numbers[n], n) for n in self._waiting)[1]
+
+    def _responses(self, model: str, number: int, place: int) -> Iterator[Answer]:
+        recorded = self._recorded
         if number < 0:  # a new call is answered like the last one to its callee, so that loops end
-            number = max((n for n, other in enumerate(recorded) if other.sent.model == sent.model), default=-1)
+            number = max((n for n, other in enumerate(recorded) if other.sent.model == model), default=-1)
             if number >= 0 and place > 2 * len(recorded) + 20 and place % 2:
                 yield TritonError("the changed answers made the model send too many calls")
                 return

@@ -18,7 +18,7 @@ from bls_notebook.profiling.sync_vs_async import middle
 from bls_notebook.records import first_line
 from bls_notebook.repository.source import numbered_change
 
-from .counterfactual import ExhaustedError, ObservedRun, Runs, equal
+from .counterfactual import QUIET, ExhaustedError, ObservedRun, Runs, equal
 from .records import CodeChange, Overlap, SentCall
 from .schedule import WORTH, longest
 
@@ -45,7 +45,7 @@ def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> Co
     except ImportError:
         return replace(by_hand, reason=_NO_LIBCST)
     try:
-        runs.allow(6 + 2 * _PLACES)
+        runs.allow(10 + 2 * _PLACES)
         original = runs.replay(turn=max)
 
         def tried(places: Collection[Place]) -> tuple[str, set[tuple[int, int]]]:
@@ -78,10 +78,13 @@ def _tried(
     """Run a program with the recorded answers, sent in the order of the calls and in reverse.
 
     Return why it is no good: its answers differ, or calls are in flight together that are not independent. Return also
-    which calls are in flight together.
+    which calls are in flight together. Both runs are repeated with more patience if one may have answered a call before
+    it saw another one.
     """
     try:
         observed = [runs.replay(source=source, turn=turn) for turn in (min, max)]
+        if _is_hasty(*observed):
+            observed = [runs.replay(source=source, turn=turn, quiet=10 * QUIET) for turn in (min, max)]
     except BLSError as error:
         return f"the changed model cannot be loaded: {first_line(str(error))}", set()
     pairs = set().union(*map(_pairs, observed))
@@ -93,6 +96,13 @@ def _tried(
     elif any(earlier in blocked[later] for earlier, later in pairs):
         problem = "gathered, calls would run together that were not shown to be independent"
     return problem, pairs
+
+
+def _is_hasty(one: ObservedRun, other: ObservedRun) -> bool:
+    """Whether calls are in flight together in one of the runs only, and are answered in the same order in both."""
+    ranks = [{number: rank for rank, number in enumerate(run.answered)} for run in (one, other)]
+    pairs = [(a, b) for a, b in _pairs(one) ^ _pairs(other) if all(a in rank and b in rank for rank in ranks)]
+    return any((ranks[0][a] < ranks[0][b]) == (ranks[1][a] < ranks[1][b]) for a, b in pairs)
 
 
 def _pairs(run: ObservedRun) -> set[tuple[int, int]]:
