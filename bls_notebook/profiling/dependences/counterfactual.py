@@ -127,11 +127,7 @@ class Runs(Workload):
         self._most, self.ends = self.runs + runs, monotonic() + self.seconds
 
     def replay(
-        self,
-        answers: Mapping[int, KeptAnswer] = {},
-        source: str = "",
-        turn: _Turn | None = None,
-        quiet: float = QUIET,
+        self, answers: Mapping[int, KeptAnswer] = {}, source: str = "", turn: _Turn | None = None, quiet: float = QUIET
     ) -> ObservedRun:
         """Run the model, or a changed `source`, with the recorded answers; `answers` replaces some, by number.
 
@@ -244,11 +240,7 @@ class _Player:
     """Gives recorded answers, in the order in which they came."""
 
     def __init__(
-        self,
-        recorded: Sequence[RecordedCall],
-        answers: Mapping[int, KeptAnswer],
-        turn: _Turn | None,
-        quiet: float,
+        self, recorded: Sequence[RecordedCall], answers: Mapping[int, KeptAnswer], turn: _Turn | None, quiet: float
     ) -> None:
         self.observed, self._lock = ObservedRun(), threading.Lock()
         self._recorded, self._answers, self._turn, self._quiet = recorded, answers, turn, quiet
