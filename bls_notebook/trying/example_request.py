@@ -19,6 +19,7 @@ _IMAGE = re.compile(r"image|img|picture|photo|frame|pixel|jpe?g|png", re.IGNOREC
 _AUDIO = re.compile(r"audio|wav(?!.*len)|pcm|sound|speech", re.IGNORECASE)
 _DATA = re.compile(r"raw|bytes|data|file|content|input_?\d*$", re.IGNORECASE)
 _SAMPLES = 8000
+_PARSES_JSON = re.compile(r"json\.loads\((?!\s*args\b|[^)]*model_config)")  # other JSON than the model's configuration
 _KEY = re.compile(r"""(?:\[|\.get\()["'](\w+)["']""")
 _DECODES_TEXT = re.compile(r"b64decode|base64|data:image")
 _DECODES_FILE = re.compile(r"Image\.open|imdecode|decode_(?:image|jpeg|png|gif)|imageio|io\.read_image")
@@ -31,7 +32,7 @@ STYLES = ("", "optional", "wide", "drawn", "json")
 
 def json_text(sources: Sequence[str]) -> str:
     """Return an object of JSON with the keys that sources read; empty if they parse none."""
-    code = "".join(source for source in sources if "json.loads" in source)
+    code = "".join(source for source in sources if _PARSES_JSON.search(source))
     return json.dumps(dict.fromkeys(_KEY.findall(code), _TEXT)) if code else ""
 
 
@@ -89,17 +90,23 @@ def _value(spec: TensorSpecRecord, batching: bool, sounds: bool, other: str, fil
         number = "0.5" if number == "1" else number
     elif "." in number:
         number = "1"
-    if style == "drawn" and image and len(spec.dims) >= 3:
-        return _drawing("255" if spec.datatype == "UINT8" else "1.0", shape)
+    if style == "drawn" and (_is_gray(spec) or (image and len(spec.dims) >= 3)):
+        return _drawing("255" if spec.datatype == "UINT8" else "1.0", shape, _is_gray(spec))
     return _nested(number, shape)
 
 
-def _drawing(white: str, shape: Sequence[int]) -> str:
+def _is_gray(spec: TensorSpecRecord) -> bool:
+    """Return whether an input is a picture with rows and columns only."""
+    return len(spec.dims) == 2 and _IMAGE.search(spec.name) is not None and spec.datatype != "BYTES"
+
+
+def _drawing(white: str, shape: Sequence[int], gray: bool) -> str:
     """Return the source text of a picture of a word; its last axes are rows, columns and colors, or colors first."""
+    shape = [*shape, 1] if gray else shape
     last = shape[-1] <= 4
     height, width, colors = shape[-3:] if last else (*shape[-2:], shape[-3])
     pixel = f"{white} * ({_PIXELS} >> (y * 16 // {height} * 16 + x * 16 // {width}) & 1)"
-    row = f"[{f'[{pixel}] * {colors}' if last else pixel} for x in range({width})]"
+    row = f"[{f'[{pixel}] * {colors}' if last and not gray else pixel} for x in range({width})]"
     picture = f"[{row} for y in range({height})]"
     return _nested(picture if last else f"[{picture}] * {colors}", shape[:-3])
 
@@ -110,7 +117,9 @@ def _sizes(spec: TensorSpecRecord, image: bool, audio: bool, wide: bool) -> list
     rank = len(out)
     coloured = any(dim in (1, 3, 4) for dim in out)
     for place in [i for i, dim in enumerate(out) if dim == -1]:
-        if image and rank >= 3:
+        if _is_gray(spec):
+            out[place] = 32
+        elif image and rank >= 3:
             first = place < rank - 3  # a batch dimension in `dims`
             last = place == rank - 1 and not coloured
             out[place] = 1 if first else 3 if last else 32

@@ -181,9 +181,11 @@ def _in_sequences(repository: ModelRepository, name: str) -> bool:
 
 
 def _likely_callee(repository: ModelRepository, record: ModelRecord) -> str:
-    """Guess the callee that an input may name: the model that shares most inputs with this one."""
-    names = {spec.name for spec in record.inputs}
-    ready = [other for other in repository.index() if other.state == "READY"]
-    shared = {other.name: len(names & {spec.name for spec in other.inputs}) for other in ready}
-    shared.pop(record.name, None)
-    return max(shared, key=lambda name: (shared[name], name), default="")
+    """Guess the callee that an input may name: its inputs are inputs of this model, as many as possible."""
+    names = {spec.name for spec in record.inputs if "model" not in spec.name.lower()}
+    fits = dict[str, int]()
+    for other in repository.index():
+        if other.state == "READY" and other.name != record.name:
+            missing = {spec.name for spec in other.inputs if not spec.optional} - names
+            fits[other.name] = len(names & {spec.name for spec in other.inputs}) - len(missing)
+    return max(fits, key=lambda name: (fits[name], name), default="")

@@ -83,20 +83,22 @@ def test_each_style_differs(datatype: str, dims: Any, optional: bool, style: Any
     inputs = example_inputs(record, style=style, sources=("json.loads(text)['key']",))
     assert (eval(inputs["IN"]) if inputs else None) == expected
     assert not json_text(["config['key']"])
+    assert not json_text(["json.loads(args['model_config'])['key']", "json.loads(model_config)['key']"])
 
 
 @pytest.mark.parametrize(
-    ("datatype", "dims", "rows"), [("UINT8", (-1, -1, 3), 0), ("FP32", (3, 20, 40), 1), ("FP32", (-1, 3, -1, -1), 2)]
+    ("datatype", "dims", "rows"),
+    [("UINT8", (-1, -1, 3), 0), ("FP32", (3, 20, 40), 1), ("FP32", (-1, 3, -1, -1), 2), ("UINT8", (-1, -1), None)],
 )
-def test_a_drawn_picture_shows_the_word(datatype: str, dims: Any, rows: int) -> None:
+def test_a_drawn_picture_shows_the_word(datatype: str, dims: Any, rows: int | None) -> None:
     spec = TensorSpecRecord("IMAGE", datatype, dims)
     (plain, drawn) = (
         np.array(eval(example_inputs(ModelRecord("m", inputs=(spec,)), style=style)["IMAGE"]))
         for style in ("", "drawn")
     )
     assert drawn.shape == plain.shape
-    gray = drawn.reshape(drawn.shape[-3:])
-    gray = gray[0] if rows else gray[..., 0]
+    gray = drawn if rows is None else drawn.reshape(drawn.shape[-3:])
+    gray = gray if rows is None else gray[0] if rows else gray[..., 0]
     pixels = gray[:: gray.shape[0] // 16 or 1, :: gray.shape[1] // 16] > 0
     if gray.shape == (32, 32):
         assert ["".join(".#"[int(p)] for p in row) for row in pixels[5:10]] == [
