@@ -77,7 +77,7 @@ def test_a_backend_of_ones_own(repo: bls.ModelRepository) -> None:
     assert made[0].finalized == 1
 
 
-def test_what_a_backend_refuses_is_told_in_one_line(repo: bls.ModelRepository) -> None:
+def test_a_backend_refusal_of_a_load_is_one_line(repo: bls.ModelRepository) -> None:
     registry.register_backend_module("doubling", lambda: SimpleNamespace(open_model=Doubling))
     with pytest.raises(bls.ModelLoadError) as caught:
         repo.load("d", CONFIG, {"file:1/other.txt": b""})

@@ -102,7 +102,7 @@ def test_completed_config(sides: Sides, model: str) -> None:
     assert without_newer(got) == without_newer(wanted)
 
 
-def test_what_initialize_is_given(sides: Sides) -> None:
+def test_arguments_of_initialize(sides: Sides) -> None:
     inputs = {"IN0": np.zeros((2, 3), np.int8)}
     got, wanted = (json.loads(ask("arguments", inputs).outputs["ARGS"][0]) for ask in (sides.ask_here, sides.ask_real))
     configs = [without_newer(json.loads(args.pop("model_config"))) for args in (got, wanted)]

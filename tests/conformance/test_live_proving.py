@@ -151,7 +151,7 @@ def test_the_smallest_request_that_differs(prover: Prover) -> None:
     assert "the smallest request that shows the difference" in render(found).text
 
 
-def test_what_floats_may_differ_by(prover: Prover) -> None:
+def test_ulps_and_tolerance_of_floats(prover: Prover) -> None:
     assert not prover.prove("scaled", {"IN": [1.0, 6.0]}).equal
     assert prover.prove("scaled", {"IN": [1.0, 6.0]}, ulps=1).equal
     assert prover.prove("scaled", {"IN": [1.0, 6.0]}, tolerance=1e-5).equal

@@ -1,7 +1,7 @@
 """A GPU for the tests of this folder: a simulated one, and CUDA's where there is one.
 
 On a machine with a GPU, CuPy and pytest, but without IPython and pytest-asyncio, those on the GPU are run by
-`python -m pytest -c /dev/null --rootdir . -m gpu tests/devices`.
+`python -m pytest -c /dev/null --rootdir . -m gpu tests/devices tests/simulation`.
 """
 
 from __future__ import annotations

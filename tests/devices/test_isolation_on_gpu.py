@@ -74,7 +74,7 @@ def test_memory_is_copied_where_somebody_holds_it(gpu: Kit, holder: str) -> None
         assert pointer(moved) == at
 
 
-def test_what_is_not_given_and_memory_of_a_capsule_are_copied(gpu: Kit) -> None:
+def test_held_tensors_and_memory_of_a_capsule_are_copied(gpu: Kit) -> None:
     of_capsule = [Tensor.from_dlpack("T", fresh(gpu).__dlpack__())]
     (copy,) = hand_over(of_capsule, True)
     assert pointer(copy) != pointer(of_capsule[0])

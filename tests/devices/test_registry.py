@@ -48,7 +48,7 @@ def test_sizes(text: int | str, expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", [0, -1, "", "GiB", "4 iB", "-4", "1e9", "4 PiB", True, None, 2.5])
-def test_what_is_no_size(text: Any) -> None:
+def test_parse_size_refuses(text: Any) -> None:
     with pytest.raises(ValueError, match="expected bytes, or text such as"):
         parse_size(text)
 

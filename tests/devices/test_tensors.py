@@ -18,7 +18,7 @@ DTYPES = [
 ]  # fmt: skip
 
 
-def test_what_it_says_of_itself(gpu: Kit) -> None:
+def test_a_gpu_tensor_tells_its_device(gpu: Kit) -> None:
     tensor = Tensor.from_dlpack("T", gpu.array([[1, 2], [3, 4]]))
     assert not tensor.is_cpu()
     assert (tensor.name(), tensor.shape(), tensor.triton_dtype().name) == ("T", [2, 2], "FP32")

@@ -119,7 +119,7 @@ def test_a_title_says_how_far_the_request_came(stage: str, title: str) -> None:
     assert title in Page(as_html(record)).text
 
 
-def test_what_was_sent_and_where_the_debugger_opens() -> None:
+def test_an_error_shows_sent_inputs_and_where_the_debugger_opens() -> None:
     inputs = (InputSeen("A", "INT32", (2, 3)), InputSeen("B<i>", "INT32", (1,), "gpu:0"))
     for shown in as_text(error(inputs=inputs)), Page(as_html(error(inputs=inputs))).text:
         assert "sent to callee" in shown

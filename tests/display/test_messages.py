@@ -66,7 +66,7 @@ def test_colours_change_no_word(level: str) -> None:
 
 
 @given(st.text())
-def test_whatever_a_model_logs_does_nothing(message: str) -> None:
+def test_log_lines_are_escaped(message: str) -> None:
     for line in (LogLine(message, message, message), LogLine("info", "m", HOSTILE)):
         text = log_line_text(line)
         assert "\x1b" not in text
@@ -74,7 +74,7 @@ def test_whatever_a_model_logs_does_nothing(message: str) -> None:
         assert text.endswith("\n")
 
 
-def test_what_was_left_out() -> None:
+def test_left_out_messages_are_told() -> None:
     text = left_out_text("some.logger")
     assert text == "… further messages of models are not shown here; Python's logger 'some.logger' has all\n"
     assert PAINT.sub("", left_out_text("l", colour=True)) == left_out_text("l")

@@ -60,6 +60,6 @@ def test_the_same_records_give_the_same_text_in_every_process() -> None:
 
 
 @pytest.mark.parametrize("value", [tensor(), [model(), response()], [tensor()], [statistics(), family()]])
-def test_what_has_no_display_is_refused(value: Any) -> None:
+def test_values_without_a_display_are_refused(value: Any) -> None:
     with pytest.raises(TypeError, match=r"no display for .*; expected"):
         render(value)

@@ -70,7 +70,7 @@ def test_it_is_gone_after_an_exception_with_all_that_is_inside(bar: Seen) -> Non
     assert bar.words[0].startswith("outer: run 1 of 2 · inner: 1 of 2")
 
 
-def test_what_is_over_soon_is_never_shown(bar: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_operations_show_no_progress(bar: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIRST_AFTER", 3600.0)
     looked = threading.Event()
 

@@ -62,7 +62,7 @@ def test_figures_and_pictures_of_an_output() -> None:
 
 
 @pytest.mark.parametrize("media", [Media("image/png", "x' onerror='"), Media("text/html", DOT), Media("image/png", "")])
-def test_what_is_no_picture_is_not_shown_as_one(media: Media) -> None:
+def test_hostile_media_is_not_shown_as_an_image(media: Media) -> None:
     assert not Page(as_html(response(tensors=(tensor(pictures=(media,)),)))).find("img")
 
 

@@ -25,7 +25,7 @@ from tests.display.samples import everything, findings, lists, response
 from tests.lifetimes import samples as lifetimes_samples
 from tests.profiling.test_comparison_report import comparison, overlap
 from tests.profiling.test_session_report import pipeline
-from tests.profiling.test_tuning_report import tuning
+from tests.profiling.test_tuning_words import tuning
 
 # The parts of the stylesheet, and the widgets' files, whose classes have a prefix each.
 WIDGETS = {

@@ -28,7 +28,7 @@ def test_the_types_in_the_comments_of_the_modules_check() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_what_is_missing_is_named() -> None:
+def test_a_missing_widget_file_is_named() -> None:
     with pytest.raises(FileNotFoundError, match=r"widget file 'nope.js' is missing from .*; install"):
         widget_file("nope.js")
 

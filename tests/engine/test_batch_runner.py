@@ -133,7 +133,7 @@ AGAIN = "requests[0].set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDUL
      ["while the model is not configured to handle such a flag. Configure it: ", 2, 3]),
 ], ids=["answered before a failure", "None without a sender", "a sender and an answer too",
         "an answer to a rescheduled request", "rescheduled in vain"])  # fmt: skip
-def test_what_goes_wrong_is_an_error_of_its_requests_and_no_hang(
+def test_failures_in_a_batch_are_errors_of_its_requests(
     repo: bls.ModelRepository, body: str, expected: list[Any]
 ) -> None:
     answers = run(repo, f"\ndef serve(self, requests, values):\n    {body}\n")

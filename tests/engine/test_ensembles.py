@@ -62,7 +62,7 @@ def test_chains_and_ensembles_in_ensembles(models: bls.ModelRepository) -> None:
     assert infer(models, "e", 5) == 22
 
 
-def test_what_is_carried_to_the_steps(models: bls.ModelRepository) -> None:
+def test_ensemble_steps_get_id_flags_timeout_and_parameters(models: bls.ModelRepository) -> None:
     models.define("tell", TELL, pbtxt())
     models.define("e", "", chain("tell", "tell"))
     response = models.infer("e", ints(1), request_id="id", correlation_id=5, flags=1, timeout=7,
@@ -152,7 +152,7 @@ def test_an_output_that_a_step_does_not_give(models: bls.ModelRepository, caplog
     assert "Composing models did not output tensor Y" in caplog.messages
 
 
-def test_what_is_wrong_with_the_request_itself(models: bls.ModelRepository) -> None:
+def test_wrong_requests_to_an_ensemble(models: bls.ModelRepository) -> None:
     models.define("e", "", chain("plus"))
     assert "data-type is 'FP32', but model 'e' expects 'INT32'" in message(
         models.infer("e", {"X": np.zeros(1, np.float32)})

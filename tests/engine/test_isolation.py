@@ -183,7 +183,7 @@ def test_weak_references_to_requests_and_tensors(apart: bls.ModelRepository) -> 
             assert_untouched(thing.as_numpy(), LARGE)
 
 
-def test_what_the_caller_writes_while_the_request_is_queued_is_not_seen(apart: bls.ModelRepository) -> None:
+def test_inputs_written_while_queued_are_not_seen(apart: bls.ModelRepository) -> None:
     async def body() -> None:
         array = fresh(LARGE)
         future = ask(array).async_exec()

@@ -320,7 +320,7 @@ def execute(self, requests):
     [(FAILS, "error"), (ANSWERS_ERROR, "error"), (RETURNS_NONE, "error"), (SENDS, "ok")],
     ids=["raises", "error response", "none", "sender"],
 )
-def test_what_a_model_answers_with_is_its_spans_state(repo: bls.ModelRepository, source: str, state: str) -> None:
+def test_the_state_of_a_span_is_that_of_its_response(repo: bls.ModelRepository, source: str, state: str) -> None:
     repo.define("m", source, pbtxt())
 
     async def later() -> None:

@@ -13,10 +13,10 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine.waiting.home_threads import HomeThread
-from tests.devices.lazy_torch import needs_torch, torch
 from tests.engine import gates
 from tests.engine.harness import LIMIT, infer, ints
 from tests.engine.sources import model, pbtxt
+from tests.simulation.lazy_torch import needs_torch, torch
 
 # What a thread or its context keeps: how to read and set it, its default, the notebook's value, and the model's.
 STATE: dict[str, tuple[str, str, Any, Any, Any]] = {

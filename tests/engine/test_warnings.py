@@ -196,7 +196,7 @@ def test_exec_in_an_async_execute(repo: bls.ModelRepository, strict: bls.ModelRe
     'await asyncio.to_thread(lambda: ask("plain").exec())',
     'list(await ask("plain").async_exec(decoupled=True))',
 ])  # fmt: skip
-def test_what_does_not_stop_the_loop(repo: bls.ModelRepository, call: str) -> None:
+def test_calls_that_do_not_block_the_loop_are_not_warned_about(repo: bls.ModelRepository, call: str) -> None:
     repo.define("plain", returning("tensor('Y', [1])"), config())
     repo.define("m", model(BLOCKING.format(call=call)), config())
     assert warnings_of(repo) == ()
@@ -291,7 +291,7 @@ def test_every_scheduler_tells(repo: bls.ModelRepository, strict: bls.ModelRepos
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_any_scheduler_passes_on_comes_up(repo: bls.ModelRepository, way: str) -> None:
+def test_warnings_come_up_through_every_scheduler(repo: bls.ModelRepository, way: str) -> None:
     repo.define("callee", model(f"def execute(self, requests): {WRONG}"), WAYS[way] + TENSORS)
     call = sent_to(way)
     options = "".join(f", {key}={value}" for key, value in call.items() if key != "inputs")

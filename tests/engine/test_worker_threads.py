@@ -92,7 +92,7 @@ def test_a_job_that_comes_just_when_its_worker_gives_up(monkeypatch: pytest.Monk
     until(lambda: worker_threads._idle == 1, "all but one end")
 
 
-def test_what_a_job_held_is_let_go() -> None:
+def test_objects_of_a_finished_job_are_freed() -> None:
     class Thing:
         pass
 

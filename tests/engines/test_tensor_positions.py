@@ -75,7 +75,7 @@ def test_control_inputs_have_an_index() -> None:
     ({"output": [{"name": "OUT", "data_type": "TYPE_STRING", "dims": ["1"]}], "max_batch_size": 2},
      arguments("a", "b"), "Triton only supports 1 dimensional List of String as output for 'OUT' for model 'm'"),
 ])  # fmt: skip
-def test_what_does_not_fit_is_refused(change: dict[str, Any], given: list[Argument], message: str) -> None:
+def test_arguments_that_do_not_fit_the_config(change: dict[str, Any], given: list[Argument], message: str) -> None:
     with pytest.raises(BackendError) as caught:
         positions_of({**config(["a", "b"], ["OUT"]), **change}, given)
     assert message in str(caught.value)

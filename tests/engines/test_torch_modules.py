@@ -82,7 +82,7 @@ def test_instances_and_reloads_have_their_own_code(repo: bls.ModelRepository) ->
     ({"model.py": NET.encode(), "helper.py": HELPER, "model.pt": weights(other=[1.0])},
      "Error(s) in loading state_dict for Net"),
 ])  # fmt: skip
-def test_what_cannot_be_loaded(repo: bls.ModelRepository, files: dict[str, bytes], message: str) -> None:
+def test_modules_that_cannot_be_loaded(repo: bls.ModelRepository, files: dict[str, bytes], message: str) -> None:
     with pytest.raises(bls.ModelLoadError) as caught:
         load(repo, files)
     assert message in str(caught.value)

@@ -335,7 +335,7 @@ COUNTS = {"kind": "BATCH_ELEMENT_COUNT", "target_name": ["n"], "data_type": "TYP
     (modules.Identity, {"platform": "torch_aoti"}, "platform torch_aoti (archives compiled"),
     (modules.Identity, {"batch_input": [COUNTS]}, "batch_input: not supported for pytorch models in the notebook"),
 ])  # fmt: skip
-def test_what_does_not_fit_is_refused_at_load(
+def test_torchscript_that_does_not_fit_is_refused_at_load(
     repo: bls.ModelRepository, data: Any, config: dict[str, Any], message: str
 ) -> None:
     config = {"default_model_filename": "model.pt", **config}

@@ -38,7 +38,7 @@ def test_without_a_gpu_it_names_the_switch() -> None:
     assert "simulate" not in render(DeviceTable((CPU, REAL))).text
 
 
-def test_what_is_not_known() -> None:
+def test_unknown_figures_of_a_device() -> None:
     shown = render(DeviceTable((UNKNOWN,)))
     assert "arm64" in shown.text
     assert "-1" not in shown.text

@@ -54,7 +54,7 @@ def test_two_side_by_side() -> None:
     ]
 
 
-def test_what_is_equal_is_said_to_be() -> None:
+def test_equal_tensors_are_said_to_be_equal() -> None:
     assert as_text(Compared("first", "second")) == "first  =  second  equal"
     html = as_html(compared())
     assert (len(Page(html).find("img")), html.count("only in the first")) == (3, 1)

@@ -42,7 +42,7 @@ def test_without_a_value_it_is_the_last_response_if_anybody_has_it(cells) -> Non
         ("[1] [2] [3]", "unexpected argument"),
     ],
 )
-def test_what_makes_no_sense_is_one_line(cells, line: str, said: str) -> None:
+def test_wrong_blsinspect_lines_are_one_line(cells, line: str, said: str) -> None:
     assert said in str(cells(f"%blsinspect {line}").error)
 
 

@@ -35,7 +35,7 @@ def ids(lives: tuple[Life, ...]) -> list[int]:
     return [life.id for life in lives]
 
 
-def test_what_is_alive_when() -> None:
+def test_alive_blocks_at_a_time() -> None:
     assert ids(RECORD.alive()) == [4, 1, 5]
     assert ids(RECORD.alive(15)) == [1, 2]
     assert ids(RECORD.left_behind()) == [4]  # what requests made

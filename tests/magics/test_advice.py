@@ -159,7 +159,7 @@ def test_an_error_that_a_model_returns_shows_the_line_that_made_it(models: Cells
     assert "through relay → m" in models("%bls relay X=[1, 2]").text
 
 
-def test_what_was_sent_stands_beside_a_traceback_and_where_debug_opens(models: Cells) -> None:
+def test_sent_inputs_and_the_debug_frame_stand_beside_a_traceback(models: Cells) -> None:
     models(model("raise ValueError('no')"))
     outcome = models("r = %bls m X=np.ones(2, np.float32)\nr")
     assert "sent to m: X FP32 [2]" in outcome.text

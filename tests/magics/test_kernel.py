@@ -71,7 +71,7 @@ with told.progress("loading it") as one:
 told.FIRST_AFTER = soon"""
 
 
-def test_what_takes_long_says_so_in_its_cell_and_is_gone_in_the_end(kernel: Kernel) -> None:
+def test_progress_of_a_long_load_in_its_cell(kernel: Kernel) -> None:
     reply, outputs = kernel.run(LONG.replace("SECONDS", str(LIMIT)), person=True)
     assert reply["status"] == "ok"
     assert outputs[0]["msg_type"] == "display_data"

@@ -140,7 +140,7 @@ thread.start()
 """
 
 
-def test_what_a_model_shows_appears_in_the_cell_of_the_request(kernel: Kernel) -> None:
+def test_output_of_a_model_appears_in_the_cell_of_the_request(kernel: Kernel) -> None:
     head = "import logging\nfrom IPython.display import display\nfrom tqdm.auto import tqdm"
     kernel.run(model("shows", SHOWS, head=head))
     shown = {"printed": 1, "displayed": 1, "logged": 1, "by Triton's logger": 1}

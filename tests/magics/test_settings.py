@@ -99,7 +99,7 @@ def test_a_cell_with_an_error_response_fails_only_with_it_and_shows_the_same(cel
     assert "answer" in cells.shell.user_ns
 
 
-def test_what_succeeds_and_what_the_code_takes_care_of(cells) -> None:
+def test_raise_errors_leaves_successes_and_handled_errors(cells) -> None:
     cells.model()
     cells("%config BLSNotebook.raise_errors = True")
     assert cells("%bls times IN=[1]").success

@@ -188,7 +188,7 @@ def test_the_capability_of_the_document_works(tmp_path: Path) -> None:
 
 @pytest.mark.extra
 @pytest.mark.slow
-def test_what_the_ci_file_of_the_example_project_runs_passes(tmp_path: Path) -> None:
+def test_ci_commands_of_the_example_project_pass(tmp_path: Path) -> None:
     example = ROOT / "examples" / "language"
     copy = shutil.copytree(example, tmp_path / "language", ignore=shutil.ignore_patterns("__pycache__", ".*cache"))
     workflow = (example / ".github" / "workflows" / "test.yml").read_text()

@@ -99,7 +99,7 @@ def test_a_slice_keeps_its_offset() -> None:
     ],
     ids=["transposed", "step", "fortran", "reversed", "vector with a step"],
 )
-def test_what_is_not_contiguous_is_refused(array: np.ndarray[Any, Any]) -> None:
+def test_noncontiguous_dlpack_is_refused(array: np.ndarray[Any, Any]) -> None:
     with pytest.raises(TritonModelException, match=r"not contiguous\. Only contiguous DLPack tensors that are"):
         Tensor.from_dlpack("T", array)
 
@@ -110,7 +110,7 @@ def test_strides_of_single_rows_and_of_nothing_do_not_matter(array: np.ndarray[A
 
 
 @pytest.mark.parametrize("value", [None, 5, "x", [1.0], object(), b"abc"])
-def test_what_is_no_tensor_is_refused(value: object) -> None:
+def test_values_without_dlpack_are_refused(value: object) -> None:
     with pytest.raises(TritonModelException, match=r"^Provided tensor is not supported\. Tensor must be a DLPack"):
         Tensor.from_dlpack("T", value)
 

@@ -84,7 +84,7 @@ def test_objects_round_trip(shape: tuple[int, ...], data: st.DataObject) -> None
 
 
 @given(st.lists(st.one_of(st.text(), st.integers(), st.floats(), st.booleans(), st.none()), min_size=1))
-def test_what_is_not_bytes_is_sent_as_its_text(values: list[Any]) -> None:
+def test_objects_are_serialized_as_their_text(values: list[Any]) -> None:
     array = np.empty(len(values), np.object_)
     array[:] = values
     encoded: Any = pb_utils.serialize_byte_tensor(array)

@@ -63,7 +63,7 @@ def test_loading_with_a_config_and_files(disk: bls.ModelRepository) -> None:
     (("late", "", {"file:1/model.py": b""}), "failed to load 'late', failed to poll from model repository"),
     (("late", '{"backend": "python"}', {"file:../../x.py": b""}), "failed to load 'late'"),
 ])  # fmt: skip
-def test_what_cannot_be_loaded(disk: bls.ModelRepository, arguments: Any, message: str) -> None:
+def test_load_model_failures(disk: bls.ModelRepository, arguments: Any, message: str) -> None:
     with disk:
         with pytest.raises(TritonModelException, match=r"^Failed to load model: Failed to process the request") as info:
             disk.run(lambda: pb_utils.load_model(*arguments))

@@ -130,7 +130,7 @@ def test_a_name_of_another_kind_is_taken(repo: bls.ModelRepository) -> None:
     ("histogram", "set", 1, "TRITONSERVER_METRIC_KIND_HISTOGRAM does not support Set"),
     ("histogram", "value", None, "TRITONSERVER_METRIC_KIND_HISTOGRAM does not support Value"),
 ])  # fmt: skip
-def test_what_a_kind_does_not_allow(
+def test_operations_that_a_metric_kind_refuses(
     repo: bls.ModelRepository, kind: str, verb: str, amount: float | None, message: str
 ) -> None:
     def body() -> None:
@@ -171,7 +171,7 @@ def test_buckets_that_the_server_takes(repo: bls.ModelRepository, buckets: Any) 
     ("histogram", {}, None, "Missing required buckets."),
     ("histogram", {}, (1.0, 2.0), "Buckets must be a list."),
 ])  # fmt: skip
-def test_what_the_stub_itself_refuses(
+def test_metric_arguments_that_the_stub_refuses(
     repo: bls.ModelRepository, kind: str, labels: Any, buckets: Any, message: str
 ) -> None:
     with pytest.raises(TritonModelException) as raised:

@@ -102,7 +102,7 @@ def test_only_inputs_are_optional() -> None:
 
 
 @both
-def test_what_the_configuration_leaves_open_is_filled_in(direction: str) -> None:
+def test_open_fields_of_the_configuration_are_filled_in(direction: str) -> None:
     made = config(**{direction: [{"name": "A", "data_type": "TYPE_INVALID", "dims": [], "reshape": 1}]})
     add(made, direction, TENSOR)
     assert made.as_dict()[direction] == [{**TENSOR, "reshape": 1}]

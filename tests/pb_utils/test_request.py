@@ -31,7 +31,7 @@ def request(**options: Any) -> InferenceRequest:
     return InferenceRequest(**{**NEEDED, **options})
 
 
-def test_what_a_plain_request_says() -> None:
+def test_defaults_of_a_request() -> None:
     r = request()
     assert (r.request_id(), r.correlation_id(), r.inputs()) == ("", 0, [T])
     assert (r.requested_output_names(), r.flags(), r.timeout()) == ({"OUT"}, 0, 0)
@@ -61,7 +61,7 @@ def test_getters_have_tritons_types() -> None:
 
 
 @pytest.mark.parametrize("needed", sorted(NEEDED))
-def test_what_is_needed(needed: str) -> None:
+def test_missing_arguments_of_a_request(needed: str) -> None:
     rest = {k: v for k, v in NEEDED.items() if k != needed}
     with pytest.raises(TypeError, match=f"{needed} must be .*, which is missing"):
         InferenceRequest(**rest)
@@ -213,7 +213,7 @@ def test_a_memory_type_is_one_of_the_two_and_a_device_a_number(bad: Any) -> None
             PreferredMemory(MemoryType.TRITONSERVER_MEMORY_CPU, bad)
 
 
-def test_what_should_not_be_empty() -> None:
+def test_empty_arguments_of_a_request() -> None:
     with pytest.raises(TritonModelException) as raised:
         request(inputs=[T, None], request_id="r", model_name="m")
     assert str(raised.value) == "Input tensor for request with id 'r' and model name 'm' should not be empty."

@@ -82,7 +82,7 @@ def test_a_message_is_text(message: Any) -> None:
         TritonError()  # type: ignore[call-arg]
 
 
-def test_what_a_message_is_made_of_is_what_counts() -> None:
+def test_error_messages_of_subclasses() -> None:
     class OddError(TritonError):
         def message(self) -> str:
             raise SystemExit
@@ -135,7 +135,7 @@ class Mailbox:
         self.dropped += 1
 
 
-def test_what_a_sender_passes_on() -> None:
+def test_a_sender_passes_responses_and_flags_on() -> None:
     mailbox = Mailbox()
     sender = InferenceResponseSender(mailbox)
     response = InferenceResponse()
@@ -165,7 +165,7 @@ def test_what_a_sender_passes_on() -> None:
     ((InferenceResponse(), 1.0), TypeError, "flags must be int"),
     ((InferenceResponse(), None), TypeError, "flags must be int"),
 ])  # fmt: skip
-def test_what_a_sender_refuses(arguments: Any, error: type[Exception], message: str) -> None:
+def test_wrong_responses_and_flags_of_a_sender(arguments: Any, error: type[Exception], message: str) -> None:
     mailbox = Mailbox()
     sender = InferenceResponseSender(mailbox)
     with pytest.raises(error, match=message):

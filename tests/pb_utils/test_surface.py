@@ -118,7 +118,7 @@ def test_arguments_without_a_name_in_triton_are_positional_only() -> None:
         assert all(p.kind is inspect.Parameter.POSITIONAL_ONLY for p in parameters(function)), function
 
 
-def test_what_has_no_constructor() -> None:
+def test_classes_without_a_constructor() -> None:
     for name in ("InferenceTrace", "Logger", "Metric"):
         with pytest.raises(TypeError, match=f"{name}: No constructor defined!"):
             getattr(pb_utils, name)()
@@ -139,7 +139,7 @@ def test_members_of_enumerations_look_as_tritons(member: Any, text: str, number:
     ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("what", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_what_cannot_be_copied_there(value: Any, what: Any) -> None:
+def test_objects_that_cannot_be_copied(value: Any, what: Any) -> None:
     with pytest.raises(TypeError, match=r"cannot pickle 'c_python_backend_utils\."):
         what(value)
 

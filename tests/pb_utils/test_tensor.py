@@ -47,7 +47,7 @@ def test_an_array_is_told_and_shared(array: np.ndarray[Any, Any]) -> None:
 
 
 @given(arrays.filter(lambda a: a.ndim >= 2), st.sampled_from(["transpose", "step", "fortran", "broadcast"]))
-def test_what_is_not_contiguous_is_made_so(array: np.ndarray[Any, Any], how: str) -> None:
+def test_noncontiguous_arrays_are_made_contiguous(array: np.ndarray[Any, Any], how: str) -> None:
     other = {
         "transpose": lambda: array.T,
         "step": lambda: array[:, ::2],
@@ -88,7 +88,7 @@ def test_objects_of_any_kind_are_kept_as_they_are_until_sent() -> None:
 
 
 @pytest.mark.parametrize("value", [None, [1, 2], 1.0, "x", (1,), np.float32(1), memoryview(b"ab"), Tensor])
-def test_what_is_no_array_is_refused_in_tritons_words(value: object) -> None:
+def test_values_that_are_no_array_are_refused_in_tritons_words(value: object) -> None:
     with pytest.raises(TypeError, match=r"^__init__\(\): incompatible constructor arguments\. The following") as info:
         Tensor("T", value)  # type: ignore[arg-type]
     assert str(info.value).endswith(f"Invoked with: 'T', {value!r}")

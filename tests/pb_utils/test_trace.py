@@ -72,7 +72,7 @@ def test_joining_a_trace(leaf: bls.ModelRepository, trace: Any) -> None:
     f"00-{TRACE}-{'0' * 16}-01", PARENT + "\n", 1, b"x", [PARENT], {}, {"traceparent": None},
     {"traceparent": PARENT, "tracestate": 5},
 ])  # fmt: skip
-def test_what_is_no_traceparent(leaf: bls.ModelRepository, trace: Any) -> None:
+def test_wrong_traceparents_are_refused(leaf: bls.ModelRepository, trace: Any) -> None:
     """A server sends such a request without a trace, and nobody knows why."""
     with pytest.raises(bls.BLSError, match=r"^trace: ") as raised:
         leaf.infer("leaf", X, trace=trace)

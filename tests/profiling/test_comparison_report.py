@@ -72,7 +72,7 @@ def test_the_sentence_comes_first_then_figures_timelines_and_what_if() -> None:
     assert ("<code>a</code>" in html, "verified" in html) == (True, False)
 
 
-def test_what_is_not_proven_is_not_shown_as_advice() -> None:
+def test_unproven_changes_are_not_shown_as_advice() -> None:
     code = CodeChange(proof="Not proven: no gain", reason="a loop", template="await")
     for proven in (False, True):
         html = render(replace(overlap(), stages=(), code=replace(code, proven=proven))).html

@@ -25,7 +25,7 @@ def test_a_wait_in_the_queue_is_the_work_of_those_before() -> None:
     ]  # fmt: skip
 
 
-def test_what_nobody_explains_is_the_queue_itself() -> None:
+def test_unexplained_waits_are_the_queue() -> None:
     delayed = Span(1, "a", instance="a_0", sent=0, queued=1, started=9, inferred=10, ended=10, released=10)
     assert told(Session((delayed,), wall=10)) == [
         ("a", "compute_input", 1),

@@ -113,7 +113,7 @@ def test_many_calls_cost_few_runs(repo: bls.ModelRepository) -> None:
     assert (order_of(found), found.runs <= 20) == (", ".join(40 * ["a"]), True)
 
 
-def test_what_was_not_tried_is_not_claimed(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_untried_orders_are_not_claimed(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis, "RUNS", 5)
     monkeypatch.setattr(counterfactual, "RUNS", 5)
     found = found_of(repo, graph("return ok(out(ask('a', x).exec()) + out(ask('b', x).exec()))"))
@@ -196,7 +196,7 @@ def test_requests_of_a_sequence_keep_their_order(repo: bls.ModelRepository) -> N
     assert any("one sequence keep their order" in note for note in found.notes)
 
 
-def test_what_cannot_be_analyzed_is_said(repo: bls.ModelRepository) -> None:
+def test_requests_that_overlap_cannot_analyze(repo: bls.ModelRepository) -> None:
     failing = found_of(repo, graph("return ok(out(ask('fails', x).exec()))"))
     assert "a request fails" in failing.problem
     repo.set_config("pair", ENSEMBLE)

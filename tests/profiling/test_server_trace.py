@@ -39,7 +39,7 @@ def recorded() -> Session:
     return load_server_trace(RECORDED)
 
 
-def test_what_a_server_wrote_is_read(recorded: Session) -> None:
+def test_a_recorded_server_trace_is_read(recorded: Session) -> None:
     by_model: dict[str, list[Any]] = {}
     for span in recorded.spans:
         assert 0 <= span.sent <= span.queued <= span.started <= span.inferred <= span.ended <= recorded.wall

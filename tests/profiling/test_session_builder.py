@@ -69,7 +69,7 @@ def in_parts(log: Log) -> int:
     [(12, (10, 12, 12, 12, 12), False), (17, (10, 15, 17, 17, 17), False), (25, (10, 15, 20, 25, 25), True),
      (32, (10, 15, 20, 30, 32), True)],
 )  # fmt: skip
-def test_what_comes_after_the_end_has_not_happened(log: Log, end: int, expected: tuple[int, ...], ran: bool) -> None:
+def test_steps_after_the_end_have_not_happened(log: Log, end: int, expected: tuple[int, ...], ran: bool) -> None:
     in_parts(log)
     (span,) = frozen(log, end).spans
     assert (times(span), span.state, span.ran, span.responses) == (expected, "open", ran, 0)

@@ -59,7 +59,7 @@ def test_a_session_as_text_and_html() -> None:
     assert (html.count("<tr"), "bls-session-tile" in html, ">82%<" in html) == (5, True, True)
 
 
-def test_what_needs_attention_is_told() -> None:
+def test_errors_limits_and_transfers_are_told() -> None:
     text = as_text(ATTACK, width=200)
     for words in (
         "note: 3 requests beyond the limit", "1 error", "2 tensors moved between devices", "3 MiB in, 0 B out",
@@ -143,7 +143,7 @@ def test_percents() -> None:
     assert {parts: units.percent(*parts) for parts in percents} == percents
 
 
-def test_what_requests_failed_with_is_told_once_each() -> None:
+def test_each_error_of_requests_is_told_once() -> None:
     bad = Span(1, "a", instance="a", started=1, inferred=2, ended=3, state="error", error="no\n\nAt:\n  x(1): y\n")
     spans = [replace(bad, id=i + 1, error=e) for i, e in enumerate([bad.error, bad.error, "<b>", "c", "d", "e"])]
     found = Session(tuple(spans), wall=9)

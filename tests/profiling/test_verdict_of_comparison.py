@@ -315,7 +315,7 @@ def test_a_caller_of_many_is_known_by_the_call_before_each() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_a_call_waited_for_is_all_that_was_answered_before(seed: int) -> None:
+def test_a_call_waited_for_all_that_was_answered_before(seed: int) -> None:
     chance = random.Random(seed)
     parent = Span(1, "a", instance="a_0", sent=0, queued=0, started=0, inferred=100, ended=100)
     children = []

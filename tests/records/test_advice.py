@@ -20,7 +20,7 @@ PATTERNS = [*advice._REQUEST_REMEDIES, *advice._CODE_REMEDIES]
 @pytest.mark.parametrize("pattern", PATTERNS)
 @settings(max_examples=20)
 @given(data=st.data())
-def test_whatever_is_said(pattern: str, data: st.DataObject) -> None:
+def test_advice_for_any_message(pattern: str, data: st.DataObject) -> None:
     message = data.draw(st.from_regex(re.compile(pattern), fullmatch=False))
     for record in (
         ErrorRecord(message),
@@ -37,7 +37,7 @@ def test_words_without_end_are_not_searched_to_their_end() -> None:
         advised(ErrorRecord(word * 1_000_000, chain=("m",)), KNOWN)
 
 
-def test_what_is_known_already_stays() -> None:
+def test_a_hint_that_is_known_stays() -> None:
     assert advised(ErrorRecord("Model 'x' is not ready", hint="wait"), KNOWN).hint == "wait"
 
 

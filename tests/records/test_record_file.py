@@ -56,7 +56,7 @@ CONTENTS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("loader", LOADERS)
 @pytest.mark.parametrize("case", CONTENTS)
-def test_whatever_is_in_a_file(tmp_path: Path, case: str, loader: str) -> None:
+def test_any_contents_of_a_record_file(tmp_path: Path, case: str, loader: str) -> None:
     file = tmp_path / "it.json"
     file.write_bytes(CONTENTS[case])
     with pytest.raises(bls.BLSError) as info:
@@ -101,7 +101,7 @@ PLACES: dict[str, tuple[Callable[[Path], Any], str]] = {
 @pytest.mark.skipif(os.name != "posix", reason="links, pipes and devices of POSIX")
 @pytest.mark.parametrize("loader", LOADERS)
 @pytest.mark.parametrize("case", PLACES)
-def test_what_is_no_file(tmp_path: Path, case: str, loader: str) -> None:
+def test_links_pipes_and_devices_are_no_record_file(tmp_path: Path, case: str, loader: str) -> None:
     place, words = PLACES[case]
     with pytest.raises(bls.BLSError, match=words) as info:
         LOADERS[loader](place(tmp_path / "it.json"))
@@ -126,7 +126,7 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert record_file.ALWAYS < sum(read) <= record_file.ALWAYS + (1 << 20)
 
 
-def test_what_no_file_can_hold_is_not_written(tmp_path: Path) -> None:
+def test_records_that_json_cannot_hold_are_not_written(tmp_path: Path) -> None:
     lifetimes = Lifetimes((Life(1, "cpu", 4, math.nan),))  # type: ignore[arg-type]
     with pytest.raises(bls.BLSError, match=r"lifetimes: cannot save to 'it\.json': .*JSON compliant"):
         lifetimes.save(tmp_path / "it.json")

@@ -102,7 +102,7 @@ def test_bf16() -> None:
     assert preview(np.array([1.5, 1 / 3], ml_dtypes.bfloat16), "BF16") == "[1.5, 0.3340]"
 
 
-def test_what_is_no_numpy_array() -> None:
+def test_values_that_are_no_numpy_array() -> None:
     assert preview(None, "FP32") == "… (no data)"
     assert preview([1, 2], "FP32") == "… (list is not a NumPy array)"
     assert preview(np.zeros(2, "M8[s]"), "INT64") == "… (NumPy datetime64[s])"

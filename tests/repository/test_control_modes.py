@@ -240,7 +240,7 @@ def refusal(repo: bls.ModelRepository, name: str) -> str:
     return failure.value.reason
 
 
-def test_what_keeps_an_ensemble_from_loading(disk: bls.ModelRepository) -> None:
+def test_ensembles_that_cannot_be_loaded(disk: bls.ModelRepository) -> None:
     """Worded as by a real tritonserver 2.51."""
     root = disk.paths[0]
     write(root, "member", saying("'m'"), WITH_INPUT)

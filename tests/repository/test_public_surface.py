@@ -36,7 +36,7 @@ def test_every_way_of_sending_takes_the_same_arguments_and_has_help() -> None:
 
 
 @pytest.mark.slow
-def test_what_measures_is_imported_when_it_is_asked_for() -> None:
+def test_profiling_is_imported_when_it_is_used() -> None:
     code = (
         "import sys, bls_notebook as bls\n"
         "own = 'bls_notebook.profiling.'\n"

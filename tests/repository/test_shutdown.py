@@ -46,7 +46,7 @@ def opened(name: str) -> Any:
     return gates.gate(name).is_set
 
 
-def test_what_is_in_flight_when_close_gives_up_gets_an_error(repo: bls.ModelRepository) -> None:
+def test_requests_in_flight_when_close_gives_up_get_an_error(repo: bls.ModelRepository) -> None:
     repo.define("sleeps", model("""
 async def execute(self, requests):
     gates.count("begun")

@@ -158,7 +158,7 @@ def test_a_vector_is_scaled(triton_repository: RepositoryUnderTest, from_noteboo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mended", [False, True])
-def test_what_is_mended_keeps_no_memory_of_the_gpu(
+def test_the_mended_model_keeps_no_memory_of_the_gpu(
     triton_repository: RepositoryUnderTest,
     from_notebook: Define,
     simulated_gpu: None,
@@ -209,7 +209,7 @@ def test_a_blank_is_an_answer_once_it_is_mended(triton_repository: RepositoryUnd
     triton_repository.assert_not_called("digit_classifier")
 
 
-def test_what_the_notebook_has_a_model_has_not(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
+def test_notebook_variables_are_not_in_models(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
     from_notebook("14_to_production.ipynb", "blank")
     answer = triton_repository.infer("blank", {"IMAGE": ONE})
     assert "name 'images' is not defined" in answer.error.message()

@@ -57,7 +57,7 @@ def test_the_twins_read_as_the_python_model(triton_repository: RepositoryUnderTe
 
 @pytest.mark.parametrize("model", ["digit_classifier", "digit_expert"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_no_number_is_refused(triton_repository: RepositoryUnderTest, model: str, bad: float) -> None:
+def test_nan_and_infinity_are_refused(triton_repository: RepositoryUnderTest, model: str, bad: float) -> None:
     answer = triton_repository.infer(model, {"FEATURES": np.full((1, 64), bad, np.float32)})
     assert answer.error is not None
     assert "FEATURES holds NaN or infinity" in answer.error.message()

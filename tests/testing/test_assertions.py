@@ -250,7 +250,7 @@ UNLOADS = ASKS.replace("        answer", "        pb_utils.unload_model('double'
 )
 
 
-def test_what_was_unloaded_stays_so(repo: RepositoryUnderTest) -> None:
+def test_unloaded_models_stay_unloaded(repo: RepositoryUnderTest) -> None:
     repo.infer("double", X)
     repo.unload("double")
     assert "is not ready" in str(repo.infer("front", X).error)
@@ -287,7 +287,7 @@ def test_files_by_their_paths(tmp_path: Path) -> None:
         repo.assert_answer(repo.infer("lonely", X), {"Y": [0, 3, 6]})
 
 
-def test_what_happened_is_known_after_the_end(models: Path) -> None:
+def test_assertions_hold_after_the_end(models: Path) -> None:
     with RepositoryUnderTest(models) as repo:
         repo.infer("front", X)
     repo.assert_called("double", 1, inputs=X)

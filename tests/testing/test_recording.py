@@ -224,7 +224,7 @@ def test_it_is_shown(recorded: Path) -> None:
         ({"requests": True}, "requests: got True"),
     ],
 )
-def test_what_makes_no_sense_is_told_first(
+def test_wrong_arguments_of_record_are_told_first(
     given: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

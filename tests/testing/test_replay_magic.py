@@ -102,7 +102,7 @@ def test_in_a_coroutine_and_a_callee(cells: Cells, run: str, monkeypatch: pytest
     assert "ipdb> [2]" in debugger.said.getvalue()
 
 
-def test_what_it_called_is_answered_as_recorded(cells: Cells, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_of_a_debugged_request_are_recorded_ones(cells: Cells, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cells.model("times", factor=10)
     typed(cells, monkeypatch, "c")
     assert cells(f"%blsreplay {run} --debug 1 --only caller").value.output_tensors()[0].as_numpy().tolist() == [3, 5]

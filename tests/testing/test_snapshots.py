@@ -54,7 +54,7 @@ def values(datatype: str, size: int) -> Any:
 
 @pytest.mark.parametrize("size", [0, 3, 1000])
 @pytest.mark.parametrize("datatype", [*DTYPE_OF_DATATYPE, "BF16"])
-def test_what_is_written_is_equal_to_itself(repo: RepositoryUnderTest, datatype: str, size: int) -> None:
+def test_a_written_snapshot_equals_its_responses(repo: RepositoryUnderTest, datatype: str, size: int) -> None:
     response = asked(repo, values(datatype, size), datatype)
     assert response.error is None
     repo.assert_same_answers("a/b.json", response, response)
@@ -92,7 +92,7 @@ def test_tolerances(repo: RepositoryUnderTest) -> None:
             repo.assert_same_answers(f"{size}.json", near)
 
 
-def test_what_else_may_differ(repo: RepositoryUnderTest) -> None:
+def test_differences_from_a_snapshot(repo: RepositoryUnderTest) -> None:
     one = asked(repo, np.ones(3, np.float32))
     repo.assert_same_answers("a.json", one)
     for told, *responses in (

@@ -21,7 +21,7 @@ from tests.trying.conftest import DOUBLES, IN, IO, PYTHON, calling, ensemble, in
 ONES = {"IN": np.ones(3, np.float32)}
 
 
-def test_what_cannot_load_is_a_stub_and_every_answer_says_so(trying: Any, tmp_path: Path) -> None:
+def test_models_that_cannot_load_are_stubs_and_answers_say_so(trying: Any, tmp_path: Path) -> None:
     put(tmp_path, "pipeline", PYTHON, {"1/model.py": calling("resize")})
     put(tmp_path, "resize", f'platform: "tensorrt_plan" instance_group [{{ kind: KIND_GPU }}] {IO}', {"1/x": ""})
     put(tmp_path, "double", PYTHON, {"1/model.py": DOUBLES})
@@ -199,7 +199,7 @@ def test_an_invalid_map_of_an_ensemble_is_broken(trying: Any, tmp_path: Path) ->
         ("/nowhere/words.txt", "`--fill reader.lexicon=PATH`"),
     ],
 )
-def test_what_a_parameter_names_can_be_filled(trying: Any, tmp_path: Path, value: str, remedy: str) -> None:
+def test_missing_paths_in_parameters_can_be_filled(trying: Any, tmp_path: Path, value: str, remedy: str) -> None:
     reading = """
     def initialize(self, args):
         import json
@@ -409,7 +409,7 @@ def test_code_that_would_end_the_process_when_it_is_imported(trying: Any, tmp_pa
     assert repository.infer("ends", ONES).stubs == ("ends",)
 
 
-def test_what_ends_the_process_on_a_request_fails_that_and_a_forked_child_ends(trying: Any, tmp_path: Path) -> None:
+def test_models_that_end_the_process_fail_their_request(trying: Any, tmp_path: Path) -> None:
     forks = "import os; child = os.fork(); child or os._exit(5); print(os.waitpid(child, 0)[1] >> 8)"
     put(tmp_path, "forks", PYTHON, {"1/model.py": f"{forks}\n{DOUBLES}"})
     put(tmp_path, "ends", PYTHON, {"1/model.py": DOUBLES.replace("arrays = ", "__import__('os')._exit(7); arrays = ")})

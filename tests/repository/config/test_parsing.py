@@ -114,7 +114,7 @@ def test_a_text_that_ends_too_early_says_so(text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_not_printable_is_escaped_and_a_long_line_is_cut() -> None:
+def test_unprintable_text_is_escaped_and_a_long_line_is_cut() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_pbtxt("backend: \x07 3\x1b[31m", model="m")
     assert str(caught.value).isprintable()

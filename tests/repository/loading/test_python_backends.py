@@ -64,7 +64,7 @@ def test_a_backend_runs_the_models_that_name_it(disk: bls.ModelRepository, tmp_p
         assert {row.name for row in repo.index()} == {"a", "b"}
 
 
-def test_what_is_beside_the_backend_is_its_own(disk: bls.ModelRepository) -> None:
+def test_modules_beside_a_backend_are_its_own(disk: bls.ModelRepository) -> None:
     folder = disk.paths[0].parent / "backends"
     for name in ("one", "two"):
         backend(folder, name)
@@ -121,7 +121,7 @@ REFUSED = {  # the message, and the server's reason where it is not the message'
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_not_there(disk: bls.ModelRepository, case: str) -> None:
+def test_missing_parts_of_a_backend(disk: bls.ModelRepository, case: str) -> None:
     config, message, reason = REFUSED[case]
     backend(disk.paths[0].parent / "backends", "mine")
     (disk.paths[0] / "model.py").write_text(BACKEND)

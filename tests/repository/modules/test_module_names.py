@@ -264,7 +264,7 @@ class Mine: pass
 """
 
 
-def test_what_a_model_does_with_the_name_stays_its_own(disk: bls.ModelRepository, library: ModuleType) -> None:
+def test_changes_to_module_names_stay_with_the_model(disk: bls.ModelRepository, library: ModuleType) -> None:
     source = saying("check()", WITH_ITS_NAMES)
     replaced = "import sys\nsys.modules[__name__] = 3\n"
     assert loaded(disk, source, helper=HELPER.format("a"), replaced=replaced) == "fine"
@@ -353,7 +353,7 @@ CODE = "import helper, bls_test_library as lib\\nfound.append((helper.WHO, lib.w
     assert loaded(disk, source, helper=HELPER.format("a")) == "[('a', 'a'), ('a', 'a')]"
 
 
-def test_what_comes_to_a_models_loop_without_a_context(disk: bls.ModelRepository, library: ModuleType) -> None:
+def test_callbacks_without_a_context_on_a_models_loop(disk: bls.ModelRepository, library: ModuleType) -> None:
     source = f"""{HEAD}
 import asyncio, contextvars
 import bls_test_library as lib

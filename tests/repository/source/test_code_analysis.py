@@ -52,7 +52,7 @@ class TritonPythonModel:
         *[(f"def {name}(a):\n    return a, missing", {"missing": 2}) for name in ("top", "class_", "module")],
     ],
 )  # fmt: skip
-def test_what_is_never_defined(source: str, found: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undefined_names_are_found(source: str, found: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builtins, "display", print, raising=False)  # as IPython adds it
     assert undefined_names(source) == found
 
@@ -76,7 +76,7 @@ def test_what_is_never_defined(source: str, found: dict[str, int], monkeypatch: 
         "def f(x):\n    match x:\n        case [1, *a]: return a\n        case {'a': b, **c}: return b, c",
     ],
 )  # fmt: skip
-def test_what_is_defined_or_cannot_be_known(source: str) -> None:
+def test_defined_and_unknowable_names_are_not_found(source: str) -> None:
     assert undefined_names(source) == {}
 
 
@@ -195,7 +195,7 @@ def test_a_distribution_is_known_or_empty() -> None:
     assert {module: distribution_of(module) for module in known} == known
 
 
-def test_what_to_install() -> None:
+def test_install_advice_for_missing_packages() -> None:
     advice = install_advice(["torch", "riva", "PIL.Image", "cupy", "pkg_resources"], "%pip install")
     assert advice == (
         "`%pip install torch pillow 'setuptools<81'`; `riva`: the distribution is unknown; "

@@ -72,7 +72,7 @@ def test_errors_name_the_changed_source(repo: Repository) -> None:
     assert any("cell 3, changed" in str(frame) for frame in response.record.error.frames)
 
 
-def test_what_cannot_be_loaded_changes_nothing(repo: Repository) -> None:
+def test_a_variant_that_cannot_be_loaded_changes_nothing(repo: Repository) -> None:
     broken = VariantChange(source="raise RuntimeError('it was run')")
     repo.define("other", COUNTS, FLOATS)
     with pytest.raises(bls.ModelLoadError, match="it was run"):

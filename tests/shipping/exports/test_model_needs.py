@@ -119,7 +119,7 @@ def test_a_need_is_named_with_its_line(line: str, words: str) -> None:
         "os.chdir(self.folder); open('w.txt')",
     ],
 )
-def test_what_a_model_has_is_not_named(line: str) -> None:
+def test_files_inside_a_model_are_not_named(line: str) -> None:
     assert needs(line).lines == []
 
 

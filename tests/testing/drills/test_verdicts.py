@@ -143,7 +143,7 @@ def test_pairs_are_told_where_they_are_worse_than_each_of_the_two(repo: bls.Mode
     assert found.notes == ("1 pairs of faults were tried: 1 had a worse verdict than each of the two alone",)
 
 
-def test_what_a_request_does_not_reach_is_named(repo: bls.ModelRepository) -> None:
+def test_unreached_callees_are_named(repo: bls.ModelRepository) -> None:
     drilled(repo, "asks_another", "nan")  # then it is known whom it asks
     found = drilled(repo, "asks_another", "error")
     assert (found.callees, found.unreached) == (("twice",), ("other",))
@@ -160,7 +160,7 @@ def test_what_a_request_does_not_reach_is_named(repo: bls.ModelRepository) -> No
         ({"save": "drill.txt"}, "expected a name such as tests/test_drill_x.py"),
     ],
 )
-def test_what_makes_no_sense_is_one_line(repo: bls.ModelRepository, given: dict[str, object], words: str) -> None:
+def test_wrong_arguments_of_a_drill(repo: bls.ModelRepository, given: dict[str, object], words: str) -> None:
     arguments: dict[str, object] = {"model": "tells", "inputs": REQUEST, "repo": repo, **given}
     with pytest.raises(bls.BLSError, match=words.replace("(", r"\(")) as raised:
         bls.drill(**arguments)  # type: ignore[arg-type]
@@ -183,7 +183,7 @@ def test_a_drill_as_a_test() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_saved_fails_for_what_the_drill_saw(
+def test_saved_tests_fail_for_bad_cases(
     repo: bls.ModelRepository, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "test_drill_joins.py"
@@ -198,16 +198,14 @@ def test_what_is_saved_fails_for_what_the_drill_saw(
             tests[f"test_twice_{case.faults[0].fault}".replace("-", "_")](again)
 
 
-def test_what_is_saved_of_a_model_that_need_not_tell_passes(repo: bls.ModelRepository, tmp_path: Path) -> None:
+def test_saved_tests_of_a_model_that_ignores_errors_pass(repo: bls.ModelRepository, tmp_path: Path) -> None:
     file = tmp_path / "test_drill_ignores.py"
     bls.drill("ignores", REQUEST, repo=repo, faults=["error"], save=file)
     tests = runpy.run_path(str(file))
     tests["test_twice_error"](tests["drill"](repo))
 
 
-def test_what_takes_long_is_not_asked_time_and_again(
-    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_models_are_asked_once(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bls_notebook.testing.drills.driller.SLOW", 0.0)
     twice = repo._server.find("twice")
     assert twice is not None
@@ -222,7 +220,7 @@ def test_what_takes_long_is_not_asked_time_and_again(
     )  # when all is well: the rest is answered from the recording
 
 
-def test_what_comes_of_one_line_is_one_item() -> None:
+def test_cases_of_one_line_are_one_item() -> None:
     line = CodePlace("a", "a/1/model.py", 7, "request.exec()")
     of = {("b", "stall"): "no limit", ("c", "stall"): "no limit", ("c", "slow"): "late"}
     cases = [DrilledCase((Planted(*fault),), "waits", said, sent=line) for fault, said in of.items()]
@@ -269,7 +267,7 @@ def test_each_tensor_is_spoilt_where_it_can_be() -> None:
     assert NUMBERS.as_numpy().tolist() == [[1.0, 2.0]]  # as it was
 
 
-def test_what_is_held_is_answered_once_it_is_released() -> None:
+def test_delayed_responses_are_answered_once_released() -> None:
     delay = DelayedResponse()
     with bls.ModelRepository() as repo:
         define(repo, "twice")

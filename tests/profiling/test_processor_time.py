@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.profiling import gil, processor_time
+from bls_notebook.profiling.gil import gil_share_of
+from bls_notebook.profiling.gpu_time import DeviceTime, device_timer
+from bls_notebook.profiling.processor_time import OtherPrograms, ProcessorUse, cores, parallel_throughput
+from tests.engine.harness import infer
+from tests.engine.sources import ASYNC_DOUBLE, DOUBLE, pbtxt
+
+
+class Cuda:
+    """A GPU whose clock moves on by one millisecond with each event."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.current = 0
+        self.log: list[str] = []
+        self.broken = False
+        self.runtime = SimpleNamespace(getDeviceCount=lambda: 1)
+        cuda = self
+
+        class Event:
+            def record(self, stream: str) -> None:
+                if cuda.broken:
+                    raise RuntimeError("the GPU has fallen off the bus")
+                cuda.now += 1
+                self.at = cuda.now
+                cuda.log.append(f"{stream} on {cuda.current}")
+
+            def synchronize(self) -> None:
+                cuda.log.append("waited")
+
+        class Device:
+            def __init__(self, index: int) -> None:
+                self.index = index
+
+            def __enter__(self) -> None:
+                self.before, cuda.current = cuda.current, self.index
+
+            def __exit__(self, *_: Any) -> None:
+                cuda.current = self.before
+
+        self.Event, self.Device = Event, Device
+
+    def get_current_stream(self) -> str:
+        return "stream"
+
+    def get_elapsed_time(self, begin: Any, end: Any) -> float:
+        return float(end.at - begin.at)
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
+    found = Cuda()
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=found))
+    return found
+
+
+def test_without_cupy_or_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    assert device_timer() is None
+
+    def no_driver() -> int:
+        raise RuntimeError("cudaErrorInsufficientDriver")
+
+    broken = SimpleNamespace(cuda=SimpleNamespace(runtime=SimpleNamespace(getDeviceCount=no_driver)))
+    monkeypatch.setitem(sys.modules, "cupy", broken)
+    assert device_timer() is None
+
+
+def test_events_are_put_into_the_stream_of_the_instances_gpu(cuda: Cuda) -> None:
+    begin = device_timer()
+    assert begin is not None
+    time = begin(2)
+    assert isinstance(time, DeviceTime)
+    assert time.ns() == -1  # not over yet
+    time.end()
+    time.end()
+    assert cuda.log == ["stream on 2", "stream on 2"]
+    assert cuda.current == 0
+    assert time.ns() == 1_000_000
+
+
+def test_a_gpu_that_fails_is_not_measured_and_fails_nothing(cuda: Cuda) -> None:
+    begin = device_timer()
+    assert begin is not None
+    time = begin(0)
+    assert time is not None
+    cuda.broken = True
+    time.end()
+    assert time.ns() == -1
+    assert begin(0) is None
+
+
+@pytest.mark.parametrize("source", [DOUBLE, ASYNC_DOUBLE], ids=["sync", "async"])
+def test_requests_on_a_gpu_have_its_time(repo: bls.ModelRepository, cuda: Cuda, source: str) -> None:
+    repo.define("d", source, pbtxt())
+    found = repo._server.find("d")
+    assert found is not None
+    found.instances[0].gpu = 1  # as if its instance group were of KIND_GPU
+    found.instances[0].device = "gpu:1"
+    found.be(found.seen)
+    with bls.profile() as profile:
+        infer(repo, "d")
+    (span,) = profile.record.spans
+    assert (span.device, span.device_ns) == ("gpu:1", 1_000_000)
+    assert cuda.log == ["stream on 1", "stream on 1", "waited"]
+    (model_figures,) = profile.statistics().models
+    assert model_figures.device_ns == 1_000_000
+
+
+@pytest.fixture
+def simulated() -> Iterator[None]:
+    bls.simulate_gpus(1)
+    yield
+    bls.simulate_gpus(0)
+
+
+def test_a_simulated_gpu_is_shown_and_not_measured_and_crossings_count(
+    repo: bls.ModelRepository, simulated: None
+) -> None:
+    repo.define("g", DOUBLE, pbtxt().replace("KIND_CPU", "KIND_GPU"))
+    with bls.profile() as profile:
+        infer(repo, "g")
+    assert [(s.device, s.device_ns) for s in profile.record.spans] == [("gpu:0 (simulated)", -1)]
+    repo.define("d", DOUBLE, pbtxt())
+    with bls.profile() as profile:
+        infer(repo, "d")
+        assert repo.infer("d", {"X": [4]}, preferred_memory="gpu:0").error is None
+        assert repo.infer("d", {"X": bls.cupy().asarray([4], "int32")}).error is None
+    assert [s.crossings for s in profile.record.spans] == [0, 1, 1]
+
+
+def probes() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if "probe" in thread.name]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_the_switch_interval_is_put_back_and_the_probe_ends(error: type[BaseException]) -> None:
+    before, others = sys.getswitchinterval(), probes()  # the probe of an earlier profile may still be ending
+    within: list[float] = []
+
+    def run() -> None:
+        within.append(sys.getswitchinterval())
+        raise error
+
+    with pytest.raises(error):
+        gil_share_of(run)
+    assert sys.getswitchinterval() == before
+    assert within[0] > before
+    assert set(probes()) <= set(others)
+
+
+@pytest.mark.parametrize(("late", "waited", "share"), [(20, 0, 1.0), (1, 0, 0.0), (20, 15, 0.0), (40, 20, 1.0)])
+def test_who_gets_the_lock_late_without_a_wait_for_a_processor_waited_for_the_lock(
+    monkeypatch: pytest.MonkeyPatch, late: int, waited: int, share: float
+) -> None:
+    times, waits = itertools.count(0, late * 1_000_000), itertools.count(0, waited * 1_000_000)
+    clock = SimpleNamespace(perf_counter_ns=lambda: next(times), perf_counter=lambda: 0.0)  # until there are samples
+    monkeypatch.setattr(gil, "time", clock)
+    monkeypatch.setattr(gil, "_own_wait", lambda: nullcontext(lambda: next(waits)))
+    assert gil_share_of(lambda: time.sleep(0.001)) == share
+
+
+def test_a_run_without_samples_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gil, "_SAMPLES", 0)
+    monkeypatch.setattr(gil, "_SLEEP", 60.0)
+    assert gil_share_of(lambda: None) == -1.0
+
+
+def test_times_and_rates() -> None:
+    processors = ProcessorUse()
+    assert parallel_throughput(1, 0.001) > 0
+    assert parallel_throughput(3, 0.001) > 0
+    assert parallel_throughput(1, 1e-9) > 0  # where a thread gets its processor too late
+    assert processors.used() > 0
+    assert processors.waited() >= 0
+    assert cores() >= 1
+    assert not probes()
+
+
+def test_a_system_that_does_not_say_who_waited_or_what_others_have(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setattr(processor_time, "_TASKS", tmp_path / "none")
+    assert ProcessorUse().waited() == 0
+    monkeypatch.setattr(processor_time, "_STAT", tmp_path / "none")
+    assert OtherPrograms().share() == 0.0
+    monkeypatch.setattr(gil, "_OWN", tmp_path / "none")
+    assert 0 <= gil_share_of(lambda: time.sleep(0.001)) <= 1
+
+
+class Machine:
+    """Processors whose times are set by the test."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, path: Path, processors: int) -> None:
+        self.file, self.now, self.used = path, 0, 0
+        self.idle = [0] * processors
+        monkeypatch.setattr(processor_time, "_STAT", path)
+        monkeypatch.setattr(processor_time.os, "sched_getaffinity", lambda _: set(range(processors)))
+        monkeypatch.setattr(processor_time.time, "perf_counter_ns", lambda: self.now)
+        monkeypatch.setattr(processor_time.time, "process_time_ns", lambda: self.used)
+        self.passes()
+
+    def passes(self, ms: int = 0, used: int = 0, idle: tuple[int, ...] = ()) -> None:
+        """Let time pass; `used` is this process's processor time, `idle` each processor's."""
+        self.now += ms * 1_000_000
+        self.used += used * 1_000_000
+        self.idle = [a + b for a, b in zip(self.idle, idle or [0] * len(self.idle), strict=True)]
+        lines = [f"cpu{n} 1 2 3 {ms // 10} 0 0 0 0 0 0" for n, ms in enumerate(self.idle)]
+        self.file.write_text("\n".join(["cpu  9 9 9 9 9 9 9 9 9 9", *lines, "cpu77 0 0 0 0 0", "intr 5"]))
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux says")
+def test_processor_share_of_other_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    machine = Machine(monkeypatch, tmp_path / "stat", 2)
+    machine.passes(700, 300, (650, 20))
+    for used, idle, share in (
+        (2000, (0, 0), 0.0),  # all of it is this process's own, however many threads waited
+        (1000, (500, 500), 0.0), (500, (0, 0), 0.74), (0, (1000, 1000), 0.0),
+        (1000, (0, 990), 0.0),  # less than can be told
+        (0, (0, 1000), 0.49),
+    ):  # fmt: skip
+        others = OtherPrograms()
+        machine.passes(1000, used, idle)
+        assert others.share() == pytest.approx(share)
