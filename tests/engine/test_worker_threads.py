@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -243,18 +244,30 @@ def test_a_loop_whose_thread_cannot_be_started_is_no_loop(monkeypatch: pytest.Mo
     made[0].loop.close()
 
 
-def test_workers_run_beside_gevent_with_unpatched_threads() -> None:
+@pytest.mark.parametrize("patched", ["", "thread=False"])
+def test_models_answer_in_a_process_that_gevent_patched(patched: str, tmp_path: Path) -> None:
     pytest.importorskip("gevent")
     script = """
 from gevent import monkey
-monkey.patch_all(thread=False)
-import threading
-from bls_notebook.engine.waiting.worker_threads import ready, start_in_thread
+monkey.patch_all(PATCHED)
+import numpy as np
+import bls_notebook as bls
 
-ready()
-done = threading.Event()
-start_in_thread(done.set)
-print(done.wait(30))
+TENSOR = ' { name: "X" data_type: TYPE_FP32 dims: 1 } '
+MODEL = '''
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse(self.outputs(r)) for r in requests]
+    def outputs(self, request):
+        return ANSWER
+'''
+CALL = 'pb_utils.InferenceRequest(model_name="callee", inputs=request.inputs(), requested_output_names=["X"]).exec()'
+repo = bls.ModelRepository()
+for name, answer in ("callee", "request.inputs()"), ("caller", CALL + ".output_tensors()"):
+    repo.define(name, MODEL.replace("ANSWER", answer), config="input" + TENSOR + "output" + TENSOR)
+print(repo.infer("caller", {"X": np.float32([7])}).as_numpy()["X"][0])
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout.split() == ["True"], done.stderr
+    command = [sys.executable, "-c", script.replace("PATCHED", patched)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    assert done.stdout.split() == ["7.0"], done.stderr

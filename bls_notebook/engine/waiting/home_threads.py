@@ -28,7 +28,6 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
-from queue import SimpleQueue
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -39,7 +38,7 @@ from .idle_memory import idle_memory
 from .interrupts import RETRY_SECONDS, Interrupted, clear_interrupt, interrupt_thread, may_be_interrupted
 from .main_thread import as_main_thread
 from .parker import Parker, acting_for, requester
-from .worker_threads import when_dropped
+from .worker_threads import SimpleQueue, threads_are_greenlets, when_dropped
 
 # The variables that say to which cell output belongs: of ipykernel, and of the log of cells.
 ROUTES = {"parent_header", "shell_parent", "shell_parent_ident", "bls_cell"}
@@ -369,8 +368,8 @@ class _PlainQueue(SimpleQueue[Any]):
 
 
 def new_queue() -> JobQueue:
-    """Return a queue for the jobs of one thread."""
-    if hasattr(_libc, "sched_getcpu") and _EventQueue.open_files < MOST_FILES:
+    """Return a queue for the jobs of one thread; for a greenlet, one whose wait lets other greenlets run."""
+    if not threads_are_greenlets and hasattr(_libc, "sched_getcpu") and _EventQueue.open_files < MOST_FILES:
         with contextlib.suppress(OSError):  # too many open files
             return _EventQueue()
     return _PlainQueue()

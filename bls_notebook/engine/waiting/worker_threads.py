@@ -21,8 +21,10 @@ from typing import Any
 
 from bls_notebook.devices import cupy_memory_hook
 
-if (monkey := sys.modules.get("gevent.monkey")) is not None and not monkey.is_module_patched("threading"):
-    SimpleQueue = monkey.get_original("queue", "SimpleQueue")  # type: ignore[misc]  # gevent's wakes no other thread
+_monkey = sys.modules.get("gevent.monkey")
+threads_are_greenlets = _monkey is not None and _monkey.is_module_patched("threading")
+if _monkey is not None and not threads_are_greenlets:
+    SimpleQueue = _monkey.get_original("queue", "SimpleQueue")  # type: ignore[misc]  # gevent's wakes no other thread
 
 IDLE_SECONDS = 10.0
 
