@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 
-from bls_notebook.engine import BLSError, ModelSpec
+from bls_notebook.engine import BLSError, EnsemblePlan, ModelSpec
 from bls_notebook.records import nearest
 from bls_notebook.repository import check_members, members_of
 from bls_notebook.repository.config import model_spec, pick_versions
@@ -72,6 +73,8 @@ def _call_tensor_findings(
             f"callee-{kind}", code, line, callee=callee.name, kind=kind, name=name, have=have, why=why, mend=mend
         )  # fmt: skip
 
+    if _starves(callee, call.outputs or ()):
+        yield model.in_code("ensemble-starves:call", code, call.line, **_starving(callee, [tuple(call.outputs or ())]))
     for name in call.outputs or ():
         if name not in callee.outputs:
             yield differs("output", call.line, name, callee.outputs, "The response is an error.")
@@ -126,6 +129,7 @@ def _step_findings(model: CheckedModel, models: Models, remote: Mapping[str, str
         yield model.in_config("callee-missing:step", place, value=name, missing=_missing(name, models))
     if missing_steps or model.problem:
         return
+    yield from _starvation_findings(model, models)
     members = [models[name] for name in members_of(model.config)]
     if not all(member.known and not member.is_ensemble for member in members):
         return
@@ -139,6 +143,38 @@ def _step_findings(model: CheckedModel, models: Models, remote: Mapping[str, str
     except BLSError as error:
         what, _, mend = str(error).partition("could not be loaded: ")[2].partition("; ")
         yield model.in_config("ensemble-misfit", "ensemble_scheduling", what=what, mend=mend)
+
+
+_MANY_OUTPUTS = 8  # with more, only single outputs and all but one are tried
+_MOST_SUBSETS = 3  # in a finding
+
+
+def _starvation_findings(model: CheckedModel, models: Models) -> Iterator[Finding]:
+    """Yield requests for some of the outputs of an ensemble, or of its steps, that end without them."""
+    outputs = tuple(model.outputs)
+    sizes = range(1, len(outputs)) if len(outputs) <= _MANY_OUTPUTS else (1, len(outputs) - 1)
+    subsets = [subset for size in sizes for subset in combinations(outputs, size)]
+    if starving := [subset for subset in subsets if _starves(model, subset)]:
+        yield model.in_config("ensemble-starves", "output", **_starving(model, starving))
+    for step in model.config.ensemble_scheduling.step:
+        member = models[step.model_name]
+        if _starves(member, step.output_map):
+            facts = _starving(member, [tuple(sorted(step.output_map))])
+            place = "ensemble_scheduling.step.model_name"
+            yield model.in_config("ensemble-starves:step", place, value=step.model_name, **facts)
+
+
+def _starves(model: CheckedModel, outputs: Iterable[str]) -> bool:
+    """Return whether an ensemble never answers a request for these outputs."""
+    requested = frozenset(outputs)
+    usable = model.is_ensemble and not model.problem and requested and requested.issubset(model.outputs)
+    return bool(usable) and EnsemblePlan(model_spec(model.config)).starves(requested)
+
+
+def _starving(model: CheckedModel, subsets: Sequence[tuple[str, ...]]) -> dict[str, str]:
+    asked = ", or for ".join(" and ".join(subset) + " alone" for subset in subsets[:_MOST_SUBSETS])
+    more = f" (or {len(subsets) - _MOST_SUBSETS} other choices)" if len(subsets) > _MOST_SUBSETS else ""
+    return {"asked": asked + more, "name": model.name}
 
 
 def cycle_findings(models: Models) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ offer(__name__, {
     "logs": "LOGGER silenced",
     "response_stream": "TicketStream",
     "schedulers.dynamic": "BatchRules DynamicBatcher form",
+    "schedulers.ensemble_flow": "EnsemblePlan",
     "ticket": "Ticket",
     "waiting.busy_code": "is_suspended line_of",
     "waiting.event_loops": "in_every_loop mailbox",

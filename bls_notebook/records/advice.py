@@ -247,6 +247,15 @@ def _decoupled(found: re.Match[str], record: ErrorRecord, known: Known) -> str |
     return remedy(template, model=found["model"])
 
 
+def _deadlock(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
+    model = known.find(found["model"])
+    outputs = f" ({listed(output.name for output in model.outputs)})" if model else ""
+    return (
+        f"request all outputs of `{found['model']}`{outputs}: asked for fewer, Triton leaves out steps that the others "
+        "need, if an output is also the input of a step; or let its model write that output twice, under two names"
+    )
+
+
 _MODEL, _INPUT = r"for model '(?P<model>.*?)'", r"input '(?P<input>.*?)'"
 _DIMS = r"(?:-?[0-9]{1,19}(?:,-?[0-9]{1,19})*)?"
 _REQUEST_REMEDIES: Mapping[str, str | RemedyText] = {
@@ -259,6 +268,7 @@ _REQUEST_REMEDIES: Mapping[str, str | RemedyText] = {
     rf"{_INPUT} has no shape but model requires batch dimension for '(?P<model>.*?)'": _no_batch,
     r"batch-size must be <= (?P<limit>[1-9][0-9]{0,18}) for '(?P<model>.*?)'": _too_large,
     rf"unexpected inference output '(?P<output>.*?)' {_MODEL}": _unexpected_output,
+    r"in ensemble '(?P<model>[^']*)', \[request id: .*?\] unexpected deadlock": _deadlock,
     r"Model '(?P<model>.*?)' is not ready": lambda found, record, known: missing_model(found["model"], known),
     r"Model (?P<model>\S+) is using the decoupled\.": _decoupled,
 }

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.checking.conftest import CONFIG, Check, codes, execute, model, write
+from tests.engine.ensembles import ensemble
+from tests.engine.sources import pbtxt
 
 BATCHING = CONFIG + "max_batch_size: 8\n"
 DECOUPLED = CONFIG + "model_transaction_policy { decoupled: true }\n"
@@ -269,6 +271,27 @@ def test_steps_of_an_ensemble(check: Check) -> None:
     (found,) = check({"e/config.pbtxt": f"max_batch_size: 8\n{ensemble}".replace("X", "IN"),
                       **model("a", CONFIG + "max_batch_size: 4\ndynamic_batching { }")}, "e")  # fmt: skip
     assert "allows maximum batch size 8, but it contains model a which only allows" in found.what
+
+
+def test_requests_for_some_outputs_that_an_ensemble_never_answers(check: Check) -> None:
+    def files(name: str, config: str) -> dict[str, str]:
+        return {f"{name}/config.pbtxt": config, f"{name}/1/.gitkeep": ""}
+
+    first, second = ("m", {"X": "X"}, {"Y": "A"}), ("m", {"X": "A"}, {"Y": "B"})
+    sends = call(FITS.replace('"b"', '"e"').replace("OUT", "B").replace("i]", "pb_utils.Tensor('X', x)]"))
+    found = check({
+        **model("m", pbtxt()), **files("e", ensemble(first, second, outputs="A B")), **model("caller", CONFIG, sends),
+        **files("outer", ensemble(("e", {"X": "X"}, {"B": "Y"}))),
+    })  # fmt: skip
+    starving = {f.model: (f.severity, f.what) for f in found if f.code == "ensemble-starves"}
+    assert starving == {
+        "e": ("warning", "a request for A alone, or for B alone never gets an answer"),
+        "outer": ("error", "its step 'e' is asked for B alone, and that ensemble never answers that"),
+        "caller": ("error", "it requests B alone of the ensemble 'e', which never answers that"),
+    }
+    copy = ("two", {"X": "X"}, {"Y": "A", "Z": "t"}), ("m", {"X": "t"}, {"Y": "B"})
+    found = check({**model("two", pbtxt(outputs="Y:INT32 Z:INT32")), **files("e", ensemble(*copy, outputs="A B"))})
+    assert "ensemble-starves" not in codes(found)
 
 
 def test_packages_that_a_file_beside_the_models_brings(check: Check, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from typing import Any
 
@@ -42,8 +43,42 @@ def test_two_outputs_of_which_one_is_an_input_of_a_later_step(models: bls.ModelR
     ))  # fmt: skip
     both = models.infer("e", ints(3)).as_numpy()
     assert (both["Y"][0], both["Z"][0]) == (6, 12)
-    # the real server fails here: "unexpected deadlock"
-    assert models.infer("e", ints(3), outputs=["Y"]).as_numpy()["Y"][0] == 6
+    for output in "YZ":  # as on the server, which leaves out the step of an output that is not requested
+        response = models.infer("e", ints(3), outputs=[output], request_id="q")
+        assert message(response) == (
+            "in ensemble 'e', [request id: q] unexpected deadlock, at least one output is not set while no more "
+            "ensemble steps can be made"
+        )
+        assert response.error.code().name == "INVALID_ARG"
+        assert "request all outputs of `e` (`Y`, `Z`)" in str(response.record.error.hint)
+    models.define("inner", "", chain("e"))
+    models.define("caller", caller_of("inner"), pbtxt())
+    response = models.infer("caller", ints(3))
+    assert "request all outputs of `e`" in str(response.record.error.hint)
+
+
+# Steps (model, the tensors that it reads, the tensors that it writes), and the requests for some of the outputs that
+# tritonserver 2.51 answers with the error.
+STARVING = [
+    ([("two", "X", "A B"), ("plus", "B", "C")], "ABC", "A B C"),  # B counts twice if A is requested
+    ([("two", "X", "A B"), ("plus", "V", "C")], "ABC", "A B"),  # the unwanted input V counts against the first step
+    ([("two", "X", "A t"), ("plus", "t", "C")], "AC", ""),
+]
+
+
+@pytest.mark.parametrize(("steps", "outputs", "starving"), STARVING)
+def test_requests_for_some_outputs_that_deadlock(
+    models: bls.ModelRepository, steps: list[tuple[str, str, str]], outputs: str, starving: str
+) -> None:
+    two = "return [pb.InferenceResponse([pb.Tensor(n, r.inputs()[0].as_numpy()) for n in 'YZ']) for r in requests]"
+    models.define("two", model(f"def execute(self, requests): {two}"), pbtxt(outputs="Y:INT32 Z:INT32"))
+    maps = [(name, {"X": reads}, dict(zip("YZ", writes.split(), strict=False))) for name, reads, writes in steps]
+    inputs = sorted({"X", *(reads for _, reads, _ in steps if reads == "V")})
+    models.define("e", "", ensemble(*maps, inputs=" ".join(inputs), outputs=" ".join(outputs)))
+    sent = {name: np.ones(1, np.int32) for name in inputs}
+    subsets = ["".join(s) for n in range(1, len(outputs) + 1) for s in itertools.combinations(outputs, n)]
+    failed = [subset for subset in subsets if models.infer("e", sent, outputs=list(subset)).error is not None]
+    assert failed == starving.split()
 
 
 def test_steps_that_nothing_needs_are_left_out(models: bls.ModelRepository) -> None:

@@ -32,7 +32,7 @@ from bls_notebook.engine.tensors.outputs import placed
 from bls_notebook.engine.tensors.received_inputs import NotReceivedError, received
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.interrupts import need_room
-from bls_notebook.pb_utils.errors import TritonError
+from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
@@ -292,14 +292,19 @@ class EnsembleRun:
         if out:
             out[-1] = (out[-1][0], True)
         elif self._model.decoupled or flow.responses:
+            if not flow.responses and self._plan.starves(frozenset(self._request._requested)):
+                asked = ", ".join(self._request._requested)
+                self.execution.note_warnings([
+                    f"ensemble '{self._model.name}' sent no response: asked for {asked} alone, it runs too few steps, "
+                    "as on a server; request all of its outputs"
+                ])  # fmt: skip
             out.append((InferenceResponse(), True))
         else:
-            who = self._options.request_id or "<id_unknown>"
             problem = (
-                f"[request id: {who}] unexpected deadlock, at least one output is not set while no more "
-                "ensemble steps can be made"
+                f"[request id: {self._options.request_id or '<id_unknown>'}] unexpected deadlock, at least one output "
+                "is not set while no more ensemble steps can be made"
             )
-            out.append((error_response(f"in ensemble '{self._model.name}', {problem}"), True))
+            out.append((self._error(TritonError(encodable(problem), ErrorCode.INVALID_ARG)), True))
         return out, True
 
     def _error(self, error: TritonError) -> InferenceResponse:

@@ -50,21 +50,40 @@ class EnsemblePlan:
             for tensor in dict.fromkeys(step.inputs.values()):
                 self.readers[tensor] = (*self.readers.get(tensor, ()), number)
             self._writer.update(dict.fromkeys(step.outputs.values(), number))
-        self._needed: dict[frozenset[str], frozenset[int]] = {}
+        self._remaining: dict[frozenset[str], frozenset[int]] = {}
 
-    def needed(self, outputs: frozenset[str]) -> frozenset[int]:
-        """Return the steps that these outputs depend on."""
-        needed = self._needed.get(outputs)
-        if needed is None:
-            steps: set[int] = set()
-            todo = list(outputs)
-            while todo:
-                number = self._writer.get(todo.pop())
-                if number is not None and number not in steps:
-                    steps.add(number)
-                    todo.extend(self.steps[number].inputs.values())
-            needed = self._needed[outputs] = frozenset(steps)
-        return needed
+    def remaining(self, requested: frozenset[str]) -> frozenset[int]:
+        """Return the steps that Triton runs for a request for these outputs.
+
+        Triton leaves out a step when it has counted as many unwanted tensors against it as it has outputs. Outputs that
+        are not requested are unwanted, even if a step reads them, and so is a tensor when all of its readers are left
+        out, even if it is requested. A tensor may count twice. An input of the ensemble counts against the first step.
+        """
+        remaining = self._remaining.get(requested)
+        if remaining is None:
+            left_out: set[int] = set()
+            counts = [len(step.outputs) for step in self.steps]
+            unwanted = self.spec.outputs.keys() - requested
+            while unwanted:
+                unread: set[str] = set()
+                for tensor in unwanted:
+                    number = self._writer.get(tensor, 0)
+                    counts[number] -= 1
+                    if counts[number] == 0:
+                        left_out.add(number)
+                        unread.update(self.steps[number].inputs.values())
+                unwanted = {tensor for tensor in unread if left_out.issuperset(self.readers[tensor])}
+            remaining = self._remaining[requested] = frozenset(range(len(self.steps))) - left_out
+        return remaining
+
+    def starves(self, requested: frozenset[str]) -> bool:
+        """Return whether a request for these outputs gets none of them, because steps that they need are left out."""
+        made = {*self.spec.inputs}
+        steps = self.remaining(requested)
+        while ready := [n for n in steps if made.issuperset(self.steps[n].inputs.values())]:
+            steps = steps.difference(ready)
+            made.update(tensor for n in ready for tensor in self.steps[n].outputs.values())
+        return not made.issuperset(requested)
 
 
 SEQUENCE_START, SEQUENCE_END = 1, 2
@@ -108,7 +127,7 @@ class EnsembleFlow:
         self._spec = plan.spec
         self._members = members
         self._wanted = frozenset(requested)
-        self._needed = plan.needed(self._wanted)
+        self._steps = plan.remaining(self._wanted)
         self._sequence = sequence
         self._values: dict[str, dict[int, _Value]] = {}
         self._counts: dict[int, int] = {}  # responses of each decoupled step so far
@@ -187,7 +206,7 @@ class EnsembleFlow:
         return out, parameters
 
     def _put(self, name: str, iteration: int, tensor: Tensor | None, batch: int, sequence: Membership | None) -> None:
-        readers = sum(n in self._needed for n in self._plan.readers.get(name, ())) + (name in self._wanted)
+        readers = sum(n in self._steps for n in self._plan.readers.get(name, ())) + (name in self._wanted)
         if readers:
             self._values.setdefault(name, {})[iteration] = _Value(tensor, batch, sequence, readers)
 
@@ -199,7 +218,7 @@ class EnsembleFlow:
 
     def _ready(self, updated: Iterable[str], iteration: int) -> list[Launch]:
         """Return the steps that can run because these tensors exist now."""
-        numbers = {n for name in updated for n in self._plan.readers.get(name, ()) if n in self._needed}
+        numbers = {n for name in updated for n in self._plan.readers.get(name, ()) if n in self._steps}
         launches = []
         for number in sorted(numbers):
             names = self._plan.steps[number].inputs.values()
