@@ -74,7 +74,8 @@ def _call_tensor_findings(
         )  # fmt: skip
 
     if _starves(callee, call.outputs or ()):
-        yield model.in_code("ensemble-starves:call", code, call.line, **_starving(callee, [tuple(call.outputs or ())]))
+        asked = _choices([tuple(call.outputs or ())])
+        yield model.in_code("ensemble-starves:call", code, call.line, asked=asked, name=callee.name)
     for name in call.outputs or ():
         if name not in callee.outputs:
             yield differs("output", call.line, name, callee.outputs, "The response is an error.")
@@ -155,13 +156,14 @@ def _starvation_findings(model: CheckedModel, models: Models) -> Iterator[Findin
     sizes = range(1, len(outputs)) if len(outputs) <= _MANY_OUTPUTS else (1, len(outputs) - 1)
     subsets = [subset for size in sizes for subset in combinations(outputs, size)]
     if starving := [subset for subset in subsets if _starves(model, subset)]:
-        yield model.in_config("ensemble-starves", "output", **_starving(model, starving))
+        yield model.in_config("ensemble-starves", "output", asked=_choices(starving), name=model.name)
     for step in model.config.ensemble_scheduling.step:
         member = models[step.model_name]
         if _starves(member, step.output_map):
-            facts = _starving(member, [tuple(sorted(step.output_map))])
-            place = "ensemble_scheduling.step.model_name"
-            yield model.in_config("ensemble-starves:step", place, value=step.model_name, **facts)
+            asked, place = _choices([tuple(sorted(step.output_map))]), "ensemble_scheduling.step.model_name"
+            yield model.in_config(
+                "ensemble-starves:step", place, value=step.model_name, asked=asked, name=member.name
+            )  # fmt: skip
 
 
 def _starves(model: CheckedModel, outputs: Iterable[str]) -> bool:
@@ -171,10 +173,9 @@ def _starves(model: CheckedModel, outputs: Iterable[str]) -> bool:
     return bool(usable) and EnsemblePlan(model_spec(model.config)).starves(requested)
 
 
-def _starving(model: CheckedModel, subsets: Sequence[tuple[str, ...]]) -> dict[str, str]:
+def _choices(subsets: Sequence[tuple[str, ...]]) -> str:
     asked = ", or for ".join(" and ".join(subset) + " alone" for subset in subsets[:_MOST_SUBSETS])
-    more = f" (or {len(subsets) - _MOST_SUBSETS} other choices)" if len(subsets) > _MOST_SUBSETS else ""
-    return {"asked": asked + more, "name": model.name}
+    return asked + (f" (or {len(subsets) - _MOST_SUBSETS} other choices)" if len(subsets) > _MOST_SUBSETS else "")
 
 
 def cycle_findings(models: Models) -> Iterator[Finding]:

@@ -181,6 +181,8 @@ def field_findings(model: CheckedModel) -> Iterator[Finding]:
             break
     if model.given.response_cache.enable:
         yield model.in_config("field-cache", "response_cache")
+        if (code := model.newest()) is not None and "TritonError" in code.words:
+            yield model.in_config("cache-errors", "response_cache")
     for path, why, here in idle_fields(model.config):
         rule = "field-idle:here" if here else "field-idle:nowhere"
         rule = "field-rate-limiter" if path == "instance_group.rate_limiter" else rule

@@ -112,6 +112,13 @@ def _made_by(error: TritonError, model: LoadedModel) -> ErrorRecord:
     return record if ran else replace(record, stage="refused")
 
 
+def was_run(response: InferenceResponse, model: LoadedModel) -> bool:
+    """Return whether an error response comes from a model's code, and not from its queue or the engine."""
+    error = response._error
+    record = None if error is None else error._origin or _made_by(error, model)
+    return record is not None and record.stage not in ("refused", "cancelled")
+
+
 def over_bls(response: InferenceResponse) -> InferenceResponse:
     """Return an error response as a BLS caller gets it: with the code INTERNAL, as in Triton, unless cancelled."""
     error = response._error

@@ -462,6 +462,8 @@ class Catalog:
         name = source.name
         previous = self._definitions.get(name) if defines else None
         before = {} if previous is None else texts_of(self._server.find(name))
+        if defines:
+            self._service.defined_anew(name)
         record = self._service.load(source, keep)
         if defines:
             self._definitions[name] = source

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from time import monotonic, perf_counter
@@ -19,6 +20,7 @@ from bls_notebook.engine.core.model import LoadedModel, wait_until_closed
 from bls_notebook.engine.core.response_cache import ResponseCache
 from bls_notebook.engine.core.server import Loader, Server
 from bls_notebook.engine.errors import BLSError, ModelLoadError, RepositoryClosedError
+from bls_notebook.engine.schedulers.caching_scheduler import CachingScheduler
 from bls_notebook.engine.ticket import give_up
 from bls_notebook.engine.waiting.operations import perform
 from bls_notebook.engine.waiting.parker import Parker, requester
@@ -94,6 +96,7 @@ class Service:
         self.closing = threading.Event()
         self._lock = threading.Lock()
         self._locks: dict[str, NameLock] = {}
+        self._definitions: Counter[str] = Counter()  # of each model, by cells
         self.remove_files = weakref.finalize(self, self.folder.close)  # or called by `close`
 
     @property
@@ -128,7 +131,10 @@ class Service:
         records = {}
         for version, model in loaded.items():
             model.on_closed = self.index.has_left
-            unchanged = before.get(version) is model and specs[version] is model.spec
+            stays, scheduler = before.get(version) is model, model.scheduler
+            if isinstance(scheduler, CachingScheduler) and not stays and source.stub is None:
+                scheduler.share((name, version, self._definitions[name]))
+            unchanged = stays and specs[version] is model.spec
             records[version] = self.index.record(name, version) if unchanged else model_record(model, source, seconds)
         try:
             with self._lock:  # another thread may have closed the service
@@ -142,6 +148,10 @@ class Service:
         self.sources[name], self.signatures[name] = source, files
         self.server.close_all(m for v, m in before.items() if loaded.get(v) is not m)
         return records[max(records)]
+
+    def defined_anew(self, name: str) -> None:
+        """Let the next load of a model start without cached responses: on a server, it would be another model."""
+        self._definitions[name] += 1
 
     def refuse_if_closed(self, name: str) -> None:
         if self.closed:

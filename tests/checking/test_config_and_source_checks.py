@@ -179,6 +179,8 @@ CASES = [
         {"batch-in-dims": 2},
     ),
     (CONFIG + "response_cache { enable: true }", execute(READ, OUT), {"field-cache": 4}),
+    (CONFIG + "response_cache { enable: true }",
+     execute(READ + "e = pb_utils.TritonError('no')", "[], error=e"), {"field-cache": 4, "cache-errors": 4}),
     (
         CONFIG + 'parameters [ { key: "EXECUTION_ENV" value { string_value: "x" } } ]',
         execute(READ, OUT),

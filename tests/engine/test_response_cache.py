@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.core.response_cache import ResponseCache
+from bls_notebook.engine.core.response_cache import CacheEntry, ResponseCache
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
+from tests.checking.conftest import write
+from tests.engine import gates
 from tests.engine.ensembles import chain
-from tests.engine.harness import infer, ints
-from tests.engine.sources import model, pbtxt
+from tests.engine.harness import Caller, infer, ints, message, until, value
+from tests.engine.sources import GATED, model, pbtxt
 
 COUNTS = model("""
 def initialize(self, args):
@@ -67,27 +70,65 @@ def test_writing_to_a_cached_response_changes_no_other(cached: bls.ModelReposito
         array[0] = 99
 
 
-def test_errors_are_not_kept(cached: bls.ModelRepository) -> None:
-    assert cached.infer("c", ints(-1)).error is not None
-    assert cached.infer("c", ints(-1)).error is not None
-    assert stats(cached)["cache_miss"]["count"] == 0
+def test_an_error_is_kept_as_a_response_without_outputs(cached: bls.ModelRepository) -> None:
+    assert message(cached.infer("c", ints(-1))) == "negative"
+    again = cached.infer("c", ints(-1))
+    assert (again.error, list(again)) == (None, [])
+    (warning,) = again.warnings
+    assert "without outputs and without an error, because the first equal request failed (negative)" in warning
+    found = stats(cached)
+    assert (found["cache_miss"]["count"], found["cache_hit"]["count"]) == (1, 1)
+    cached.define("e", "", chain("c") + "\nresponse_cache { enable: true }")  # an ensemble's own errors are not kept
+    cached.define("c", COUNTS, CACHED.replace("true", "false"))
+    assert [message(cached.infer("e", ints(-1))) for _ in range(2)] == ["in ensemble 'e', negative"] * 2
 
 
-def test_outputs_that_were_not_asked_for_are_withheld(cached: bls.ModelRepository) -> None:
+def test_an_error_of_the_queue_is_not_kept(repo: bls.ModelRepository) -> None:
+    queue = "dynamic_batching { default_queue_policy { max_queue_size: 1 } }"
+    repo.define("c", GATED, f"{pbtxt()}\nresponse_cache {{ enable: true }} {queue}")
+    callers = [Caller(infer, repo, "c", 1)]
+    gates.pass_gate("begun")
+    callers.append(Caller(infer, repo, "c", 2))
+    until(lambda: repo._server.find("c").scheduler.pending == 1)
+    assert "Exceeds maximum queue size" in message(repo.infer("c", ints(3)))
+    gates.open_gate("go on")
+    assert [caller.result() for caller in callers] == [1, 2]
+    assert infer(repo, "c", 3) == 3
+
+
+def test_requested_outputs_and_shapes_are_not_compared(cached: bls.ModelRepository) -> None:
     infer(cached, "c", 1)
     fewer = cached.infer("c", ints(1), outputs=["Z"])
-    assert list(fewer) == ["Z"]
-    assert stats(cached)["cache_hit"]["count"] == 1
-    cached.infer("c", ints(2), outputs=["Z"])
-    assert list(cached.infer("c", ints(2))) == ["Y", "Z"]  # an answer without Y does not serve here
-    assert stats(cached)["cache_hit"]["count"] == 1
+    assert list(fewer) == ["Y", "Z"]
+    assert "with the outputs of the first equal request (Y, Z)" in fewer.warnings[0]
+    assert list(cached.infer("c", ints(2), outputs=["Z"])) == ["Z"]
+    assert list(cached.infer("c", ints(2))) == ["Z"]
+    config = CACHED.replace("-1", "-1, -1", 1)
+    cached.define("rows", COUNTS.replace("number(r)", "r.inputs()[0].as_numpy().sum()"), config)
+    first, second = (cached.infer("rows", {"X": np.ones(shape, np.int32)}) for shape in ((1, 2), (2, 1)))
+    assert (value(first), value(second), first.warnings) == (1, 1, ())
+    assert "with the response to another request, with X [1, 2]" in second.warnings[0]
+
+
+def test_responses_outlast_the_load_that_made_them(tmp_path: Path) -> None:
+    write(tmp_path, {"c/config.pbtxt": CACHED, "c/1/model.py": COUNTS})
+    with bls.ModelRepository(tmp_path) as repo:
+        repo.load("c")
+        assert infer(repo, "c", 1) == 1
+        for leave in (lambda: None, lambda: repo.unload("c")):
+            leave()
+            (tmp_path / "c" / "1" / "model.py").write_text(COUNTS.replace("self.calls = 0", "self.calls = 10"))
+            repo.load("c")
+            response = repo.infer("c", ints(1))
+            assert value(response) == 1
+            assert "a response from before the model was loaded again" in response.warnings[0]
+        assert infer(repo, "c", 2) == 11
 
 
 def test_a_new_definition_starts_afresh(cached: bls.ModelRepository) -> None:
     infer(cached, "c", 1)
     cached.define("c", COUNTS.replace("self.calls = 0", "self.calls = 10"), CACHED)
     assert infer(cached, "c", 1) == 11
-    assert cached._server.cache.counts().entries == 1
 
 
 def test_it_can_be_left_out() -> None:
@@ -114,31 +155,35 @@ def answer_of(size: int) -> InferenceResponse:
 
 def test_cache_keys_of_equal_requests() -> None:
     def key(**arrays: np.ndarray[Any, Any]) -> Any:
-        return ResponseCache.key(1, request(**arrays))
+        return ResponseCache.key(1, request(**arrays))[0]
 
     a, b = np.arange(4, dtype=np.int32), np.arange(4, dtype=np.int32)
     text = np.array([b"ab", b"c"], np.object_)
     assert key(A=a, B=b) == key(B=b, A=a)
+    assert key(A=a) == key(A=a.reshape(2, 2))
     different = [
-        key(A=a), key(B=a), key(A=a.reshape(2, 2)), key(A=a.view(np.uint32)), key(A=a + 1),
-        key(A=text), key(A=np.array([b"a", b"bc"], np.object_)), key(), ResponseCache.key(2, request(A=a)),
+        key(A=a), key(B=a), key(A=a + 1), key(A=text), key(A=np.array([b"a", b"bc"], np.object_)), key(),
+        ResponseCache.key(2, request(A=a))[0],
     ]  # fmt: skip
     assert len(set(different)) == len(different)
 
 
 def test_the_least_recently_used_goes_first() -> None:
-    cache = ResponseCache(100)
-    keys = [ResponseCache.key(1, request(A=np.array([n]))) for n in range(3)]
-    cache.insert(keys[0], ("Y",), answer_of(40))
-    cache.insert(keys[1], ("Y",), answer_of(40))
-    assert cache.lookup(keys[0], ("Y",)) is not None
-    cache.insert(keys[2], ("Y",), answer_of(40))
-    assert [cache.lookup(k, ("Y",)) is not None for k in keys] == [True, False, True]
+    cache = ResponseCache(200)
+    keys = [ResponseCache.key(1, request(A=np.array([n])))[0] for n in range(4)]
+
+    def insert(number: int, size: int) -> bool:
+        return cache.insert(keys[number], CacheEntry(answer_of(size), (), 1, ""))
+
+    assert insert(0, 40)
+    assert insert(1, 40)
+    assert cache.lookup(keys[0]) is not None
+    assert insert(2, 40)
+    assert [cache.lookup(k) is not None for k in keys[:3]] == [True, False, True]
     counts = cache.counts()
-    assert (counts.entries, counts.bytes, counts.evictions, counts.hits, counts.misses) == (2, 80, 1, 3, 1)
-    cache.insert(keys[0], ("Y",), answer_of(101))  # larger than the cache: what is there stays
-    assert cache.counts().bytes == 80
-    cache.insert(keys[0], ("Y",), answer_of(10))
-    assert cache.counts().bytes == 50
+    assert (counts.entries, counts.evictions, counts.hits, counts.misses) == (2, 1, 3, 1)
+    assert insert(3, 201)  # larger than the cache: what is there stays
+    assert not insert(0, 10)  # the first response with a key stays
+    assert cache.counts().bytes == counts.bytes == 2 * CacheEntry(answer_of(40), (), 1, "").bytes
     cache.forget(1)
     assert cache.counts().bytes == cache.counts().entries == 0

@@ -1,29 +1,32 @@
 """The response cache in front of a model's scheduler.
 
-Guarantees: a cached response needs no instance and no queue; only complete responses without an error are cached.
-Decoupled and sequence models have no cache.
+Guarantees: a cached response needs no instance and no queue. It has a warning if it belongs to another request or an
+earlier load of the model, or lacks what Triton does not cache. As in Triton, errors of a model are cached, but not
+those of its queue or of an ensemble. Decoupled and sequence models have no cache.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from time import perf_counter_ns
 
 from bls_notebook.engine import observer
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.core.response_cache import CacheKey
+from bls_notebook.engine.core.response_cache import CacheEntry, CacheKey, Shapes
 from bls_notebook.engine.core.scheduler import Scheduler
-from bls_notebook.engine.error_responses import with_warnings
+from bls_notebook.engine.error_responses import was_run, with_warnings
 from bls_notebook.engine.observer import Observed
 from bls_notebook.engine.tensors.outputs import placed
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.records.visible_text import first_line
 
-_numbers = itertools.count(1)
+_loads = itertools.count(1)
+_MOST_ERROR = 300  # characters of an error in a warning
 
 
 class CachingScheduler:
@@ -34,7 +37,12 @@ class CachingScheduler:
         self._inner = inner
         self.withdraw, self.settled, self.resize = inner.withdraw, inner.settled, inner.resize
         self._cache = model.server.cache
-        self._number = next(_numbers)
+        self._load = next(_loads)
+        self._scope: Hashable = self._load
+
+    def share(self, scope: Hashable) -> None:
+        """Share responses with other loads of the model, before it serves; they stay when this load ends."""
+        self._scope = scope
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         parent.note_blocking(self._model.name)
@@ -43,20 +51,21 @@ class CachingScheduler:
             box = [request]
             del request
             return self._inner.call(parent, box.pop())
-        key = self._cache.key(self._number, request)
+        key, shapes = self._cache.key(self._scope, request)
         requested = request._requested
-        found = self._cache.lookup(key, requested)
+        found = self._cache.lookup(key)
         looked = perf_counter_ns() - begun
         if found is not None:
             self._hit(begun + looked - request._arrived, looked)
+            response = self._response(found, shapes, requested, request._observed, parent)
             if request._observed is not None and (watching := observer.active) is not None:
                 watching.sent(self._model, parent, request, perf_counter_ns())
-                watching.answered(request._observed, found)
-            return self._response(found, requested, request._observed, parent)
+                watching.answered(request._observed, response)
+            return response
         box = [request]
         del request  # with a reference here, its tensors would be copied
         response = self._inner.call(parent, box.pop())
-        self._keep(key, requested, looked, response)
+        self._keep(key, shapes, looked, response)
         return response
 
     def submit(self, ticket: Ticket) -> None:
@@ -66,40 +75,78 @@ class CachingScheduler:
             self._inner.submit(ticket)
             return
         begun = perf_counter_ns()
-        key = self._cache.key(self._number, request)
-        found = self._cache.lookup(key, ticket.requested)
+        key, shapes = self._cache.key(self._scope, request)
+        found = self._cache.lookup(key)
         looked = perf_counter_ns() - begun
         if found is None:
-            ticket.keep = partial(self._keep, key, ticket.requested, looked)
+            ticket.keep = partial(self._keep, key, shapes, looked)
             del request
             self._inner.submit(ticket)
             return
         self._hit(begun + looked - ticket.arrived, looked)
         ticket.request = None
         ticket.outside = True
-        ticket.finish(self._response(found, ticket.requested, ticket.observed, ticket.parent))
+        ticket.finish(self._response(found, shapes, ticket.requested, ticket.observed, ticket.parent))
 
     def _response(
-        self, found: InferenceResponse, requested: tuple[str, ...], observed: Observed | None, parent: Execution | None
+        self,
+        found: CacheEntry,
+        shapes: Shapes,
+        requested: tuple[str, ...],
+        observed: Observed | None,
+        parent: Execution | None,
     ) -> InferenceResponse:
-        response = placed(found, requested, observed)
+        faults = [
+            f"model '{self._model.name}': answered from its response cache{fault}"
+            for fault in self._faults(found, shapes, requested)
+        ]
+        found.response._parameters = "{}"
+        found.response._warnings += tuple(faults)
+        response = placed(found.response, requested, observed)
         if observed is not None and (watching := observer.active) is not None:
             watching.marked(observed, "cached")
             watching.returned(observed, response._outputs, response._outputs, "")
         return with_warnings(response, self._model, None, parent)
 
+    def _faults(self, found: CacheEntry, shapes: Shapes, requested: tuple[str, ...]) -> Iterator[str]:
+        """Yield what is wrong with a cached response, as it would be on a server."""
+        response = found.response
+        if found.load != self._load:
+            yield (
+                " with a response from before the model was loaded again: Triton keeps responses until it ends; use "
+                "another version number, or restart the server"
+            )
+        if found.shapes != shapes:
+            first = ", ".join(f"{name} {list(shape)}" for name, shape in found.shapes)
+            yield f" with the response to another request, with {first}: Triton compares bytes and no shapes"
+        outputs = {tensor._name for tensor in response._outputs}
+        if found.error:
+            error = first_line(found.error, _MOST_ERROR)
+            yield (
+                f" without outputs and without an error, because the first equal request failed ({error}), and Triton "
+                "caches errors as empty responses; disable response_cache, or report errors in an output"
+            )
+        elif not outputs.issuperset(requested) or not outputs.issubset(requested):
+            names = ", ".join(sorted(outputs)) or "none"
+            yield f" with the outputs of the first equal request ({names}): Triton does not compare requested outputs"
+        if response._parameters != "{}" and self._model.spec.scheduler != "ensemble":  # it names the sequence, always
+            yield " without the response's parameters, which Triton does not cache"
+
     def _hit(self, request_ns: int, lookup_ns: int) -> None:
         self._cache.timed(lookup_ns, 0)
         self._model.statistics.hit(request_ns, lookup_ns)
 
-    def _keep(self, key: CacheKey, requested: tuple[str, ...], looked: int, response: InferenceResponse) -> None:
-        if response._error is not None:
+    def _keep(self, key: CacheKey, shapes: Shapes, looked: int, response: InferenceResponse) -> None:
+        error = response._error
+        if error is not None and (self._model.spec.scheduler == "ensemble" or not was_run(response, self._model)):
             return
         begun = perf_counter_ns()
-        self._cache.insert(key, requested, response)
+        words = "" if error is None else error._message or "an error without a message"
+        added = self._cache.insert(key, CacheEntry(response, shapes, self._load, words))
         took = perf_counter_ns() - begun
         self._cache.timed(looked, took)
-        self._model.statistics.miss(looked + took)
+        if added:
+            self._model.statistics.miss(looked + took)
 
     @property
     def pending(self) -> int:
@@ -107,7 +154,7 @@ class CachingScheduler:
 
     def close(self, on_drained: Callable[[], None]) -> None:
         def drained() -> None:
-            self._cache.forget(self._number)
+            self._cache.forget(self._load)  # does nothing if it shares its responses
             on_drained()
 
         self._inner.close(drained)
