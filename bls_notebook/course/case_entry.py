@@ -21,8 +21,7 @@ from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import GivenAnswer, answer_of
 
 from .case_text import CaseCause, CaseModel, arrays, read_case
-from .kept_copies import judge_copies, kept_sizes
-from .puzzle_answers import difference
+from .puzzle_answers import difference, judge_copies, kept_sizes
 from .puzzle_check import SAME, is_about_memory
 from .puzzle_requests import LIMIT, NO_RESPONSE, running_code
 

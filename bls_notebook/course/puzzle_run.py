@@ -21,8 +21,7 @@ from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import GivenAnswer
 from bls_notebook.testing.recorded_calls import longest_chain
 
-from .kept_copies import judge_copies, kept_sizes
-from .puzzle_answers import FAILED, difference, summary
+from .puzzle_answers import FAILED, difference, judge_copies, kept_sizes, summary
 from .puzzle_check import SAME, PuzzleCheck, is_about_memory
 from .puzzle_requests import NO_RESPONSE, NoAnswerError, PuzzleCase, Side, find_smallest, lost_errors, request_words
 from .puzzle_text import PuzzleData, case_of

@@ -22,8 +22,8 @@ from time import perf_counter_ns, process_time_ns
 from bls_notebook.profiling.request_log import Log
 from bls_notebook.profiling.span_recorder import running_log
 
-from .processor_time import thread_times
 from .records.spans import LockHeld
+from .resource_time import thread_times
 
 _PROBE_PAUSE = 3_000_000  # ns between two samples
 _PROBE_LATE = 0.6  # fraction of the GIL switch interval from which on a delay counts

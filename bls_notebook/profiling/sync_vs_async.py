@@ -27,11 +27,11 @@ from .analysis.verdict import verdict
 from .analysis.verdict_evidence import COUNTS, comparison_evidence
 from .analysis.workload_simulation import DISTURBED
 from .gil import gil_share_of
-from .processor_time import OtherPrograms, cores, parallel_throughput
 from .profiler import profile
 from .records.comparison import Comparison, Measured, MeasuredSetting, Verdict, Verification, failures
 from .records.session import Session
 from .records.verdicts import WORTH
+from .resource_time import OtherPrograms, cores, parallel_throughput
 from .stack_sampler import StackSampler
 
 Inputs = Mapping[str, Any]

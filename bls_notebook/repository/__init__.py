@@ -10,11 +10,11 @@ offer(__name__, {
     "loading.instances": "python_backend",
     "loading.loader": "read_config",
     "repository": "current_repository ModelRepository",
-    "requests.array_sampling": "CHUNK numbers sampled to_host working_on",
     "requests.inputs": "client_parameters preferred_memory_of tensors_of",
     "requests.response": "Response",
-    "requests.tensor_images": "LARGEST layout_of media_of pictures",
-    "requests.tensor_summary": "figures GLANCE",
+    "requests.tensor_summary": (
+        "CHUNK figures GLANCE LARGEST layout_of media_of numbers pictures sampled to_host working_on"
+    ),
     "statistics": "statistics_of statistics_record_of",
     "substitution.call": "Answer ASK Call Last MADE_UP Waiter",
     "substitution.made_up_responses": "Stub Values VALUES",

@@ -21,9 +21,9 @@ from bls_notebook.repository.source import find_model
 from bls_notebook.shipping.records import Certificate
 
 from . import claim_checks
-from .call_log import RecordedCalls
 from .claim_checks import Judgement, judge
 from .failure_text import calls_text, differences_text, error_text, unlike
+from .recorded_calls import RecordedCalls
 from .records import BAD, VERDICTS, Drilled
 from .triton_servers import Servers, skipping
 

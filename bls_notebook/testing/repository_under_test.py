@@ -23,7 +23,7 @@ from bls_notebook.repository.config import parse_config, to_json, to_pbtxt
 from bls_notebook.repository.source import check_model_name
 
 from .assertions import Assertions
-from .call_log import RecordedCalls
+from .recorded_calls import RecordedCalls
 from .triton_servers import Servers, skipping
 
 if TYPE_CHECKING:

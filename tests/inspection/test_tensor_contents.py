@@ -10,8 +10,7 @@ import pytest
 from bls_notebook import pb_utils
 from bls_notebook.pb_utils.dtypes import to_bits
 from bls_notebook.records.responses import Figures, Media
-from bls_notebook.repository.requests.tensor_images import layout_of, pictures, png
-from bls_notebook.repository.requests.tensor_summary import GLANCE, figures, quick_summary
+from bls_notebook.repository.requests.tensor_summary import GLANCE, figures, layout_of, pictures, png, quick_summary
 
 
 def pixels(media: Media) -> np.ndarray[Any, Any]:

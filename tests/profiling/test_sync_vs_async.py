@@ -14,8 +14,8 @@ from bls_notebook.display import render
 from bls_notebook.profiling import Comparison
 from bls_notebook.profiling import sync_vs_async as measuring
 from bls_notebook.profiling.analysis.verdict import CAUSES
-from bls_notebook.profiling.processor_time import OtherPrograms, ProcessorUse
 from bls_notebook.profiling.records.verdicts import Verdict
+from bls_notebook.profiling.resource_time import OtherPrograms, ProcessorUse
 from bls_notebook.repository.substitution.variant import with_instances
 from tests.engine import gates
 from tests.profiling.simulated import Model, simulate_times

@@ -201,7 +201,7 @@ def test_memory(repo: RepositoryUnderTest, monkeypatch: pytest.MonkeyPatch) -> N
 def test_tensors_that_do_not_fit_are_not_kept_and_told(
     repo: RepositoryUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bls_notebook.testing.call_log.MOST_BYTES", 20)
+    monkeypatch.setattr("bls_notebook.testing.recorded_calls.MOST_BYTES", 20)
     repo.forget()
     repo.infer("double", X)
     repo.infer("double", X)

@@ -18,9 +18,8 @@ from bls_notebook.records import count as count_of
 
 from .call_remarks import remarks
 from .critical_path import shares
-from .failed_calls import with_lost_errors
 from .queue_simulation import ModelKey, key_of
-from .verdict_evidence import COMPARED, IN_TURN, LITTLE, LOCKED, TOGETHER, WorkloadEvidence, waits_for
+from .verdict_evidence import COMPARED, IN_TURN, LITTLE, LOCKED, TOGETHER, WorkloadEvidence, waits_for, with_lost_errors
 from .workload_simulation import self_times
 
 OWN_CODE = 0.6  # fraction of a cell's time without a request: above it, the notebook's own code took the time

@@ -23,7 +23,7 @@ from bls_notebook.devices import OutOfMemoryError, allocation_log, instance_gpu
 from bls_notebook.simulation import gpu_memory
 from bls_notebook.simulation.gpu_memory import SimulatedBlock
 
-from .torch_devices import check_room, gpu_index, out_of_memory
+from .cuda_functions import check_room, gpu_index, out_of_memory
 
 _BLOCK = "_simulated_block"
 NATIVE = torch._C.DisableTorchFunction  # inside, Python sees the tensors on the CPU, too

@@ -18,9 +18,9 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from bls_notebook.devices import instance_gpu
 
 from . import cuda_functions
+from .cuda_functions import cuda_device, gpu_index
 from .function_dispatch import NATIVE, block_of, call_default, dispatch, place_on_gpu
 from .tensor_methods import from_dlpack, to_dlpack, warn_no_effect
-from .torch_devices import cuda_device, gpu_index
 
 
 def compute_on_host(module: Any) -> Any:

@@ -12,6 +12,7 @@ import torch
 from bls_notebook.devices import dlpack, instance_gpu
 from bls_notebook.simulation.cupy_array import block_of_capsule, exported
 
+from .cuda_functions import check_room, cuda_device, gpu_index
 from .function_dispatch import (
     NATIVE,
     GpuTensor,
@@ -25,7 +26,6 @@ from .function_dispatch import (
     place_on_gpu,
     report_transfer,
 )
-from .torch_devices import check_room, cuda_device, gpu_index
 
 
 def move(tensor: Any, index: int, dtype: Any = None, copy: bool = False, device: Any = "cpu", **options: Any) -> Any:

@@ -14,10 +14,16 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.profiling import gil, processor_time
+from bls_notebook.profiling import gil, resource_time
 from bls_notebook.profiling.gil import gil_share_of
-from bls_notebook.profiling.gpu_time import DeviceTime, device_timer
-from bls_notebook.profiling.processor_time import OtherPrograms, ProcessorUse, cores, parallel_throughput
+from bls_notebook.profiling.resource_time import (
+    DeviceTime,
+    OtherPrograms,
+    ProcessorUse,
+    cores,
+    device_timer,
+    parallel_throughput,
+)
 from tests.engine.harness import infer
 from tests.engine.sources import ASYNC_DOUBLE, DOUBLE, pbtxt
 
@@ -194,9 +200,9 @@ def test_times_and_rates() -> None:
 
 
 def test_a_system_that_does_not_say_who_waited_or_what_others_have(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    monkeypatch.setattr(processor_time, "_TASKS", tmp_path / "none")
+    monkeypatch.setattr(resource_time, "_TASKS", tmp_path / "none")
     assert ProcessorUse().waited() == 0
-    monkeypatch.setattr(processor_time, "_STAT", tmp_path / "none")
+    monkeypatch.setattr(resource_time, "_STAT", tmp_path / "none")
     assert OtherPrograms().share() == 0.0
     monkeypatch.setattr(gil, "_OWN", tmp_path / "none")
     assert 0 <= gil_share_of(lambda: time.sleep(0.001)) <= 1
@@ -208,10 +214,10 @@ class Machine:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, path: Path, processors: int) -> None:
         self.file, self.now, self.used = path, 0, 0
         self.idle = [0] * processors
-        monkeypatch.setattr(processor_time, "_STAT", path)
-        monkeypatch.setattr(processor_time.os, "sched_getaffinity", lambda _: set(range(processors)))
-        monkeypatch.setattr(processor_time.time, "perf_counter_ns", lambda: self.now)
-        monkeypatch.setattr(processor_time.time, "process_time_ns", lambda: self.used)
+        monkeypatch.setattr(resource_time, "_STAT", path)
+        monkeypatch.setattr(resource_time.os, "sched_getaffinity", lambda _: set(range(processors)))
+        monkeypatch.setattr(resource_time.time, "perf_counter_ns", lambda: self.now)
+        monkeypatch.setattr(resource_time.time, "process_time_ns", lambda: self.used)
         self.passes()
 
     def passes(self, ms: int = 0, used: int = 0, idle: tuple[int, ...] = ()) -> None:
