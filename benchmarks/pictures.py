@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bls_notebook.display.mime_bundle import render  # noqa: E402
-from bls_notebook.profiling.records.session import Session  # noqa: E402
+from bls_notebook.profiling.session import Session  # noqa: E402
 from bls_notebook.profiling.timeline.picture import timeline_block  # noqa: E402
 from tests.profiling.sessions import idle_instances, many  # noqa: E402
 

@@ -22,7 +22,7 @@ from typing import Any
 import bls_notebook as bls
 from bls_notebook.profiling.sync_vs_async import Workload
 from bls_notebook.profiling.tuner import fields_of
-from bls_notebook.repository.substitution.variant import with_count, with_fields
+from bls_notebook.repository.variant import with_count, with_fields
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

@@ -28,7 +28,7 @@ from .repository.repository import ModelRepository as ModelRepository
 from .repository.repository import current_repository as current_repository
 from .repository.repository import set_current_repository as set_current_repository
 from .repository.requests.response import Response as Response
-from .shipping.exports.exporter import export as export
+from .shipping.exporter import export as export
 from .shipping.proof.prover import prove as prove
 from .shipping.proof.prover import verify as verify
 from .shipping.servers.serving import serve as serve

@@ -13,6 +13,7 @@ from pathlib import Path
 from bls_notebook.backends import BackendError
 from bls_notebook.engine import ConfigError, LoadedModel
 from bls_notebook.records import MAX_SOURCE, read_file
+from bls_notebook.repository import SourcePlace
 from bls_notebook.repository.config import (
     ModelConfigMessage,
     Template,
@@ -25,7 +26,7 @@ from bls_notebook.repository.config import (
     to_json,
     validate,
 )
-from bls_notebook.repository.source import ModelSource, SourcePlace, shown_path, version_folders
+from bls_notebook.repository.source import ModelSource, shown_path, version_folders
 
 from .python_source import KnownArray, PythonSource
 from .records import Finding, finding

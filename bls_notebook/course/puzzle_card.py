@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 from bls_notebook.display import DIM, FONT, INK, clip
-from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.session import Session
 from bls_notebook.profiling.timeline.picture import timeline_svg
 from bls_notebook.records import BLSError, visible
 

@@ -9,7 +9,7 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import message_document, parts
 from bls_notebook.lifetimes.display.report import chart_block
 from bls_notebook.lifetimes.records import Lifetimes
-from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.session import Session
 from bls_notebook.profiling.timeline.picture import timeline_block
 from bls_notebook.records import BLSError, MessageRecord, Record, count
 from bls_notebook.testing.claim_checks import Judgement, judgement_document

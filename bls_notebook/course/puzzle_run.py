@@ -14,8 +14,8 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook.lifetimes.records import Lifetimes
-from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import NamedMark, Span
+from bls_notebook.profiling.session import Session
 from bls_notebook.records import BLSError, count, first_line, size
 from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import GivenAnswer

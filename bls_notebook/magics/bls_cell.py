@@ -19,7 +19,7 @@ import bls_notebook as bls
 from bls_notebook.engine.exception_text import labels
 from bls_notebook.operations import OperationSpec, identifier, option
 from bls_notebook.records.visible_text import first_line, spoken, without_traceback
-from bls_notebook.repository.source.model_source import SourcePlace
+from bls_notebook.repository.modules.module_home import SourcePlace
 
 from .cell_errors import display_of, fail_on
 from .magic import MagicCall

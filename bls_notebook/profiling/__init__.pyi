@@ -3,7 +3,7 @@ from .analysis.call_graph import CallGraph as CallGraph
 from .records.comparison import Comparison as Comparison
 from .dependences.records import Overlap as Overlap
 from .profiler import Profile as Profile
-from .records.session import Session as Session
+from .session import Session as Session
 from .analysis.session_statistics import SessionStatistics as SessionStatistics
 from .records.tuning import Tuning as Tuning
 from .sync_vs_async import compare as compare

@@ -16,12 +16,12 @@ CAPABILITY = Capability(
         "Comparison": ".records.comparison:Comparison",
         "Overlap": ".dependences.records:Overlap",
         "Profile": ".profiler:Profile",
-        "Session": ".records.session:Session",
+        "Session": ".session:Session",
         "SessionStatistics": ".analysis.session_statistics:SessionStatistics",
         "Tuning": ".records.tuning:Tuning",
     },
     loaders={
-        "bls_notebook.session": ".records.session:load_session",
+        "bls_notebook.session": ".session:load_session",
         "bls_notebook.comparison": ".records.comparison:load_comparison",
         "server trace": ".server_trace:load_server_trace",
     },
@@ -41,9 +41,7 @@ CAPABILITY = Capability(
         ".records.comparison:Comparison": Drawing(
             ".comparison_report:comparison_document", widget=".comparison_report:comparison_widget"
         ),
-        ".records.session:Session": Drawing(
-            ".session_report:session_document", widget=".session_report:session_widget"
-        ),
+        ".session:Session": Drawing(".session_report:session_document", widget=".session_report:session_widget"),
         ".records.tuning:Tuning": Drawing(
             ".comparison_report:tuning_document", widget=".comparison_report:tuning_widget"
         ),

@@ -23,8 +23,8 @@ from bls_notebook.records import StatisticsRecord, Times, why_not_batched
 from bls_notebook.repository import statistics_record_of
 
 from .gil import GilProbe
-from .records.session import Session, SessionAnalysis
 from .resource_time import ProcessorUse, cores, device_timer
+from .session import Session, SessionAnalysis
 from .session_builder import server_counts, session_of, with_server_times
 
 _LONGEST = 200  # characters

@@ -21,8 +21,8 @@ from bls_notebook.profiling.analysis.call_graph import overlapping
 from bls_notebook.profiling.intervals import Rows
 from bls_notebook.records import ITEM_BYTES, BLSError, count, grouped, read_bytes, told
 
-from .records.session import Session
 from .records.spans import Mark, ModelSeen, NamedMark, Span
+from .session import Session
 
 _LONGEST = 1 << 14  # characters of a row that names a model
 _NEXT = re.compile(r",\s*(?=\{\s*\"id\"\s*:)")

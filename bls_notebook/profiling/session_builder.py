@@ -25,7 +25,7 @@ from bls_notebook.profiling import request_log
 from bls_notebook.profiling.request_log import Log, entries
 from bls_notebook.records import RecordedInstance, StatisticsRecord, Times, duration, statistics_record
 
-from .records.session import Mark, ModelSeen, NamedMark, Session, Source, Span
+from .session import Mark, ModelSeen, NamedMark, Session, Source, Span
 
 _LONGEST = 1 << 18  # characters of a file that is kept
 _PACKAGE = str(Path(bls_notebook.__file__).resolve().parent)

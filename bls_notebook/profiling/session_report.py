@@ -12,9 +12,9 @@ from bls_notebook.records import count, ns, percent, size, some_ns, spoken, visi
 
 from .analysis.call_graph import CallGraph, CallGraphNode, Edge
 from .analysis.session_statistics import ModelStatistics, SessionStatistics
-from .records.session import Session
 from .records.spans import NOTEBOOK
 from .records.verdicts import Verdict
+from .session import Session
 from .timeline.picture import timeline_block
 
 

@@ -29,9 +29,9 @@ from .analysis.workload_simulation import DISTURBED
 from .gil import gil_share_of
 from .profiler import profile
 from .records.comparison import Comparison, Measured, MeasuredSetting, Verdict, Verification, failures
-from .records.session import Session
 from .records.verdicts import WORTH
 from .resource_time import OtherPrograms, cores, parallel_throughput
+from .session import Session
 from .stack_sampler import StackSampler
 
 Inputs = Mapping[str, Any]

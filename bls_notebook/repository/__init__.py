@@ -9,17 +9,18 @@ offer(__name__, {
     "loading.ensembles": "check_members members_of members_of_source",
     "loading.instances": "python_backend",
     "loading.loader": "read_config",
+    "modules.module_home": "SourcePlace",
     "repository": "current_repository ModelRepository",
     "requests.inputs": "client_parameters preferred_memory_of tensors_of",
     "requests.response": "Response",
     "requests.tensor_summary": (
         "CHUNK figures GLANCE LARGEST layout_of media_of numbers pictures sampled to_host working_on"
     ),
+    "source.model_source": "Stub Values VALUES",
     "statistics": "statistics_of statistics_record_of",
     "substitution.call": "Answer ASK Call Last MADE_UP Waiter",
-    "substitution.made_up_responses": "Stub Values VALUES",
     "substitution.stub": "ModelStub StubCall",
     "substitution.stub_config": "as_stub backend_of main_file",
     "substitution.substitution": "Substitution",
-    "substitution.variant": "Variant VariantChange with_count with_fields with_instances",
+    "variant": "Variant VariantChange with_count with_fields with_instances",
 })  # fmt: skip

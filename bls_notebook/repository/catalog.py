@@ -34,13 +34,14 @@ from bls_notebook.records.models import ModelRecord, ModelRecords
 from .config import ModelConfigMessage, parse_config
 from .loading import ensembles
 from .loading.ensembles import refuse_ensemble
+from .modules.module_home import SourcePlace
 from .polling import FolderPolling, poll_every
 from .shutdown import opened
 from .source.code_analysis import model_class_warnings, stray_import_warnings, undefined_name_warnings
 from .source.definition_changes import changes, texts_of
 from .source.fingerprints import signature
 from .source.model_folders import backend_folders, backend_path, config_text, find_model, repository_paths, shown_path
-from .source.model_source import ModelSource, SourcePlace
+from .source.model_source import ModelSource
 from .source.names import check_model_name, check_version
 from .statistics import server_families, statistics_of, statistics_record_of
 from .versions_in_service import Service

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .repository import ModelRepository
     from .substitution.call import Answers
     from .substitution.substitution import Check, Substitution
-    from .substitution.variant import Variant, VariantChange
+    from .variant import Variant, VariantChange
 
 Undo = Callable[[], None]
 _Hook = TypeVar("_Hook")
@@ -149,7 +149,7 @@ class Host:
 
     def variant(self, changes: Mapping[str, VariantChange]) -> Variant:
         """Return a context manager that loads changed models beside the serving versions."""
-        from .substitution.variant import Variant
+        from .variant import Variant
 
         return Variant(self.repository, changes)
 

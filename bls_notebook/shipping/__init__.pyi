@@ -3,7 +3,7 @@ from .records import Certificate as Certificate
 from .records import Exported as Exported
 from .servers.serving import LocalServer as LocalServer
 from .records import Verified as Verified
-from .exports.exporter import export as export
+from .exporter import export as export
 from .proof.prover import prove as prove
 from .servers.serving import serve as serve
 from .proof.prover import verify as verify

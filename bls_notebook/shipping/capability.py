@@ -6,7 +6,7 @@ CAPABILITY = Capability(
     "shipping",
     needs=("network", "checking", "inspection"),
     names={
-        "export": ".exports.exporter:export",
+        "export": ".exporter:export",
         "prove": ".proof.prover:prove",
         "serve": ".servers.serving:serve",
         "verify": ".proof.prover:verify",

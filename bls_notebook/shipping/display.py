@@ -9,7 +9,7 @@ from bls_notebook.display import join, parts, prose, tag
 from bls_notebook.inspection.differences_table import differences_table, in_last_place, inputs_table, lines_beside_table
 from bls_notebook.records import count, duration, listed, ns, size, visible
 
-from .exports.proof_script import DROPPED
+from .proof.proof_script import DROPPED
 from .records import Certificate, Exported, ExportedModel, ModelCounts, ServedModel, ServerRecord, Unequal, Verified
 
 _EXPORT_COLUMNS = doc.columns("model | backend | from | files:r | calls")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bls_notebook.engine import BLSError
 from bls_notebook.lifetimes.memory_recording import track_memory
 from bls_notebook.lifetimes.records import Lifetimes
-from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.session import Session
 from bls_notebook.records import ErrorRecord, bytes_in, count, first_line
 from bls_notebook.repository import StubCall
 from bls_notebook.repository.source import find_model

@@ -19,8 +19,8 @@ from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.analysis.verdict import CAUSES
 from bls_notebook.profiling.records.comparison import Comparison
-from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import NOTEBOOK, Span
+from bls_notebook.profiling.session import Session
 from bls_notebook.records import (
     BLSError,
     MessageRecord,

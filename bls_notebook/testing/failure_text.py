@@ -14,7 +14,7 @@ from bls_notebook.inspection.differences_table import differences_table
 from bls_notebook.inspection.records import TensorsCompared
 from bls_notebook.inspection.tensor_differences import compared
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.session import Session
 from bls_notebook.records import ErrorRecord, first_line
 
 _WIDTH = 100

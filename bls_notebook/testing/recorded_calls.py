@@ -15,8 +15,8 @@ from bls_notebook.pb_utils import Tensor
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.intervals import Interval, levels
 from bls_notebook.profiling.profiler import Profile
-from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
+from bls_notebook.profiling.session import Session
 from bls_notebook.records import count, duration
 from bls_notebook.repository import Call, StubCall
 

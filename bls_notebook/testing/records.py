@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bls_notebook.inspection.records import TensorsCompared
-from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.session import Session
 from bls_notebook.records import Record, TensorRecord
 
 # The verdicts on a case: the class of each (good, odd, bad, or open if nothing can be said), and its meaning.

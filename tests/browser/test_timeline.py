@@ -11,7 +11,7 @@ import pytest
 from bls_notebook.display.svg import model_inks
 from bls_notebook.profiling.analysis.span_tree import SpanTree, serving
 from bls_notebook.profiling.intervals import Interval, total
-from bls_notebook.profiling.records.session import Session, Span
+from bls_notebook.profiling.session import Session, Span
 from bls_notebook.profiling.timeline.widget import session_columns
 from tests.browser.lab import OpenNotebook
 from tests.profiling.sessions import MS, everything, pipeline

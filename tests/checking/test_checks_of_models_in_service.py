@@ -10,7 +10,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.repository.catalog import define_cell
-from bls_notebook.repository.source.model_source import SourcePlace
+from bls_notebook.repository.modules.module_home import SourcePlace
 from tests.checking.conftest import CONFIG, MODEL
 from tests.engine import gates
 from tests.engine.harness import until

@@ -13,7 +13,7 @@ import numpy as np
 
 import bls_notebook as bls
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.shipping.exports.proof_script import normal
+from bls_notebook.shipping.proof.proof_script import normal
 from bls_notebook.shipping.servers.server_programs import TritonServerError
 from bls_notebook.shipping.servers.tritonserver import TritonRequestError, TritonServer
 

@@ -22,8 +22,8 @@ from bls_notebook.course.puzzle_requests import Side
 from bls_notebook.course.puzzle_text import case_of, puzzle_names, read_puzzle
 from bls_notebook.course.puzzle_worker import _Worker
 from bls_notebook.display import render
-from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
+from bls_notebook.profiling.session import Session
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.responses import ResponseRecord
 from bls_notebook.testing.claim_values import GivenAnswer

@@ -18,7 +18,7 @@ from bls_notebook.display.as_html import COMMON, parts, stylesheet
 from bls_notebook.display.progress_bar import bar_html
 from bls_notebook.display.svg import ALARM, DIM, INK, LEFT_BEHIND, NOTEBOOK, model_inks, readable
 from bls_notebook.display.widgets import widget_file
-from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.session import Session
 from bls_notebook.shipping.records import Verified
 from tests.display.page import Page
 from tests.display.samples import everything, findings, lists, response

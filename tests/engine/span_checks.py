@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bls_notebook.profiling.records.session import Session, Span
+from bls_notebook.profiling.session import Session, Span
 from tests.engine.sources import model
 
 SYNC_CALLER = model("""

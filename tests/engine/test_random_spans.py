@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bls_notebook as bls
-from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.session import Session
 from tests.engine import gates
 from tests.engine.harness import Caller, ints
 from tests.engine.sources import model, pbtxt

@@ -7,8 +7,8 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from bls_notebook.profiling.records.session import Mark, ModelSeen, Session, Span
 from bls_notebook.profiling.records.spans import LockHeld
+from bls_notebook.profiling.session import Mark, ModelSeen, Session, Span
 
 MS = 1_000_000
 US = 1_000

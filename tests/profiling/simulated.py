@@ -17,7 +17,7 @@ from functools import partialmethod
 import pytest
 
 from bls_notebook.profiling import sync_vs_async
-from bls_notebook.profiling.records.session import ModelSeen, Session, Span
+from bls_notebook.profiling.session import ModelSeen, Session, Span
 
 INPUT = 1
 OUTPUT = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.session import Session
 from tests.profiling.simulated import Model, Step, session
 
 NAMES = "abcde"

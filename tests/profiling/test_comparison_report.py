@@ -10,7 +10,7 @@ from bls_notebook.profiling.analysis.verdict import verdict
 from bls_notebook.profiling.analysis.verdict_evidence import comparison_evidence
 from bls_notebook.profiling.dependences.records import CodeChange, Dependence, Overlap, SentCall
 from bls_notebook.profiling.records.comparison import Comparison, Measured, MeasuredSetting, Verification
-from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.session import Session
 from bls_notebook.records.measurements import quartiles
 from tests.profiling.simulated import Model, session
 

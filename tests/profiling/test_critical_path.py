@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from bls_notebook.profiling.records.session import Mark, Session, Span
+from bls_notebook.profiling.session import Mark, Session, Span
 from tests.profiling.simulated import Model, Step, session
 from tests.profiling.strategies import sessions, systems
 

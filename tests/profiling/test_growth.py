@@ -13,7 +13,7 @@ from bls_notebook.display.mime_bundle import render
 from bls_notebook.profiling.analysis import span_tree
 from bls_notebook.profiling.analysis.span_tree import lock_waits
 from bls_notebook.profiling.chrome_trace import chrome_trace
-from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.session import Session
 from bls_notebook.profiling.timeline.picture import timeline_svg
 from tests.profiling.sessions import idle_instances, shared_loop
 

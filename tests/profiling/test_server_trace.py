@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.display.mime_bundle import render
-from bls_notebook.profiling.records.session import Session, load_session
 from bls_notebook.profiling.server_trace import load_server_trace, read_trace, server_session
+from bls_notebook.profiling.session import Session, load_session
 from tests.display.samples import HOSTILE
 
 RECORDED = Path(__file__).parent / "data" / "server_trace.json.gz"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
-from bls_notebook.profiling.records.session import Mark, ModelSeen, Session, Span
 from bls_notebook.profiling.request_log import BLOCK, Log
+from bls_notebook.profiling.session import Mark, ModelSeen, Session, Span
 from bls_notebook.profiling.session_builder import session_of, with_server_times
 from bls_notebook.profiling.span_recorder import Observation, running_log
 from bls_notebook.records.models import RecordedInstance

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import bls_notebook as bls
 from bls_notebook.profiling import chrome_trace as chrome_trace_module
 from bls_notebook.profiling.chrome_trace import chrome_trace
-from bls_notebook.profiling.records.session import SCHEMA, Mark, ModelSeen, NamedMark, Session, Span, load_session
+from bls_notebook.profiling.session import SCHEMA, Mark, ModelSeen, NamedMark, Session, Span, load_session
 from bls_notebook.records.errors import BLSError
 from tests.profiling.simulated import Model, session
 from tests.profiling.strategies import sessions

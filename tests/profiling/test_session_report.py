@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 
 from bls_notebook.display.mime_bundle import render
-from bls_notebook.profiling.records.session import ModelSeen, Session, Span
+from bls_notebook.profiling.session import ModelSeen, Session, Span
 from bls_notebook.profiling.session_report import call_graph_mermaid, call_graph_text, session_figures
 from bls_notebook.records import units
 from tests.display.page import as_html, as_text

@@ -11,7 +11,7 @@ from bls_notebook.profiling.analysis.call_graph import CallGraph, Edge
 from bls_notebook.profiling.analysis.session_statistics import ModelStatistics, SessionStatistics
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.intervals import total
-from bls_notebook.profiling.records.session import ModelSeen, Session, Span
+from bls_notebook.profiling.session import ModelSeen, Session, Span
 from tests.profiling.simulated import Model, session
 from tests.profiling.strategies import sessions
 

@@ -16,7 +16,7 @@ from bls_notebook.profiling import sync_vs_async as measuring
 from bls_notebook.profiling.analysis.verdict import CAUSES
 from bls_notebook.profiling.records.verdicts import Verdict
 from bls_notebook.profiling.resource_time import OtherPrograms, ProcessorUse
-from bls_notebook.repository.substitution.variant import with_instances
+from bls_notebook.repository.variant import with_instances
 from tests.engine import gates
 from tests.profiling.simulated import Model, simulate_times
 from tests.profiling.workloads import CONFIG, HEAD, WORKLOADS, Workload, define

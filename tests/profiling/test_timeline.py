@@ -13,7 +13,7 @@ from hypothesis import given
 from bls_notebook.display.svg import ALARM, model_inks
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.intervals import levels
-from bls_notebook.profiling.records.session import Mark, ModelSeen, NamedMark, Session, Source, Span
+from bls_notebook.profiling.session import Mark, ModelSeen, NamedMark, Session, Source, Span
 from bls_notebook.profiling.timeline.lanes import TimelineLayout
 from bls_notebook.profiling.timeline.picture import timeline_alt, timeline_block, timeline_lines, timeline_svg
 from bls_notebook.profiling.timeline.widget import path_columns, session_columns

@@ -8,9 +8,9 @@ import pytest
 from bls_notebook.engine.errors import execute_failed
 from bls_notebook.profiling.analysis.span_tree import lock_waits
 from bls_notebook.profiling.analysis.verdict import CAUSES
-from bls_notebook.profiling.records.session import ModelSeen, Session, Span
 from bls_notebook.profiling.records.spans import LockHeld, Source
 from bls_notebook.profiling.records.verdicts import Verdict
+from bls_notebook.profiling.session import ModelSeen, Session, Span
 from tests.profiling.simulated import Model, Step, session
 
 MS = 1_000_000

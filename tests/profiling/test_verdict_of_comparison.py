@@ -19,7 +19,7 @@ from bls_notebook.profiling.analysis.queue_simulation import (
 from bls_notebook.profiling.analysis.verdict import CAUSES, verdict
 from bls_notebook.profiling.analysis.verdict_evidence import comparison_evidence
 from bls_notebook.profiling.records.comparison import Measured, Verdict
-from bls_notebook.profiling.records.session import Session, Span
+from bls_notebook.profiling.session import Session, Span
 from tests.profiling.simulated import Locked, Model, session
 
 MS = 1_000_000

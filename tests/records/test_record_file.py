@@ -15,7 +15,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.lifetimes.records import Life, Lifetimes, load_lifetimes
 from bls_notebook.profiling.records.comparison import load_comparison
-from bls_notebook.profiling.records.session import SCHEMA, Session, load_session
+from bls_notebook.profiling.session import SCHEMA, Session, load_session
 from bls_notebook.records import record_file
 
 LOADERS: dict[str, Callable[[Any], Any]] = {

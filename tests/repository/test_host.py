@@ -18,7 +18,7 @@ from bls_notebook import pb_utils
 from bls_notebook.extending import Host, host_of, operation, undo
 from bls_notebook.repository.config import parse_config
 from bls_notebook.repository.source.model_source import ModelSource, RemoteVersions
-from bls_notebook.repository.substitution.variant import VariantChange
+from bls_notebook.repository.variant import VariantChange
 from tests.engine.harness import Caller, message, until
 from tests.repository import models
 from tests.repository.models import FLOATS, values

@@ -8,8 +8,8 @@ import pytest
 from bls_notebook.checking.records import Finding, Findings, SharedMemory
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.comparison import Comparison, Measured, MeasuredSetting, Verdict
-from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Mark
+from bls_notebook.profiling.session import Session
 from bls_notebook.records.errors import BLSError, ErrorRecord
 from bls_notebook.records.responses import ResponseRecord, TensorRecord
 from bls_notebook.records.units import quantity

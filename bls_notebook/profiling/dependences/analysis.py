@@ -12,9 +12,9 @@ from bls_notebook.engine import BLSError
 from bls_notebook.extending import operation
 from bls_notebook.profiling.code_lines import CodeLine
 from bls_notebook.profiling.intervals import union
-from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.profiling.records.verdicts import calls_of, listed, time_of, times
+from bls_notebook.profiling.session import Session
 from bls_notebook.profiling.sync_vs_async import Inputs, alone, check_numbers, inputs_of_each
 from bls_notebook.records import first_line
 from bls_notebook.repository import ModelRepository, current_repository

@@ -30,12 +30,21 @@ from bls_notebook.extending import Host
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.resource_time import load_per_core
+from bls_notebook.profiling.session import Session
 from bls_notebook.profiling.sync_vs_async import Inputs, Workload
 from bls_notebook.records import first_line
-from bls_notebook.repository import MADE_UP, Answer, Call, ModelRepository, Response, Variant, VariantChange, Waiter
-from bls_notebook.repository.source import SourcePlace
+from bls_notebook.repository import (
+    MADE_UP,
+    Answer,
+    Call,
+    ModelRepository,
+    Response,
+    SourcePlace,
+    Variant,
+    VariantChange,
+    Waiter,
+)
 
 from .evidence import OPTIONS, ObservedCall, RunDifference, difference
 from .perturbation import CHANGES, ERROR, SUCCESS, KeptAnswer, KeptResponse, changed, content, reach_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bls_notebook.profiling.code_lines import CodeLine
-from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.session import Session
 from bls_notebook.records import Change, Record
 
 

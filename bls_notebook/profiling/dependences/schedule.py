@@ -9,8 +9,8 @@ from heapq import heappop, heappush
 from bls_notebook.profiling.analysis.queue_simulation import ModelKey, capacities, key_of
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.intervals import Interval, gaps, total, union
-from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Ghost, Span
+from bls_notebook.profiling.session import Session
 
 from .records import Overlap, SentCall
 

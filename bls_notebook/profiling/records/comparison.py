@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from bls_notebook.profiling.session import Session
 from bls_notebook.records import NONE, Quartiles, Record, RecordFile, spoken
 
-from .session import Session
 from .verdicts import LoopSeen, Measured, Verdict, WhatIf, failed_roots, failures
 
 __all__ = [

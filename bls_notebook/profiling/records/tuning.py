@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from bls_notebook.profiling.session import Session
 from bls_notebook.records import Record, ending_of, write_file
 
 from .comparison import Verdict
-from .session import Session
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -17,7 +17,7 @@ from typing import Any
 from bls_notebook.profiling.analysis.call_graph import of_several_versions
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.intervals import Interval, Rows, gaps, union
-from bls_notebook.profiling.records.session import ModelSeen, Session, Span
+from bls_notebook.profiling.session import ModelSeen, Session, Span
 from bls_notebook.records import count, grouped
 
 

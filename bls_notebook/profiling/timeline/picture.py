@@ -33,7 +33,7 @@ from bls_notebook.display import (
 from bls_notebook.display.document import Both
 from bls_notebook.profiling.analysis.span_tree import SpanTree, lock_waits, serving
 from bls_notebook.profiling.intervals import Interval
-from bls_notebook.profiling.records.session import Session, Span
+from bls_notebook.profiling.session import Session, Span
 from bls_notebook.records import duration, visible
 
 from .lanes import TITLE_HEIGHT, WORK_HEIGHT, Bins, Lane, Panel, TimelineLayout, notebook_time, requests_and_calls

@@ -33,7 +33,7 @@ from bls_notebook.display import (
 from bls_notebook.profiling.analysis.critical_path import Step
 from bls_notebook.profiling.analysis.span_tree import SpanTree, lock_waits
 from bls_notebook.profiling.intervals import Interval, total
-from bls_notebook.profiling.records.session import Session, Source, Span
+from bls_notebook.profiling.session import Session, Source, Span
 from bls_notebook.records import ModelSeen, TensorSeen, count, duration, visible
 
 from .lanes import Panel, TimelineLayout, notebook_time, requests_and_calls, titles

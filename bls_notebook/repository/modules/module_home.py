@@ -24,6 +24,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -33,7 +34,6 @@ from bls_notebook import pb_utils
 from bls_notebook.devices.registry import simulated_cupy
 from bls_notebook.engine.exception_text import HOME, ModelHome, labels
 from bls_notebook.records.regular_file import MAX_CODE, read_file
-from bls_notebook.repository.source.model_source import SourcePlace
 
 from .code_owner import install
 from .model_breakpoint import breakpoint_builtin
@@ -41,9 +41,25 @@ from .module_names import ModelFinder, ModuleName, make_way, named, shared_names
 
 _PB_UTILS = ("triton_python_backend_utils", "c_python_backend_utils")
 SHARED = frozenset({*sys.stdlib_module_names, *sys.builtin_module_names, *_PB_UTILS})
-Places = Mapping[str, SourcePlace]
 _SUFFIXES = tuple(importlib.machinery.all_suffixes())
 FINDER = ModelFinder()
+
+
+@dataclass(frozen=True)
+class SourcePlace:
+    """The place where the user wrote a source: a file, or a cell."""
+
+    file: str  # file name for debuggers, breakpoints and tracebacks
+    label: str  # name of the file in displays and messages
+    line: int = 1  # number of the source's first line in the file
+    text: str | None = None  # code to run in place of the source
+
+    def numbered(self, source: str) -> str:
+        """Return the code to run, with blank lines before it so that its lines have the file's numbers."""
+        return "\n" * (self.line - 1) + (source if self.text is None else self.text)
+
+
+Places = Mapping[str, SourcePlace]
 
 
 @functools.cache

@@ -9,6 +9,6 @@ offer(__name__, {
     "model_folders":
         "backend_folders files_below find_model folder_path is_pointer misnamed_folders model_names pointers_in "
         "python_files shown_path version_folders walk working_folder",
-    "model_source": "ModelSource RemoteVersions SourcePlace",
+    "model_source": "ModelSource RemoteVersions",
     "names": "check_model_name name_problem",
 })  # fmt: skip

@@ -22,6 +22,5 @@ from .model_folders import walk as walk
 from .model_folders import working_folder as working_folder
 from .model_source import ModelSource as ModelSource
 from .model_source import RemoteVersions as RemoteVersions
-from .model_source import SourcePlace as SourcePlace
 from .names import check_model_name as check_model_name
 from .names import name_problem as name_problem

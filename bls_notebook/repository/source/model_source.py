@@ -16,9 +16,9 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from bls_notebook.engine.errors import InvalidNameError, ModelLoadError, RepositoryClosedError
 from bls_notebook.engine.exception_text import labels
@@ -28,8 +28,11 @@ from .model_folders import DEEPEST, version_folders
 from .names import file_override_path
 
 if TYPE_CHECKING:
-    from bls_notebook.backends.protocol import RemoteBackend
-    from bls_notebook.repository.substitution.made_up_responses import Stub
+    from bls_notebook.backends.protocol import BackendInstance, OpenModel, RemoteBackend
+    from bls_notebook.repository.modules.module_home import SourcePlace
+
+Values = Literal["zeros", "random"]
+VALUES: tuple[Values, ...] = ("zeros", "random")
 
 
 class RemoteModel(Protocol):
@@ -64,17 +67,20 @@ class RemoteVersions:
 
 
 @dataclass(frozen=True)
-class SourcePlace:
-    """The place where the user wrote a source: a file, or a cell."""
+class Stub:
+    """Settings of a stub: the source of its answers, and its execution time."""
 
-    file: str  # file name for debuggers, breakpoints and tracebacks
-    label: str  # name of the file in displays and messages
-    line: int = 1  # number of the source's first line in the file
-    text: str | None = None  # code to run in place of the source
-
-    def numbered(self, source: str) -> str:
-        """Return the code to run, with blank lines before it so that its lines have the file's numbers."""
-        return "\n" * (self.line - 1) + (source if self.text is None else self.text)
+    reason: str = ""  # why the model is stubbed, one line
+    values: Values = "zeros"
+    seed: int = 0  # of random values: the same request gets the same answer
+    seconds: float = 0.0  # duration of each `execute`
+    responses: int = 3  # per request, if the model is decoupled
+    recorded: Mapping[str, Any] = field(default_factory=dict)  # fixed values of outputs, by name
+    gpu: int | None = None  # device of numeric outputs, as with a TensorRT engine
+    # The model's real backend, whose `auto_complete_config` completes the configuration if it succeeds.
+    asks: OpenModel | None = None
+    # Creates an instance from the arguments of `initialize`; None: responses are made up.
+    make: Callable[[Mapping[str, str]], BackendInstance] | None = None
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,14 @@ depend on the request and the seed only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 
-from bls_notebook.backends.protocol import BackendInstance, OpenModel
 from bls_notebook.devices.device import DeviceError
 from bls_notebook.devices.transfers import to_gpu
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
@@ -23,9 +22,8 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.models import Stubbed
+from bls_notebook.repository.source.model_source import Stub
 
-Values = Literal["zeros", "random"]
-VALUES: tuple[Values, ...] = ("zeros", "random")
 MOST_BYTES = 2 << 30  # of one output
 _HASHED_BYTES = 1 << 12  # of an input, which determine the random values
 
@@ -147,23 +145,6 @@ def _varying(dims: TensorShape, sizes: TensorShape) -> list[int]:
 
 def _filled(dims: TensorShape, varying: Iterator[int]) -> TensorShape:
     return tuple(next(varying, _FEW if place else 1) if dim == -1 else dim for place, dim in enumerate(dims))
-
-
-@dataclass(frozen=True)
-class Stub:
-    """Settings of a stub: the source of its answers, and its execution time."""
-
-    reason: str = ""  # why the model is stubbed, one line
-    values: Values = "zeros"
-    seed: int = 0  # of random values: the same request gets the same answer
-    seconds: float = 0.0  # duration of each `execute`
-    responses: int = 3  # per request, if the model is decoupled
-    recorded: Mapping[str, Any] = field(default_factory=dict)  # fixed values of outputs, by name
-    gpu: int | None = None  # device of numeric outputs, as with a TensorRT engine
-    # The model's real backend, whose `auto_complete_config` completes the configuration if it succeeds.
-    asks: OpenModel | None = None
-    # Creates an instance from the arguments of `initialize`; None: responses are made up.
-    make: Callable[[Mapping[str, str]], BackendInstance] | None = None
 
 
 class MadeUpResponses:

@@ -26,6 +26,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import TRITONSERVER_RESPONSE_COMPLETE_FINAL as FINAL
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records.visible_text import first_line
+from bls_notebook.repository.source.model_source import Stub
 
 from .call import (
     ASK,
@@ -42,7 +43,7 @@ from .call import (
     is_null,
     key_of_request,
 )  # fmt: skip
-from .made_up_responses import MadeUpResponses, Stub
+from .made_up_responses import MadeUpResponses
 
 log = logging.getLogger("bls_notebook")
 _SLICE = 0.05  # seconds until an interrupt ends a wait

@@ -44,11 +44,10 @@ from bls_notebook.engine.waiting.operations import Scope, operation
 from bls_notebook.repository.catalog import Catalog, Config
 from bls_notebook.repository.config import parse_config
 from bls_notebook.repository.model_index import STUBBED
-from bls_notebook.repository.source.model_source import ModelSource
+from bls_notebook.repository.source.model_source import ModelSource, Stub
 from bls_notebook.repository.source.names import check_model_name
 
 from .call import OUTSIDE, THREAD, Answers, Call, CallKey, CallKeys, CallPath, CallProgress
-from .made_up_responses import Stub
 from .stub_backend import AnswerSource, SubstituteInstance
 from .stub_config import FOR_ENSEMBLE, as_stub, backend_of
 

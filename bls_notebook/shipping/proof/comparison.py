@@ -17,7 +17,7 @@ from bls_notebook.pb_utils import Tensor
 from bls_notebook.pb_utils.dtypes import Array
 from bls_notebook.records import first_line
 from bls_notebook.repository import Response
-from bls_notebook.shipping.exports.proof_script import normal
+from bls_notebook.shipping.proof.proof_script import normal
 
 
 @dataclass(frozen=True)

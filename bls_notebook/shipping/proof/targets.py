@@ -14,7 +14,7 @@ from bls_notebook.extending import Host
 from bls_notebook.network.connection import connect
 from bls_notebook.network.kserve.errors import GRPC_STATUS
 from bls_notebook.repository import ModelRepository, Response, Variant, VariantChange, sources_in, with_instances
-from bls_notebook.shipping.exports.proof_script import PREFIX
+from bls_notebook.shipping.proof.proof_script import PREFIX
 from bls_notebook.shipping.records import ModelCounts
 from bls_notebook.shipping.servers.server_programs import TritonServerError
 from bls_notebook.shipping.servers.serving import LocalServer

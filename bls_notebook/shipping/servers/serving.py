@@ -19,7 +19,7 @@ from bls_notebook.network.kserve.address import HOST
 from bls_notebook.progress import progress
 from bls_notebook.records import Printable
 from bls_notebook.repository import ModelRepository
-from bls_notebook.shipping.exports.exporter import export
+from bls_notebook.shipping.exporter import export
 from bls_notebook.shipping.records import Exported, ServedModel, ServerRecord
 
 from . import server_programs

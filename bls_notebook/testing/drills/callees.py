@@ -13,8 +13,8 @@ from bls_notebook.devices import OutOfMemoryError, to_gpu
 from bls_notebook.engine import LoadedModel, Server, label_of
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
-from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
+from bls_notebook.profiling.session import Session
 from bls_notebook.repository import Answer, Call, Last, Waiter
 from bls_notebook.repository.source import called_models
 from bls_notebook.testing.recorded_calls import code_of

@@ -15,7 +15,7 @@ from bls_notebook.engine import BLSError
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.records import first_line
 from bls_notebook.repository import ModelRepository, tensors_of
-from bls_notebook.shipping.exports.exporter import export
+from bls_notebook.shipping.exporter import export
 from bls_notebook.testing.records import Drilled, DrilledCase
 
 from .timed_request import TimedRequest

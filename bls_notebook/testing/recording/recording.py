@@ -16,7 +16,7 @@ import numpy as np
 from bls_notebook.inspection.tensor_differences import compared
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonError, TritonModelException
 from bls_notebook.pb_utils.dtypes import Array
-from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.session import Session
 from bls_notebook.records import BLSError, Printable, told
 from bls_notebook.repository import Answer, Call, Last, Waiter
 from bls_notebook.testing.recording.payload_tape import copied

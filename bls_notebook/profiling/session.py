@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bls_notebook.profiling.records.spans import SCHEMA, Mark, ModelSeen, NamedMark, SessionData, Source, Span
 from bls_notebook.records import Printable, RecordFile, ending_of, write_file
-
-from .spans import SCHEMA, Mark, ModelSeen, NamedMark, SessionData, Source, Span
 
 if TYPE_CHECKING:
     from bls_notebook.profiling.analysis.call_graph import CallGraph
     from bls_notebook.profiling.analysis.critical_path import Step
     from bls_notebook.profiling.analysis.session_statistics import SessionStatistics
-
-    from .verdicts import Verdict
+    from bls_notebook.profiling.records.verdicts import Verdict
 
 __all__ = ["SCHEMA", "Mark", "ModelSeen", "NamedMark", "Session", "SessionAnalysis", "Source", "Span", "load_session"]
 

@@ -22,13 +22,12 @@ from bls_notebook.progress import progress
 from bls_notebook.repository import ModelRepository, callees
 from bls_notebook.repository.config import model_spec, to_pbtxt
 from bls_notebook.repository.source import ModelSource, imported_modules, shown_path, syntax_tree, version_folders
+from bls_notebook.shipping.exports.deployment import TARGETS, files_for, guide, refuse_target
+from bls_notebook.shipping.exports.folder_writer import Content, write_archive, write_folder
+from bls_notebook.shipping.exports.model_files import ModelFiles, folder_files, python_files, read_code
+from bls_notebook.shipping.exports.model_needs import parameter_needs
+from bls_notebook.shipping.proof.proof_files import proof_files
 from bls_notebook.shipping.records import Exported, ExportedModel
-
-from .deployment import TARGETS, files_for, guide, refuse_target
-from .folder_writer import Content, write_archive, write_folder
-from .model_files import ModelFiles, folder_files, python_files, read_code
-from .model_needs import parameter_needs
-from .proof_files import proof_files
 
 _CONFIG = "config.pbtxt"
 _KEEP = ".gitkeep"  # in a version folder without files, such as an ensemble's, which git and zip would drop

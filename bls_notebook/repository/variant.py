@@ -27,7 +27,8 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.operations import Scope
 from bls_notebook.repository.catalog import Catalog
 from bls_notebook.repository.loading.loader import load_versions
-from bls_notebook.repository.source.model_source import ModelSource, SourcePlace
+from bls_notebook.repository.modules.module_home import SourcePlace
+from bls_notebook.repository.source.model_source import ModelSource
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.repository.config import to_dict
-from bls_notebook.repository.substitution.variant import Variant, VariantChange
+from bls_notebook.repository.variant import Variant, VariantChange
 from tests.repository.models import FLOATS, HEAD, values
 from tests.waiting import LIMIT
 

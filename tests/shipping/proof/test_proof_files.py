@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.shipping.exports.proof_script import RawAnswer, _seconds, differences, main
+from bls_notebook.shipping.proof.proof_script import RawAnswer, _seconds, differences, main
 
 SAMPLES = Path(__file__).parents[3] / "model_repository"
 WORDS = """\

@@ -21,7 +21,7 @@ from bls_notebook.repository.catalog import define_cell
 from bls_notebook.shipping.exports import folder_writer as writing
 from tests.shipping.fake_tritonserver import linux
 
-SAMPLES = Path(__file__).parents[3] / "model_repository"
+SAMPLES = Path(__file__).parents[2] / "model_repository"
 CONFIG = {
     "input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [1]}],
     "output": [{"name": "Y", "data_type": "TYPE_FP32", "dims": [1]}],
