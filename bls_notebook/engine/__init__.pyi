@@ -30,10 +30,10 @@ from .exception_text import traceback_of as traceback_of
 from .logs import LOGGER as LOGGER
 from .logs import silenced as silenced
 from .response_stream import TicketStream as TicketStream
-from .schedulers.ensemble_flow import EnsemblePlan as EnsemblePlan
 from .schedulers.dynamic import BatchRules as BatchRules
 from .schedulers.dynamic import DynamicBatcher as DynamicBatcher
 from .schedulers.dynamic import form as form
+from .schedulers.ensemble_flow import EnsemblePlan as EnsemblePlan
 from .ticket import Ticket as Ticket
 from .waiting.busy_code import is_suspended as is_suspended
 from .waiting.busy_code import line_of as line_of
