@@ -20,6 +20,8 @@ from .callee_checks import callee_findings, cycle_findings, sequence_findings
 from .checked_model import CheckedModel, read_model
 from .config_checks import batching_findings, field_findings, file_findings, gpu_findings, is_model, tensor_findings
 from .records import SEVERITIES, Finding, Findings, SharedMemory, finding
+from .release_checks import release_findings
+from .releases import known_release
 from .response_checks import response_findings
 from .shared_memory import memory_findings, shared_memory
 from .source_checks import package_findings, source_findings
@@ -30,7 +32,7 @@ _MOST_REFUSALS = 3  # reported per model
 
 
 @operation
-def check(*names: str, repo: ModelRepository | None = None) -> Findings:
+def check(*names: str, release: str = "", repo: ModelRepository | None = None) -> Findings:
     """Find problems that models will have on a server, in their files and in records of their requests.
 
     Runs no model code.
@@ -39,6 +41,9 @@ def check(*names: str, repo: ModelRepository | None = None) -> Findings:
     ----------
     *names : str
         Models; default: all.
+    release : str
+        Release of the server, such as ``"25.03"``: what it lacks for the models, and its known bugs that they would
+        meet. By default, a note says which release a model needs.
     repo : ModelRepository, optional
         Default: the current repository.
 
@@ -50,12 +55,16 @@ def check(*names: str, repo: ModelRepository | None = None) -> Findings:
     ------
     ModelNotFoundError
         A model does not exist.
+    BLSError
+        The release is not known.
 
     Examples
     --------
     >>> bls.check(repo=bls.ModelRepository("model_repository"))  # doctest: +SKIP
     """
     host = host_of(repo)
+    if release:
+        known_release(release)
     known = {record.name for record in host.repository.index()}
     findings: list[Finding] = []
     folders: list[CheckedModel] = []
@@ -77,7 +86,7 @@ def check(*names: str, repo: ModelRepository | None = None) -> Findings:
     build_texts: dict[Path, str] = {}
     for model in checked:
         with _one_failure(findings, model.name):
-            findings += _model_findings(model, models, remote, build_texts)
+            findings += _model_findings(model, models, remote, build_texts, release)
     for name, why in misnamed_folders(host.repository.paths).items() if not names else ():
         findings.append(finding("folder-name", name, why=why))
     findings += gpu_findings(model for model in checked if model.name in models)
@@ -89,7 +98,7 @@ def check(*names: str, repo: ModelRepository | None = None) -> Findings:
         findings += memory_findings(models, needs)
         findings += (finding for finding in cycle_findings(models) if finding.model in checked_names)
     findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), finding.model))
-    return Findings(tuple(sorted(checked_names)), tuple(dict.fromkeys(findings)), tuple(needs))
+    return Findings(tuple(sorted(checked_names)), tuple(dict.fromkeys(findings)), tuple(needs), release)
 
 
 @contextmanager
@@ -103,8 +112,9 @@ def _one_failure(findings: list[Finding], name: str) -> Iterator[None]:
 
 
 def _model_findings(
-    model: CheckedModel, models: Mapping[str, CheckedModel], remote: Mapping[str, str], build_texts: dict[Path, str]
-) -> Iterator[Finding]:
+    model: CheckedModel, models: Mapping[str, CheckedModel], remote: Mapping[str, str], build_texts: dict[Path, str],
+    release: str,
+) -> Iterator[Finding]:  # fmt: skip
     if model.name not in models:
         yield finding("folder-no-model", model.name, shown_path(model.folder))
         return
@@ -116,13 +126,14 @@ def _model_findings(
     yield from callee_findings(model, models, remote)
     yield from sequence_findings(model, models)
     yield from package_findings(model, models, build_texts)
+    yield from release_findings(model, models, release)
     if model.problem:  # the other checks need a valid configuration
         return
     statistics = None if model.serving is None else statistics_record_of(model.serving)
     tensors = list(tensor_findings(model))
     yield from tensors
     yield from batching_findings(model, statistics)
-    yield from field_findings(model)
+    yield from field_findings(model, release)
     yield from recorded_findings(
         model, reported=[name for finding in tensors for name in _QUOTED.findall(finding.what)]
     )

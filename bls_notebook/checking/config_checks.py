@@ -168,7 +168,7 @@ def _unread(entry: Path) -> str:
     return ""
 
 
-def field_findings(model: CheckedModel) -> Iterator[Finding]:
+def field_findings(model: CheckedModel, release: str = "") -> Iterator[Finding]:
     """Yield fields that have no effect, or only with options of the server."""
     batching, groups = model.given.dynamic_batching, model.given.instance_group
     if batching.priority_queue_policy and not batching.priority_levels:
@@ -201,7 +201,7 @@ def field_findings(model: CheckedModel) -> Iterator[Finding]:
             for name in sorted(sample.inputs.keys() - model.inputs.keys() - model.controls):
                 yield model.in_config("warmup-input", "model_warmup.inputs.key", value=name, sample=sample.name)
     if model.is_python:
-        yield from _python_backend_findings(model)
+        yield from _python_backend_findings(model, release)
 
 
 def gpu_findings(models: Iterable[CheckedModel]) -> Iterator[Finding]:
@@ -215,7 +215,7 @@ def gpu_findings(models: Iterable[CheckedModel]) -> Iterator[Finding]:
         yield first.in_config("device-missing", "instance_group", gpus=gpus, have=have, also=also)
 
 
-def _python_backend_findings(model: CheckedModel) -> Iterator[Finding]:
+def _python_backend_findings(model: CheckedModel, release: str) -> Iterator[Finding]:
     code, parameters = model.newest(), model.given.parameters
     known = decisions()["python parameters"]
     for key in parameters:
@@ -225,7 +225,7 @@ def _python_backend_findings(model: CheckedModel) -> Iterator[Finding]:
     sends = code is None or code.mistake or code.siblings or code.inherits or "get_response_sender" in code.words
     if model.decoupled and not sends:
         yield model.in_config("decoupled-returns", "model_transaction_policy")
-    yield from environment_findings(model)
+    yield from environment_findings(model, release)
 
 
 _LONG = 1_000_000  # microseconds; a longer queue delay looks like a mistake

@@ -14,12 +14,13 @@ from .records import Finding
 
 IMAGE_PYTHON = "3.12"
 """Python version of the stub in NVIDIA's images, from release 24.11 on."""
+_OLDER_PYTHON = "3.10"  # in images before
 _STUB = "triton_python_backend_stub"  # in the model's folder: a stub for another Python version
 _LIBRARY = re.compile(r"(?:^|/)lib/python(3\.\d+)(?:/|$)")
-_MOST = 5_000  # files of an archive; the packages of an environment come early
+MOST_FILES = 5_000  # files of an archive; the packages of an environment come early
 
 
-def environment_findings(model: CheckedModel) -> Iterator[Finding]:
+def environment_findings(model: CheckedModel, release: str = "") -> Iterator[Finding]:
     """Yield why a server cannot use the environment in the model's folder; absolute paths are unknown here."""
     parameters = model.given.parameters
     path = parameters["EXECUTION_ENV_PATH"].string_value if "EXECUTION_ENV_PATH" in parameters else ""
@@ -33,8 +34,9 @@ def environment_findings(model: CheckedModel) -> Iterator[Finding]:
         yield model.in_config("environment-missing", where, value=path, what=file)
     elif not (model.folder / _STUB).exists():
         python = _python_of(model.folder / file)
-    if python not in ("", IMAGE_PYTHON):
-        yield model.in_config("environment-python", where, value=path, what=file, python=python, image=IMAGE_PYTHON)
+    image = _OLDER_PYTHON if "" < release < "24.11" else IMAGE_PYTHON
+    if python not in ("", image):
+        yield model.in_config("environment-python", where, value=path, what=file, python=python, image=image)
 
 
 def _python_of(environment: Path) -> str:
@@ -44,7 +46,7 @@ def _python_of(environment: Path) -> str:
             names = [f"lib/{folder.name}" for folder in (environment / "lib").glob("python3.*")]
         else:
             with tarfile.open(environment) as archive:
-                names = [member.name for member in islice(archive, _MOST)]
+                names = [member.name for member in islice(archive, MOST_FILES)]
     except (tarfile.TarError, OSError, EOFError, zlib.error):
         return ""
     return next((match[1] for name in names if (match := _LIBRARY.search(name))), "")

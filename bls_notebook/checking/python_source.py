@@ -357,7 +357,7 @@ class NameScope:
     """Values assigned to the names of a module or function."""
 
     def __init__(self, node: ast.Module | Function, outer: NameScope | None = None) -> None:
-        self.node, self._outer = node, outer
+        self.node, self.outer = node, outer
         self._module: NameScope = self if outer is None else outer._module
         self._visited = 0  # nodes of the module
 
@@ -467,10 +467,14 @@ class NameScope:
                 assigned.setdefault(node.id, []).append(None)
         return assigned
 
+    def binds(self, name: str) -> bool:
+        """Return whether this scope itself assigns a name."""
+        return name in self._assignments
+
     def values(self, name: str) -> list[ast.expr | None] | None:
         """Return all values assigned to a name (None for an unknown value), or None for an unknown name."""
         values = self._assignments.get(name)
-        return values if values is not None or self._outer is None else self._outer.values(name)
+        return values if values is not None or self.outer is None else self.outer.values(name)
 
     def value(self, node: ast.expr | None) -> ast.expr | None:
         """Return an expression, resolving names with exactly one value."""

@@ -59,11 +59,15 @@ class SharedMemory(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Findings(Record):
-    """Findings of a check of ``models``, worst first; ``memory`` has an entry for each Python model."""
+    """Findings of a check of ``models``, worst first; ``memory`` has an entry for each Python model.
+
+    ``release`` is the server's release for which the models were checked; empty for any.
+    """
 
     models: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     memory: tuple[SharedMemory, ...] = ()
+    release: str = ""
 
     @property
     def has_problems(self) -> bool:

@@ -172,23 +172,23 @@ MODULE = "triton_python_backend_utils"
 def missing_names(code: PythonSource) -> Iterator[tuple[str, int, str, str]]:
     """Yield each missing name as written, its line, its module or class, and the nearest existing name."""
     aliases: set[str] = set()
-    tolerated = _tolerated(code.tree)
+    harmless = tolerated(code.tree)
     reported: set[str] = set()
     for node in ast.walk(code.tree):
         if isinstance(node, ast.Import):
             aliases |= {alias.asname or MODULE for alias in node.names if alias.name == MODULE}
     aliases -= _reassigned_names(code.tree)
     for node in ast.walk(code.tree):
-        if id(node) in tolerated:
+        if id(node) in harmless:
             continue
         if isinstance(node, ast.ImportFrom) and node.module == MODULE and not node.level:
             for alias in node.names:
-                if alias.name != "*" and not hasattr(pb_utils, alias.name) and alias.name not in tolerated:
+                if alias.name != "*" and not hasattr(pb_utils, alias.name) and alias.name not in harmless:
                     yield alias.name, node.lineno, MODULE, nearest(alias.name, dir(pb_utils))
         elif isinstance(node, ast.Attribute):
             name = ast.unparse(node)
             owner, owner_name = _resolve_owner(node.value, aliases)
-            if owner is None or hasattr(owner, node.attr) or node.attr in tolerated or name in reported:
+            if owner is None or hasattr(owner, node.attr) or node.attr in harmless or name in reported:
                 continue
             reported.add(name)
             yield name, node.lineno, owner_name, nearest(node.attr, dir(owner))
@@ -219,7 +219,7 @@ def _catches(handler: ast.ExceptHandler, node: ast.Try) -> bool:
     return "AttributeError" in caught or "ImportError" in caught or len(node.body) == 1
 
 
-def _tolerated(tree: ast.Module) -> set[int | str]:
+def tolerated(tree: ast.Module) -> set[int | str]:
     """Return nodes that may fail without harm or never run, and names that the source tests for or sets."""
     out: set[int | str] = set()
     lazy = any(isinstance(n, ast.ImportFrom) and n.module == "__future__" for n in tree.body)
