@@ -447,7 +447,8 @@ class NameScope:
         return [self.parents.get(id(node)) for node in reads]
 
     @cached_property
-    def _assignments(self) -> dict[str, list[ast.expr | None]]:
+    def assignments(self) -> dict[str, list[ast.expr | None]]:
+        """The values assigned to each name in this scope; None for an unknown value."""
         assigned: dict[str, list[ast.expr | None]] = {}
         if isinstance(self.node, Function):
             assigned = {node.arg: [None] for node in ast.walk(self.node.args) if isinstance(node, ast.arg)}
@@ -467,13 +468,9 @@ class NameScope:
                 assigned.setdefault(node.id, []).append(None)
         return assigned
 
-    def binds(self, name: str) -> bool:
-        """Return whether this scope itself assigns a name."""
-        return name in self._assignments
-
     def values(self, name: str) -> list[ast.expr | None] | None:
         """Return all values assigned to a name (None for an unknown value), or None for an unknown name."""
-        values = self._assignments.get(name)
+        values = self.assignments.get(name)
         return values if values is not None or self.outer is None else self.outer.values(name)
 
     def value(self, node: ast.expr | None) -> ast.expr | None:
@@ -520,7 +517,7 @@ class NameScope:
             return self.tensors(node.left, depth - 1) + self.tensors(node.right, depth - 1)
         if not isinstance(node, ast.Name):
             return UNKNOWN
-        assigned = self._assignments.get(node.id, [None])
+        assigned = self.assignments.get(node.id, [None])
         if len(assigned) > 1:
             return UNKNOWN
         out += self.tensors(assigned[0], depth - 1)
@@ -537,7 +534,7 @@ class NameScope:
             return UNKNOWN if name is None else TensorNames(((name, node.lineno),))
         if not isinstance(node, ast.Name) or not depth:
             return UNKNOWN
-        tensors = [self._tensor(value, depth - 1) for value in self._assignments.get(node.id, [None])]
+        tensors = [self._tensor(value, depth - 1) for value in self.assignments.get(node.id, [None])]
         same = len({name for tensor in tensors for name, _ in tensor.names}) == 1
         return tensors[0] if same and all(tensor.certain for tensor in tensors) else UNKNOWN
 

@@ -23,7 +23,6 @@ from .releases import changes, newest
 from .response_origins import Origins
 from .source_checks import MODULE, tolerated
 
-_OLD, _NEW, _BUG = "release-too-old:", "release-too-new:", "release-bug:"
 _SHELL = ";|&$`<>()[]{}\\\"'*?~#!"  # refused by the Python backend in names of models
 _RESERVED = frozenset({"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers"})
 _SYNTAX = {"TryStar": ("except*", "3.11"), "TypeAlias": ("type", "3.12")}  # by the class of the node
@@ -56,8 +55,22 @@ def release_findings(
             older.append((code, each))
     if sentence := needed_release(older):
         first = older[0][1]
-        why = " ".join(f"{each.what[:1].upper()}{each.what[1:]} ({_place(each)})." for _, each in older)
+        why = "; ".join(f"{each.what} ({_place(each)})" for _, each in older)
         yield finding("release-needed", model.name, first.file, first.line, what=sentence, why=why)
+
+
+def release_problems(
+    models: Mapping[str, CheckedModel], release: str, image: bool = True
+) -> Mapping[str, tuple[str, ...]]:
+    """Return sentences about what a release lacks for each model, without notes; see `release_findings`."""
+    return {
+        name: tuple(
+            f"this server is release {release}: model {name!r}, {_place(each)}: {each.what}. {each.why}"
+            for each in release_findings(model, models, release, image)
+            if each.severity != "note"
+        )
+        for name, model in models.items()
+    }
 
 
 def _place(found: Finding) -> str:
@@ -67,8 +80,8 @@ def _place(found: Finding) -> str:
 
 def needed_release(found: Sequence[tuple[str, Finding]]) -> str:
     """Return the oldest release that has all that a model needs and none of the bugs; empty without findings."""
-    needs = [changes()[code].until for code, _ in found if code.startswith(_OLD)]
-    bugs = [changes()[code].until for code, _ in found if code.startswith(_BUG)]
+    needs = [changes()[code].until for code, _ in found if code.startswith("release-too-old:")]
+    bugs = [changes()[code].until for code, _ in found if code.startswith("release-bug:")]
     sentences = [f"it needs release {max(needs)} or newer"] if needs else []
     if bugs and max(bugs) > max(needs, default=""):
         sentences.append(f"known bugs that it would meet are fixed in release {max(bugs)}")
@@ -119,7 +132,7 @@ class _Uses:
     def _name(self) -> Iterator[tuple[str, Finding]]:
         name = self.model.name
         refused = "".join(sorted(set(name) & set(_SHELL)))
-        for code in (*[_NEW + "name"] * bool(refused), *[_OLD + "name"] * (" " in name)):
+        for code in (*["release-too-new:name"] * bool(refused), *["release-too-old:name"] * (" " in name)):
             facts = changes()[code].facts()
             yield code, finding(code, name, self.model.where, 0, name=refused, characters=_SHELL, **facts)
 
@@ -127,25 +140,25 @@ class _Uses:
         config, files = self.model.given, _files_of(self.model.folder)
         is_unnamed = not (config.platform or config.backend)
         if config.platform == "torch_aoti" or (is_unnamed and "model.pt2" in files):
-            yield self._field(_OLD + "aoti", "platform")
+            yield self._field("release-too-old:aoti", "platform")
         is_tensorflow = config.platform.startswith("tensorflow_") or config.backend == "tensorflow"
         if is_tensorflow or (is_unnamed and files & {"model.savedmodel", "model.graphdef"}):
-            yield self._field(_NEW + "tensorflow", "platform" if config.platform else "backend")
+            yield self._field("release-too-new:tensorflow", "platform" if config.platform else "backend")
 
     def _queues(self) -> Iterator[tuple[str, Finding]]:
         config = self.model.given
         ordered = config.dynamic_batching.preserve_ordering
         if config.response_cache.enable and config.HasField("dynamic_batching") and not ordered:
-            yield self._field(_BUG + "cache", "response_cache")
+            yield self._field("release-bug:cache", "response_cache")
         for step in config.ensemble_scheduling.step:
             callee = self.models.get(step.model_name)
             if callee is not None and _has_queue_limit(callee):
                 field = "ensemble_scheduling.step.model_name"
-                yield self._field(_BUG + "queue", field, step.model_name, name=step.model_name)
+                yield self._field("release-bug:queue", field, step.model_name, name=step.model_name)
 
     def _correlation(self) -> Iterator[tuple[str, Finding]]:
         if _correlation_type(self.model) == "TYPE_STRING":
-            yield self._field(_BUG + "text-control", "sequence_batching.control_input.name")
+            yield self._field("release-bug:text-control", "sequence_batching.control_input.name")
 
     def _environment(self) -> Iterator[tuple[str, Finding]]:
         """Yield what needs the activation of its environment, and its NumPy."""
@@ -158,10 +171,12 @@ class _Uses:
         hooks = sorted({match[1] for name in members if (match := _HOOK.search(name))})
         reads = [source for source in self._sources if source.lines_with(r"\bCONDA_(PREFIX|DEFAULT_ENV)\b")]
         if hooks or reads:
-            yield self._field(_NEW + "hooks", field, path, name=", ".join(hooks[:3]) or "the code reads CONDA_PREFIX")
+            yield self._field(
+                "release-too-new:hooks", field, path, name=", ".join(hooks[:3]) or "the code reads CONDA_PREFIX"
+            )
         numpy = next((match for name in members if (match := _NUMPY.search(name))), None)
         if numpy and int(numpy[1]) > 1:
-            yield self._field(_OLD + "numpy-packed", field, path, name=f"{numpy[1]}.{numpy[2]}")
+            yield self._field("release-too-old:numpy-packed", field, path, name=f"{numpy[1]}.{numpy[2]}")
 
     def _names(self, source: PythonSource) -> Iterator[tuple[str, Finding]]:
         """Yield names and syntax that some releases' Python or NumPy lack."""
@@ -178,7 +193,7 @@ class _Uses:
             word, python = _SYNTAX.get(type(node).__name__, ("", ""))
             word, python = ("[...]", "3.12") if getattr(node, "type_params", None) else (word, python)
             if word and id(node) not in harmless:
-                yield self._line(_OLD + "python", source, node, name=word, python=python)
+                yield self._line("release-too-old:python", source, node, name=word, python=python)
 
     def _calls(self, source: PythonSource) -> Iterator[tuple[str, Finding]]:
         """Yield uses of Triton's API that some releases lack or answer differently."""
@@ -195,9 +210,9 @@ class _Uses:
             elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
                 text = scope.text(node.left)
                 if text and "is not ready" in text and "message" in ast.unparse(node.comparators[0]):
-                    yield self._line(_NEW + "words", source, node, name=text)
+                    yield self._line("release-too-new:words", source, node, name=text)
             if isinstance(node, (ast.Subscript, ast.Call)) and (key := _read_parameter(node, scope)) in _RESERVED:
-                yield self._line(_NEW + "reserved", source, node, name=key)
+                yield self._line("release-too-new:reserved", source, node, name=key)
 
     def _methods_of_values(
         self, source: PythonSource, node: ast.Attribute, scope: NameScope, origins: Origins
@@ -206,20 +221,20 @@ class _Uses:
         kinds = origins.kinds(node.value, scope) if node.attr in ("cancel", "parameters", "code") else ()
         called = isinstance(scope.parents.get(id(node)), ast.Call)
         if node.attr == "cancel" and "iterator" in kinds:
-            yield self._line(_OLD + "cancel", source, node)
+            yield self._line("release-too-old:cancel", source, node)
         elif node.attr == "parameters" and called and "response" in kinds:
-            yield self._line(_OLD + "read-parameters", source, node)
+            yield self._line("release-too-old:read-parameters", source, node)
         elif node.attr == "code" and "error" in kinds and not _only_passed(scope, node):
-            yield self._line(_OLD + "error-code", source, node)
+            yield self._line("release-too-old:error-code", source, node)
 
     def _api(self, source: PythonSource, node: ast.Attribute, scope: NameScope) -> Iterator[tuple[str, Finding]]:
         """Yield functions and classes of Triton's module with known bugs."""
         if node.attr == "load_model":
-            yield self._line(_BUG + "load", source, node)
+            yield self._line("release-bug:load", source, node)
         elif node.attr == "MetricFamily":
-            yield self._line(_BUG + "custom-metrics", source, node)
+            yield self._line("release-bug:custom-metrics", source, node)
         elif node.attr == "is_model_ready" and not scope.inside(node, (ast.Try,)):
-            yield self._line(_NEW + "ready", source, node)
+            yield self._line("release-too-new:ready", source, node)
 
     def _arguments(self, source: PythonSource, call: ast.Call, scope: NameScope) -> Iterator[tuple[str, Finding]]:
         name = last_name(call.func)
@@ -227,15 +242,15 @@ class _Uses:
             given = argument(call, "parameters", 2)
             is_none = isinstance(given, ast.Constant) and given.value is None
             if not (given is None or is_none or scope.inside(call, (ast.Try,))):
-                yield self._line(_OLD + "parameters", source, call)
+                yield self._line("release-too-old:parameters", source, call)
         elif name == "InferenceRequest":
             names = scope.texts(argument(call, "requested_output_names", 3)) or []
             for twice in sorted({each for each in names if names.count(each) > 1}):
-                yield self._line(_NEW + "outputs", source, call, name=twice)
+                yield self._line("release-too-new:outputs", source, call, name=twice)
             callee = self.models.get(scope.text(argument(call, "model_name", 4)) or "")
             text_id = scope.text(argument(call, "correlation_id", 1))
             if callee is not None and text_id and _correlation_type(callee) not in ("", "TYPE_STRING"):
-                yield self._line(_NEW + "correlation", source, call, name=callee.name)
+                yield self._line("release-too-new:correlation", source, call, name=callee.name)
 
     def _methods(self) -> Iterator[tuple[str, Finding]]:
         """Yield the method `is_ready`, which releases before 26.03 do not call."""
@@ -248,7 +263,8 @@ class _Uses:
                 plain = method.args.posonlyargs + method.args.args
                 needed = len(plain) - len(method.args.defaults) - (not _is_static(method))
                 keywords = [d for d in method.args.kw_defaults if d is None]
-                yield self._line((_NEW if needed > 0 or keywords else _OLD) + "is-ready", code, method)
+                rule = "release-too-new:is-ready" if needed > 0 or keywords else "release-too-old:is-ready"
+                yield self._line(rule, code, method)
 
     def _callees(self) -> Iterator[tuple[str, Finding]]:
         code = self.model.newest()
@@ -259,9 +275,9 @@ class _Uses:
         for call in streams:
             callee = self.models.get(call.model)
             if on_gpu:
-                yield self._line(_BUG + "gpu", code, call.sent[0])
+                yield self._line("release-bug:gpu", code, call.sent[0])
             if callee is not None and callee.decoupled and callee.is_python and _fails_in_stream(callee):
-                yield self._line(_BUG + "stream-error", code, call.sent[0], name=callee.name)
+                yield self._line("release-bug:stream-error", code, call.sent[0], name=callee.name)
 
 
 def _is_set(model: CheckedModel, field: str) -> bool:

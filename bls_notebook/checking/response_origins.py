@@ -80,7 +80,7 @@ class Origins:
 
     def _kinds_of_name(self, name: str, scope: NameScope | None) -> Kinds:
         while scope is not None:
-            if scope.binds(name):
+            if name in scope.assignments:
                 return self._names.get((id(scope), name), NOTHING)
             scope = scope.outer
         return NOTHING
@@ -138,7 +138,7 @@ class Origins:
     def _bind(self, target: ast.AST, kinds: Kinds, scope: NameScope) -> None:
         if isinstance(target, ast.Name):
             owner: NameScope | None = scope
-            while owner is not None and not owner.binds(target.id):
+            while owner is not None and target.id not in owner.assignments:
                 owner = owner.outer
             self._note(self._names, (id(owner or scope), target.id), kinds)
         elif isinstance(target, ast.Attribute):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.checking.checked_model import CheckedModel, read_model
+from bls_notebook.checking.release_checks import release_findings
 from bls_notebook.checking.shared_memory import shared_memory
 from bls_notebook.engine import BLSError, LoadedModel, ModelSpec
 from bls_notebook.extending import Host, host_of, operation
@@ -210,21 +211,24 @@ def _describe(
 ) -> Exported:  # fmt: skip
     """Return the record of an export that is about to be written."""
     packages = {name: remark for model in models.values() for name, remark in model.content.packages.items()}
-    shm = shared_memory({name: model.checked for name, model in models.items()})
     called = {name for model in models.values() for name in model.calls}
     late = {name for name, model in models.items() if model.content.needs.late}
+    checked = {name: model.checked for name, model in models.items()}
+    needs = [f"model '{name}', {line}" for name, model in models.items() for line in model.content.needs.lines]
+    needs += (f"model '{each.model}': {each.what}: {each.why}" for name in checked
+              for each in release_findings(checked[name], checked))  # fmt: skip
     late |= {name for name, model in models.items() if model.spec.scheduler == "ensemble" and late & {*model.calls}}
     return Exported(
         place=shown_path(place),
         models=tuple(_record(model, models, name in late) for name, model in models.items()),
         requirements=tuple(sorted(packages, key=str.lower)),
         remarks=tuple(sorted(filter(None, packages.values()))),
-        needs=tuple(f"model '{name}', {line}" for name, model in models.items() for line in model.content.needs.lines),
+        needs=tuple(needs),
         unknown=tuple((name, *module) for name, model in models.items() for module in model.content.missing),
         secrets=tuple(f"{name}/{path}" for name, model in models.items() for path in model.content.secrets),
         copied=tuple((name, *pair) for name, model in models.items() for pair in model.content.copied.items()),
         failed=tuple(failed.items()),
-        shm_bytes=sum(need.bytes for need in shm),
+        shm_bytes=sum(need.bytes for need in shared_memory(checked)),
         python=".".join(map(str, sys.version_info[:2])),
         elsewhere=tuple((name, remote[name]) for name in sorted(called.intersection(remote))),
     )

@@ -17,6 +17,8 @@ import tomllib
 import bls_notebook
 import pytest_bls_notebook
 from bls_notebook.capabilities import registry
+from bls_notebook.checking.records import rules
+from bls_notebook.checking.releases import changes, newest, versions
 from bls_notebook.magics.magic import parser_of
 from bls_notebook.magics.settings import BLSNotebook
 from bls_notebook.operations import OperationSpec
@@ -49,6 +51,7 @@ def pages() -> dict[str, str]:
         "divergences": divergences(),
         "file_formats": file_formats(),
         "model_configuration": model_configuration(),
+        "releases": releases(),
         "error_messages": error_messages(),
     }
 
@@ -288,6 +291,23 @@ def model_configuration() -> str:
         rows = [(f"`{name.removeprefix('inference.')}`", _effect(effect)) for name, effect in fields.items()]
         parts += [f"## {title.capitalize()}", table(("field", "effect"), rows)]
     return page("Model configuration", *parts)
+
+
+def releases() -> str:
+    """Return the page of what changed for models from release to release."""
+    rows = []
+    for rule, change in changes().items():
+        from_to = (f"since {change.since}" * bool(change.since), f"before {change.until}" * bool(change.until))
+        rows.append(
+            (plain(change.name), ", ".join(filter(None, from_to)), plain(rules()[rule][2]), plain(change.source))
+        )
+    return page(
+        "Releases of Triton",
+        f"`%tritonrepo check --for RELEASE` finds models that a release between {min(versions())} and {newest()} cannot"
+        " run, or answers differently, and known bugs that they would meet. Sources are pull requests of Triton's"
+        " repositories.",
+        table(("used by a model", "releases with a problem", "problem", "source"), rows),
+    )
 
 
 def _effect(effect: str | Mapping[str, Mapping[str, Any]]) -> str:

@@ -162,7 +162,7 @@ CASES = [
         {"environment-missing": 4, "field-idle": 4},
     ),
     (CONFIG + "dynamic_batching { }", execute(READ, OUT), {"batch-of-one": 4}),
-    (CONFIG + "dynamic_batching { preserve_ordering: true }", execute(READ, OUT), {}),
+    (CONFIG + "dynamic_batching { preserve_ordering: true }", execute(READ, OUT), {"release-needed": 4}),
     (
         BATCHING + "dynamic_batching { max_queue_delay_microseconds: 2000000 }",
         execute(READ, OUT),

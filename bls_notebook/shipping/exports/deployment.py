@@ -12,13 +12,14 @@ from string import Template
 from urllib.parse import quote
 
 from bls_notebook.checking.environments import IMAGE_PYTHON
+from bls_notebook.checking.releases import newest
 from bls_notebook.engine import BLSError
 from bls_notebook.network.kserve.address import PLAIN
 from bls_notebook.records import size
 from bls_notebook.shipping.records import Exported
 
 IMAGE = "nvcr.io/nvidia/tritonserver"
-RELEASE = "26.07"
+RELEASE = newest()
 """Default release of Triton."""
 
 

@@ -19,6 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.checking.checked_model import read_model
+from bls_notebook.checking.release_checks import release_problems
+from bls_notebook.checking.releases import release_of
 from bls_notebook.engine import BLSError, ModelSpec, Parker
 from bls_notebook.extending import Host, operation
 from bls_notebook.inspection.records import TensorsCompared
@@ -124,7 +127,8 @@ def prove(
             draft = Certificate(model, server=f"{connection.server}, {connection.address}, model control mode unknown")
             remote = RemoteTarget(remote_repository, spec)
             certificate = _certified(repository, remote, draft, requests, timeout=timeout, **options)
-            return replace(certificate, notes=(*certificate.notes, *_control_notes(repository, model)))
+            notes = [*_control_notes(repository, model), *_release_notes(repository, model, connection.server)]
+            return replace(certificate, notes=(*certificate.notes, *notes))
     with proving(repository, [model], environment) as prover:
         return prover.prove(model, *requests, timeout=timeout, **options)
 
@@ -140,6 +144,16 @@ def _control_notes(repository: ModelRepository, model: str) -> Iterator[str]:
     control = re.compile(r"\bpb_utils\.(un)?load_model\b")
     if controls := [name for name in names if any(map(control.search, sources_in(host.source(name).folder)))]:
         yield f"{listed(controls, 8)} uses {_EXPLICIT}"
+
+
+def _release_notes(repository: ModelRepository, model: str, server: str) -> Iterator[str]:
+    """Yield what the release of a user's own server lacks for a model and its callees."""
+    if release := release_of(server.rpartition(" ")[2]):
+        host = Host(repository)
+        names = sorted(reached_models(host, [model]))
+        checked = {name: read_model(host.source(name), host.find(name)) for name in names}
+        for lines in release_problems(checked, release).values():
+            yield from lines
 
 
 @contextmanager
@@ -230,6 +244,7 @@ class Prover:
             f"{name!r} was reached here, but is missing from the copy: give a request that reaches it"
             for name in sorted(missing)
         )
+        notes += tuple(line for name in sorted(reached) for line in self.server.release_problems.get(name, ()))
         if controls := ", ".join(each.name for each in exported.models if each.controls and each.name in reached):
             notes = (f"{controls} uses {_EXPLICIT}, as this one had", *notes)
         return replace(certificate, notes=(*certificate.notes, *notes))

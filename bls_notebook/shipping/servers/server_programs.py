@@ -34,6 +34,7 @@ from bls_notebook.shipping.exports.deployment import IMAGE, RELEASE, shm_mib
 from bls_notebook.shipping.records import Exported
 
 WHEEL = "nvidia-pytriton==0.7.0"
+_WHEEL_RELEASE = "24.10"
 NUMPY = "numpy>=1.26,<2"
 PYTHONS = ("3.10", "3.11", "3.12")  # versions with a stub in the wheel and a wheel of NumPy 1.26
 MARKER = "bls_notebook.json"
@@ -58,6 +59,8 @@ class Program:
     """A command to run after the server has ended."""
     description: str
     """The program and its location, as text for users."""
+    release = ""
+    """Release of Triton; empty if it is known only from the running server."""
 
     def command(self, arguments: Sequence[str]) -> list[str]:
         """Return the command that starts the server with these options."""
@@ -80,6 +83,10 @@ class ServerEnvironment(Program):
     version: str
     site_packages: Path
     python_libraries: Path
+
+    @property
+    def release(self) -> str:  # type: ignore[override]
+        return _WHEEL_RELEASE
 
     @property
     def python(self) -> Path:
@@ -123,6 +130,10 @@ class InstalledServer(Program):
     """An installed tritonserver, such as the one on PATH in NVIDIA's images; models use its Python's packages."""
 
     program: Path
+
+    @property
+    def release(self) -> str:  # type: ignore[override]
+        return os.environ.get("NVIDIA_TRITON_SERVER_VERSION", "")  # in NVIDIA's images
 
     def command(self, arguments: Sequence[str]) -> list[str]:
         return [str(self.program), *arguments]
@@ -359,6 +370,11 @@ class Container(Program):
             "--env=PYTHONDONTWRITEBYTECODE=1",
             *(self.image, "sh", "-c", f'{install}exec tritonserver "$@"', "sh", *inside),
         ]
+
+    @property
+    def release(self) -> str:  # type: ignore[override]
+        tag = re.search(r":(\d\d\.\d\d)(-|$)", self.image)
+        return tag[1] if tag else ""
 
     @property
     def cleanup(self) -> list[str]:  # type: ignore[override]

@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from bls_notebook.checking.checked_model import CheckedModel, read_model
+from bls_notebook.checking.release_checks import release_problems
+from bls_notebook.checking.releases import release_of, versions
 from bls_notebook.engine import BLSError
-from bls_notebook.extending import operation, undo
+from bls_notebook.extending import host_of, operation, undo
 from bls_notebook.network.kserve.address import HOST
 from bls_notebook.progress import progress
 from bls_notebook.records import Printable
@@ -41,11 +44,13 @@ class LocalServer(TritonServer, Printable):
     ----------
     exported : Exported
         The served copy of the models.
+    release_problems : mapping of str to tuple of str
+        What the server's release lacks for each model, and its known bugs that the model would meet.
     """
 
     def __init__(
         self, copy: PrivateFolder, exported: Exported, environment: Program, options: Sequence[str],
-        start_timeout: float, notes: Sequence[str],
+        start_timeout: float, notes: Sequence[str], checked: Mapping[str, CheckedModel],
     ) -> None:  # fmt: skip
         at_start = [model.name for model in exported.models if model.at_start]
         if not any(option.startswith("--cache-config") for option in options):
@@ -59,6 +64,8 @@ class LocalServer(TritonServer, Printable):
         self._seconds = 0.0
         self._version = ""
         self._last: tuple[ServedModel, ...] = ()
+        self._checked = checked
+        self.release_problems: Mapping[str, tuple[str, ...]] = {}
 
     @operation
     def start(self) -> LocalServer:
@@ -66,10 +73,24 @@ class LocalServer(TritonServer, Printable):
             raise TritonServerError(
                 "this server was stopped, which removed its copy of the models; call bls.serve again"
             )
-        self._start()
+        release = self.environment.release if self.environment is not None else ""
+        self._know_release(release)
+        try:
+            self._start()
+        except TritonServerError as error:
+            problems = "".join(f"\n  {line}" for lines in self.release_problems.values() for line in lines)
+            raise TritonServerError(f"{error}{problems}") from None
         self._version = str(self.metadata().get("version", ""))
+        self._know_release(release or release_of(self._version))
         self._seconds = time.monotonic() - self._copy.made
         return self
+
+    def _know_release(self, release: str) -> None:
+        """Find out what a release lacks for the models; an unknown one, nothing."""
+        is_image = not isinstance(self.environment, ServerEnvironment)
+        if release in versions():
+            problems = release_problems(self._checked, release, is_image)
+            self.release_problems = {name: lines for name, lines in problems.items() if lines}
 
     def _enter(self) -> None:
         if self.pid is None:
@@ -122,7 +143,7 @@ class LocalServer(TritonServer, Printable):
             http=self.url, grpc=self.grpc_url, metrics=f"http://{HOST}:{self.metrics_port}/metrics",
             models=self._last, log_file=str(self._run.folder / "log") if self._run is not None else "",
             log=tuple(filter(_MESSAGE.match, self.log().splitlines()))[-_LOG_LINES:], seconds=self._seconds,
-            notes=(*self._notes, *self._ended()),
+            notes=(*self._notes, *(line for lines in self.release_problems.values() for line in lines), *self._ended()),
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -174,7 +195,7 @@ def serve(
     The server is the ``tritonserver`` on PATH. Without one, it is the server in the wheel ``nvidia-pytriton``,
     installed once into a separate environment (see `make_environment`) with the packages that the models import.
     If the wheel does not support this system, it is NVIDIA's image in a container, if docker is installed. The
-    server listens on free ports of 127.0.0.1 only.
+    server listens on free ports of 127.0.0.1 only. The notes of its record say what its release lacks for the models.
 
     Parameters
     ----------
@@ -233,7 +254,9 @@ def serve(
     if requirements is None and exported.unknown:
         modules = ", ".join(sorted({module for _, _, module, _ in exported.unknown}))
         notes.append(f"the server may lack modules that the models import and are not installed here: {modules}")
-    server = LocalServer(copy, exported, program, options, start_timeout, notes)
+    host = host_of(repo)
+    checked = {name: read_model(host.source(name), host.find(name)) for name in exported.names}
+    server = LocalServer(copy, exported, program, options, start_timeout, notes, checked)
     undo(partial(server.stop, graceful=False))
     server.start()
     return server

@@ -18,6 +18,7 @@ import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.engine.waiting.parker import Parker
 from bls_notebook.shipping.servers.server_programs import Container, ServerEnvironment, TritonServerError
+from tests.checking.conftest import execute, model, write
 from tests.engine.harness import until
 from tests.shipping.fake_tritonserver import leftovers, linux, on_path, stand_in, wait_gone
 from tests.waiting import LIMIT
@@ -43,6 +44,21 @@ def test_it_serves_and_leaves_nothing(samples: bls.ModelRepository, tmp_path: Pa
     server.stop()
     with pytest.raises(TritonServerError, match=r"call bls\.serve again"):
         server.start()
+
+
+@linux
+def test_models_that_need_a_newer_release(tmp_path: Path, private: Path) -> None:
+    source = execute("pass", "[], parameters={'k': 1}")
+    with bls.ModelRepository(write(tmp_path / "models", model("late", source=source))) as repo:
+        repo.load("late")
+        exported = bls.export(tmp_path / "out", repo=repo)
+        assert "model 'late': it needs release 25.02 or newer" in " ".join(exported.needs)
+        assert "release 25.02 or newer" in (tmp_path / "out" / "README.md").read_text()
+        problem = "this server is release 24.10: model 'late', model.py:9: `parameters=` of InferenceResponse needs"
+        with bls.serve(repo=repo, environment=stand_in(tmp_path)) as server:
+            assert server.record.notes[0].startswith(problem)
+        with pytest.raises(TritonServerError, match=r"this server is release 24\.10"):
+            bls.serve(repo=repo, environment=stand_in(tmp_path / "dies", "dies"))
 
 
 @pytest.mark.slow
