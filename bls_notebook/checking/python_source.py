@@ -246,13 +246,13 @@ class PythonSource:
 
     def attribute_text(self, name: str) -> str:
         """Return the string that is an attribute's only value; empty if it has other values."""
-        texts = {scope.text(value) or "" for value, scope in self.attributes.get(name, ())}
-        return texts.pop() if len(texts) == 1 else ""
+        texts = [*{scope.text(value) or "" for value, scope in self.attributes.get(name, ())}]
+        return texts[0] if len(texts) == 1 else ""
 
     def lines_with(self, pattern: str) -> list[int]:
         """Return the numbers of the lines that match a pattern outside comments."""
-        lines = (line.partition("#")[0] for line in self.text.splitlines())
-        return [number for number, line in enumerate(lines, 1) if re.search(pattern, line)]
+        lines = enumerate(self.text.splitlines(), 1)
+        return [number for number, line in lines if re.search(pattern, line.partition("#")[0])]
 
 
 def used_at_once(call: ast.Call, scope: NameScope) -> bool:
@@ -411,10 +411,9 @@ class NameScope:
     def sent(self) -> dict[int, list[ast.Call]]:
         """Calls of `exec` and `async_exec`, by the `id` of the request that they certainly send."""
         sent: dict[int, list[ast.Call]] = {}
-        for node in self.nodes:
-            func = node.func if isinstance(node, ast.Call) else None
-            if isinstance(node, ast.Call) and isinstance(func, ast.Attribute) and func.attr in ("exec", "async_exec"):
-                sent.setdefault(id(self.value(func.value)), []).append(node)
+        for node in (node for node in self.nodes if isinstance(node, ast.Call)):
+            if isinstance(node.func, ast.Attribute) and node.func.attr in ("exec", "async_exec"):
+                sent.setdefault(id(self.value(node.func.value)), []).append(node)
         return sent
 
     @cached_property
