@@ -79,7 +79,7 @@ def serve(is_quick: bool) -> None:
         repo.define("doubles", DOUBLES, CONFIG)
         repo.define("calls", CALLS, CONFIG)
         repo.define("streams", STREAMS, {**CONFIG, "model_transaction_policy": {"decoupled": True}})
-        with bls.endpoint(repo, body_limit=BODY_MB << 20, patience=PATIENCE) as endpoint:
+        with bls.endpoint(repo, body_limit=BODY_MB << 20, patience=PATIENCE, allow_client_shm=True) as endpoint:
             print(json.dumps([endpoint.http_port, endpoint.grpc_port, endpoint.headers]), flush=True)
             sys.stdin.read()
 

@@ -14,8 +14,12 @@ ELEMENTS = 1 << 62  # of a tensor: far beyond any memory
 PATH_CHARACTERS = 4000  # of a URL; Python refuses integers of more digits
 HEADERS = 256  # of an HTTP request: their parsing takes 1 ms
 TENSORS = 4096  # inputs, requested outputs, or parameters of a request
-VALUES = 4 << 20  # of a JSON document or a BYTES tensor: below 200 MB as Python objects
+VALUES = 4 << 20  # of a JSON document: below 200 MB as Python objects
+STRINGS = 16 << 20  # elements of a BYTES tensor
 JSON_CONTAINERS = 2 << 20  # lists and objects of a JSON document
+JSON_DEPTH = 100  # of an element in nested lists; this limit and the next two are Triton's
+CHUNKS = 1 << 16  # of a chunked HTTP body, without empty ones
+CLASSIFIED = 1_000_000  # elements of a row whose largest values are requested
 CONTENTS_BYTES = 64 << 20  # of a tensor in a gRPC message, outside the raw contents
 ANSWER_BYTES = 16 << 20  # of a remote server's metadata, configurations and statistics
 INFER_BYTES = (1 << 31) - 1  # of an inference response, as over gRPC
@@ -49,12 +53,14 @@ class Limits:
     """Limits of an endpoint.
 
     ``body`` and ``headers``: bytes of a request, the body compressed or not, or its inputs in shared memory.
+    ``http_input``: bytes of the JSON, the raw input, or the decompressed body of an HTTP request.
     ``bodies``: bytes of all HTTP requests in flight, in bodies. ``requests``: requests in flight. ``connections``:
     open connections of each protocol. ``patience``: seconds for the headers, again for the body, and until an idle
     connection without the token is closed.
     """
 
     body: int = 256 << 20
+    http_input: int = 64 << 20
     bodies: int = 4
     requests: int = 1024
     connections: int = field(default_factory=_connections)

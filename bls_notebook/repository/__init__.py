@@ -11,7 +11,7 @@ offer(__name__, {
     "loading.loader": "read_config",
     "modules.module_home": "SourcePlace",
     "repository": "current_repository ModelRepository",
-    "requests.inputs": "client_parameters preferred_memory_of tensors_of",
+    "requests.inputs": "client_parameters encoded_parameters preferred_memory_of tensors_of",
     "requests.response": "Response",
     "requests.tensor_summary": (
         "CHUNK figures GLANCE LARGEST layout_of media_of numbers pictures sampled to_host working_on"

@@ -20,6 +20,7 @@ from .modules.module_home import SourcePlace as SourcePlace
 from .repository import current_repository as current_repository
 from .repository import ModelRepository as ModelRepository
 from .requests.inputs import client_parameters as client_parameters
+from .requests.inputs import encoded_parameters as encoded_parameters
 from .requests.inputs import preferred_memory_of as preferred_memory_of
 from .requests.inputs import tensors_of as tensors_of
 from .requests.response import Response as Response

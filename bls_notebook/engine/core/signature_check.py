@@ -15,6 +15,7 @@ from functools import partial
 from math import prod
 from sys import intern
 
+from bls_notebook.engine.core.hash_order import hash_order
 from bls_notebook.engine.core.model_spec import ModelSpec, TensorSpec
 from bls_notebook.engine.errors import of_request, running
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -102,8 +103,13 @@ class RequestCheck:
             spec.max_batch_size == 0 and not self._unserved and not any(s.is_shape_tensor for s in spec.inputs.values())
         )
 
-    def problem(self, request: InferenceRequest) -> str | None:
-        """Return Triton's message for an invalid request, or None."""
+    def problem(self, request: InferenceRequest, wrong_data: Mapping[str, str] | None = None) -> str | None:
+        """Return Triton's message for an invalid request, or None.
+
+        `wrong_data` has messages about inputs whose data do not have the size of their shape, by name.
+        """
+        if wrong_data:
+            return self._explain(request, wrong_data)
         inputs = request._inputs
         count = len(inputs)
         if self._fixed and count == self._total:
@@ -130,16 +136,16 @@ class RequestCheck:
                 return self._unexpected("output", min(set(request._requested) - self._outputs))
         return None
 
-    def _explain(self, request: InferenceRequest) -> str | None:
+    def _explain(self, request: InferenceRequest, wrong_data: Mapping[str, str] | None = None) -> str | None:
         """Return the message for an invalid request, and count it; None for a valid one."""
-        message = self._explained(request)
+        message = self._explained(request, wrong_data or {})
         if message is not None:
             text = _REQUEST_ID.sub("", message)
             if text in self.refused or len(self.refused) < _KEPT:
                 self.refused[text] = self.refused.get(text, 0) + 1
         return message
 
-    def _explained(self, request: InferenceRequest) -> str | None:
+    def _explained(self, request: InferenceRequest, wrong_data: Mapping[str, str]) -> str | None:
         """Check everything in the order of core/src/infer_request.cc."""
         spec, inputs = self._spec, request._inputs
         names = [t._name for t in inputs]
@@ -152,24 +158,26 @@ class RequestCheck:
                 return self._unexpected("output", name)
         if not len(self._required) <= len(inputs) <= self._total:
             return refuse(self._wrong_count(names))
-        # The real server iterates over a hash table; in practice, its order is the reverse of insertion.
-        backwards = list(reversed(inputs))
+        by_name = {tensor._name: tensor for tensor in inputs}
+        in_order = [by_name[name] for name in hash_order(names)]
         rows: int | None = None
         if spec.max_batch_size > 0:
-            problem, rows = self._batch_problem(backwards, refuse)
+            problem, rows = self._batch_problem(in_order, refuse)
             if problem is not None:
                 return problem
-        for tensor in backwards:
+        for tensor in in_order:
             wanted = spec.inputs.get(tensor._name)
             if wanted is None:
                 return self._unexpected("input", tensor._name)
             problem = self._tensor_problem(tensor, wanted, rows)
             if problem is not None:
                 return refuse(problem)
+            if tensor._name in wrong_data:
+                return wrong_data[tensor._name]
         if not set(self._required).issubset(names):  # the real server accepts this request, and the model gets None
             return refuse(self._wrong_count(names))
         if rows == 0:
-            for tensor in backwards:
+            for tensor in in_order:
                 if not spec.inputs[tensor._name].is_shape_tensor:
                     return refuse(
                         f"input '{tensor._name}' for model '{spec.name}' has shape "
@@ -193,7 +201,7 @@ class RequestCheck:
     def _wrong_count(self, names: list[str]) -> str:
         least, most = len(self._required), self._total
         wanted = f"{most} inputs" if least == most else f"number of inputs between {least} and {most}"
-        listed = ",".join(f"'{n}'" for n in reversed(names))
+        listed = ",".join(f"'{n}'" for n in hash_order(names))
         absent = ",".join(f"'{n}'" for n in self._required if n not in names)
         absent = f"[{absent}]" if absent else "]"  # the real server also omits the opening bracket
         return (

@@ -6,8 +6,10 @@ import asyncio
 import hmac
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from bls_notebook.devices import return_free_memory
@@ -38,7 +40,7 @@ class Body:
         if self._size > min(INLINE_BYTES, most):
             if self._size > most:
                 text = f"the request is larger than the {most:,} bytes that this endpoint accepts (body_limit)"
-                raise ProtocolError(text, status=413)
+                refuse(text)
             count, self._counted = self._size - self._counted, self._size
             self._admission.count_body(count)
 
@@ -83,6 +85,8 @@ class Admission:
         self.limits, self.http, self.grpc = limits, http, grpc
         self.under_way = 0
         self._body_bytes = self._freed_bytes = 0  # of large bodies: in memory, and freed since the last return
+        self.drained = asyncio.Event()  # set whenever a waiting `drain` has to look
+        self._closed = False  # no new requests
         self._is_returning = False  # a timer will return the freed memory
         self._decoders = asyncio.Semaphore(DECODERS)
         self.last_error: ErrorRecord | None = None
@@ -107,7 +111,9 @@ class Admission:
         return any(text and not _LOOPBACK.fullmatch(text) for text in (host, origin))
 
     def enter(self) -> None:
-        """Begin a request; ProtocolError if too many are in flight."""
+        """Begin a request; ProtocolError if too many are in flight, or the endpoint stops."""
+        if self._closed:
+            refuse("the endpoint is stopping, and accepts no new requests", UNAVAILABLE)
         if self.under_way >= self.limits.requests:
             refuse(f"{self.under_way} requests are in flight, the limit of this endpoint; try again later", UNAVAILABLE)
         self.under_way += 1
@@ -115,11 +121,21 @@ class Admission:
     def leave(self, model: str, error: BaseException | None) -> None:
         """End a request to a model, and count it; `error` is the exception that failed it."""
         self.under_way -= 1
+        if self._closed:
+            self.drained.set()
         with self._lock:
             self._counts[model, "requests"] += 1
             self._counts[model, "failed"] += error is not None
         if isinstance(error, ProtocolError):
             self.last_error = error.origin or ErrorRecord(error.message, error.code.name, (model,), stage="refused")
+
+    async def drain(self, deadline: Callable[[], float]) -> None:
+        """Refuse new requests, and wait until those in flight have ended or the deadline has passed."""
+        self._closed = True
+        while self.under_way and (left := deadline() - time.monotonic()) > 0:
+            self.drained.clear()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.drained.wait(), left)
 
     def count_body(self, count: int) -> None:
         """Add bytes to those of all large bodies in memory, or remove a negative number."""

@@ -1,24 +1,27 @@
 """`endpoint`: serves the models of this process to Triton clients.
 
 Guarantees: it listens on loopback only. It has its own thread, so it answers clients while the notebook is busy.
-After `stop`, every request has been answered, and no thread, port or shared memory remains.
+`stop` lets requests in flight finish and cancels those that take too long. After it, every request has been answered,
+and no thread, port or shared memory remains.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import re
 import secrets
 import socket
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from bls_notebook.devices import share_one_heap
-from bls_notebook.engine import BLSError
+from bls_notebook.engine import BLSError, Parker
 from bls_notebook.extending import Host, Scope, operation, undo
 from bls_notebook.network.kserve.address import HOST, Listening
 from bls_notebook.network.kserve.shared_memory import Regions
@@ -30,8 +33,9 @@ from bls_notebook.repository import ModelRepository, current_repository
 from .admission import Admission
 from .header_options import header_options
 from .served_models import ServedModels
+from .settings import LogSettings, TraceSettings
 
-_GRACE = 1.0  # seconds that `stop` gives requests in flight
+_GRACE = 1.0  # seconds for responses to be sent, and for requests in flight when Python ends or Ctrl-C ends `stop`
 _INSTALL = "pip install 'bls_notebook[network]'"
 
 
@@ -48,11 +52,13 @@ class Endpoint(Scope, Listening, Printable):
         Ports on 127.0.0.1.
     """
 
-    def __init__(self, repository: ModelRepository, admission: Admission, token: str) -> None:
-        self.repository = repository
+    def __init__(
+        self, models: ServedModels, admission: Admission, token: str, allow_client_shm: bool, exit_timeout_secs: float
+    ) -> None:
+        self.repository = models.repository
         self.token = token
-        self._admission = admission
-        self._regions = Regions(admission.limits.connections)
+        self._models, self._admission, self._exit_timeout = models, admission, exit_timeout_secs
+        self._regions = Regions(admission.limits.connections, allow_client_shm)
         self._running: _Running | None = None
         self._finalize: Any = None  # stops the servers when the endpoint is collected, or Python ends
 
@@ -68,12 +74,17 @@ class Endpoint(Scope, Listening, Printable):
 
     @operation
     def stop(self) -> None:
-        """Stop the endpoint; cancel requests still in flight after a second. May be called twice."""
+        """Stop the endpoint once its requests in flight have ended. May be called twice.
+
+        New requests are refused meanwhile. After `exit_timeout_secs`, or at Ctrl-C, the rest is cancelled.
+        """
         running, self._running = self._running, None
         if running is not None:
             self._finalize.detach()
-            running.stop()
-            self._regions.unregister()
+            try:
+                running.stop(_GRACE if self._raised else self._exit_timeout)
+            finally:
+                self._regions.remove()
 
     def wait(self) -> None:
         """Wait until the endpoint is stopped."""
@@ -118,8 +129,9 @@ class _Running:
         self._stopping = asyncio.Event()
         self._ready: threading.Event = threading.Event()
         self._failure: BaseException | None = None
-        self._admission, self._regions = endpoint._admission, endpoint._regions
-        self._models = ServedModels(endpoint.repository)
+        self._admission, self._regions, self._models = endpoint._admission, endpoint._regions, endpoint._models
+        self._deadline = math.inf  # for requests in flight, by `time.monotonic`
+        self._over = Parker()
         self._http, self.grpc_port = http, grpc_port
         self.thread = threading.Thread(target=self._run, name="bls-endpoint", daemon=True)
         self.thread.start()
@@ -128,14 +140,25 @@ class _Running:
             self.thread.join()
             raise self._failure
 
-    def stop(self) -> None:
-        """Stop both servers and the thread; does nothing in a forked child."""
+    def stop(self, seconds: float = _GRACE) -> None:
+        """Stop both servers and the thread after at most so many seconds; does nothing in a forked child."""
         if os.getpid() != self._owner:
             return
+        self._begin_stop(seconds)
+        if threading.current_thread() is not self.thread:
+            try:
+                self._over.park()
+            except BaseException:  # Ctrl-C
+                self._begin_stop(0)
+                raise
+            finally:
+                self.thread.join()
+
+    def _begin_stop(self, seconds: float) -> None:
+        self._deadline = time.monotonic() + seconds
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._stopping.set)
-        if threading.current_thread() is not self.thread:
-            self.thread.join()
+            self._loop.call_soon_threadsafe(self._admission.drained.set)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -145,6 +168,7 @@ class _Running:
             self._failure = self._failure or error
         finally:
             self._ready.set()
+            self._over.unpark()
             self._http.close()
             with contextlib.suppress(Exception):
                 self._loop.run_until_complete(self._loop.shutdown_asyncgens())
@@ -159,21 +183,25 @@ class _Running:
         from .http_server import HttpServer
 
         check_process()
-        parts = (self._models, self._regions, self._admission)
-        grpc_service = grpc_server(GrpcService(*parts), self._admission.limits)
+        settings = TraceSettings(), LogSettings()
+        parts = (self._models, self._regions, self._admission, settings)
+        grpc_service = GrpcService(*parts)
+        server = grpc_server(grpc_service, self._admission.limits)
         try:
-            port = grpc_service.add_insecure_port(f"{HOST}:{self.grpc_port}")
+            port = server.add_insecure_port(f"{HOST}:{self.grpc_port}")
         except RuntimeError:
             port = 0
         if not port:
             raise BLSError(f"port {self.grpc_port} for gRPC is in use; choose another, or 0 for a free one")
         self.grpc_port = port
-        await grpc_service.start()
+        await server.start()
         http_server = HttpServer(HttpApplication(*parts), self._admission.limits)
         serving = asyncio.ensure_future(http_server.serve(self._http))
         self._ready.set()
         await self._stopping.wait()
-        await asyncio.gather(grpc_service.stop(_GRACE), http_server.stop(serving, _GRACE))
+        await self._admission.drain(lambda: self._deadline)
+        grpc_service.end_streams()
+        await asyncio.gather(server.stop(_GRACE), http_server.stop(serving, _GRACE))
 
 
 def endpoint(
@@ -183,6 +211,10 @@ def endpoint(
     grpc_port: int = 0,
     token: str | None = None,
     body_limit: int = 256 << 20,
+    http_max_input_size: int = 64 << 20,
+    allow_client_shm: bool = False,
+    strict_readiness: bool = True,
+    exit_timeout_secs: float = 30.0,
     max_requests: int = 1024,
     patience: float = 60.0,
     http_restricted_api: Sequence[str] = (),
@@ -207,6 +239,14 @@ def endpoint(
         random one. Empty: none, so that any program on this machine may call models, and load its own code.
     body_limit : int
         Largest request, in bytes after decompression.
+    http_max_input_size : int
+        As Triton's option: largest JSON of an HTTP request, or raw or compressed body, in bytes after decompression.
+    allow_client_shm : bool
+        As Triton's option: whether clients may register shared memory. Servers before 26.04 always allow it.
+    strict_readiness : bool
+        As Triton's option: whether the server is only ready if each of its models is.
+    exit_timeout_secs : float
+        As Triton's option: seconds that ``stop()`` waits for requests in flight before it cancels them.
     max_requests : int
         Limit of requests in flight; further ones get an error.
     patience : float
@@ -242,16 +282,22 @@ def endpoint(
     token = secrets.token_urlsafe(24) if token is None else token
     if not isinstance(token, str) or not re.fullmatch("[!-~]*", token):
         raise BLSError("token: expected ASCII text without spaces, or '' for no token")
-    for name, value in (("body_limit", body_limit), ("max_requests", max_requests), ("patience", patience)):
+    for name, value in (
+        ("body_limit", body_limit), ("http_max_input_size", http_max_input_size), ("max_requests", max_requests),
+        ("patience", patience), ("exit_timeout_secs", exit_timeout_secs + 1),
+    ):  # fmt: skip
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
             raise BLSError(f"{name}: got {value!r}, expected a number above 0")
-    limits = Limits(body=int(body_limit), requests=int(max_requests), patience=float(patience))
+    limits = Limits(
+        body=int(body_limit), http_input=int(http_max_input_size), requests=int(max_requests), patience=float(patience)
+    )
     for name, port in (("http_port", http_port), ("grpc_port", grpc_port)):
         if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 1 << 16:
             raise BLSError(f"{name}: got {port!r}, expected a number from 0 (for a free one) to 65535")
     http = header_options("http", http_restricted_api, http_header_forward_pattern)
     grpc = header_options("grpc", grpc_restricted_protocol, grpc_header_forward_pattern)
-    served = Endpoint(repo if repo is not None else current_repository(), Admission(token, limits, http, grpc), token)
+    models = ServedModels(repo if repo is not None else current_repository(), strict_readiness)
+    served = Endpoint(models, Admission(token, limits, http, grpc), token, allow_client_shm, exit_timeout_secs)
     share_one_heap()  # before a thread starts: or each thread that decodes a large body keeps memory
     return _start(served, http_port, grpc_port)
 

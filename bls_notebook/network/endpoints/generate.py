@@ -1,19 +1,18 @@
 """Triton's generate extension (`/generate`, `/generate_stream`): requests and responses as plain JSON objects.
 
-A member named like an input is that input, also within ``parameters``; other members are parameters of the
-request. Outputs of the model are members of the response.
+A member named like an input is that input, also within ``parameters``; other members are parameters for the model,
+``sequence_id`` and the like included. Outputs of the model are members of the response.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncGenerator, Container
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from functools import partial
 from math import prod
 from typing import Any
 
+import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -21,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from bls_notebook.engine import LoadedModel, TensorSpec
 from bls_notebook.network.kserve import json_codec
 from bls_notebook.network.kserve.errors import ProtocolError, refuse
-from bls_notebook.network.kserve.request import DecodedRequest
+from bls_notebook.network.kserve.request import DecodedRequest, few
 from bls_notebook.pb_utils import InferenceResponse, Tensor
 from bls_notebook.pb_utils.response import StreamEnded
 
@@ -37,38 +36,47 @@ _ONE_RESPONSE = (
 )
 
 
-def decode_generate(model: LoadedModel, version: int, body: bytes | bytearray) -> DecodedRequest:
-    """Return the request in a body; ProtocolError if it is malformed."""
+def decode_generate(model: LoadedModel, version: int, body: bytes | bytearray, most: int) -> DecodedRequest:
+    """Return the request in a body; ProtocolError if it is malformed. `most` limits the bytes of its inputs."""
     if not body:
         refuse("failed to parse the request JSON buffer: The document is empty. at 0")
-    inputs = model.spec.inputs
-    document = json_codec.parsed(body, partial(_object, inputs))
-    if not isinstance(document, dict):
+    json_codec.check_size(len(body), most)
+    document = json_codec.parsed(body, _Members)
+    if not isinstance(document, _Members):
         refuse("attempt to get members for non-object")
     call = DecodedRequest(model, version, json_codec.member(document, "id", str, ""))
-    parameters: dict[str, Any] = {}
-    nested = document.pop("parameters", {}) if "parameters" not in inputs else {}
-    if not isinstance(nested, dict):
-        refuse("Expected JSON object for keyword: 'parameters'")
-    for members, context in ((document, ""), (nested, "Converting keyword: 'parameters': ")):
-        try:
-            for name, value in members.items():
-                if name in inputs:
-                    call.add_input(_input(inputs[name], value))
-                else:
-                    parameters[name] = value
-            json_codec.take_parameters(call, parameters)
-        except ProtocolError as error:
-            raise ProtocolError(context + error.message) from None
+    _add_members(call, document, most)
     return call
 
 
-def _object(inputs: Container[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; ProtocolError if an input is in it twice."""
-    for name, times in Counter(name for name, _ in pairs).items():
-        if times > 1 and name in inputs:
-            refuse(f"input '{name}' already exists in request")
-    return dict(pairs)
+class _Members(dict[str, Any]):
+    """A JSON object that knows its repeated members: as on Triton, each has the value of the first one."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(reversed(pairs))
+        self.names = [name for name, _ in pairs]
+
+
+def _add_members(call: DecodedRequest, document: _Members, most: int, nested: bool = False) -> None:
+    """Add the inputs and parameters that are members of an object."""
+    inputs, size = call.model.spec.inputs, 0
+    for name in few("members", document.names):
+        value = document[name]
+        if name == "parameters" and not nested:
+            if name in inputs:
+                refuse(f"Keyword '{name}' for nested schema also given as input tensor name")
+            if not isinstance(value, _Members):
+                refuse(f"Expected JSON object for keyword: '{name}'")
+            try:
+                _add_members(call, value, most, nested=True)
+            except ProtocolError as error:
+                raise ProtocolError(f"Converting keyword: '{name}': {error.message}") from None
+        elif name in inputs:
+            tensor, added = _input(inputs[name], value, size, most)
+            size += added
+            call.add_input(tensor)
+        else:
+            json_codec.add_parameter(call, name, value)
 
 
 def generating(call: DecodedRequest, response: InferenceResponse) -> tuple[Any, ...]:
@@ -84,9 +92,21 @@ def _generated(call: DecodedRequest, response: InferenceResponse) -> bytes:
     return b"{%b}" % b",".join(json_codec.written(name) + b":" + text for name, text in sorted(texts.items()))
 
 
-def _input(spec: TensorSpec, value: Any) -> Tensor:
-    """Return an input from a value or a list of values, which fill its innermost free dimension."""
+def _input(spec: TensorSpec, value: Any, before: int, most: int) -> tuple[Tensor, int]:
+    """Return an input from a value or a list of values, which fill its innermost free dimension, and its bytes.
+
+    ProtocolError if it makes the inputs `before` it larger than `most` bytes.
+    """
     values = value if isinstance(value, list) else [value]
+    if not values:  # Triton adds an input without a shape, which it then refuses
+        return Tensor._of(spec.name, np.zeros((), np.int8), spec.datatype), 0
+    flat = json_codec.flattened(values, spec.datatype)
+    size = json_codec.serialized_size(spec.datatype, len(values), flat)
+    if before + size > most:
+        refuse(
+            f"request size of {before} bytes with input '{spec.name}' of size {size} bytes exceeds the maximum allowed "
+            f"input size of {most}. {json_codec.INCREASE}"
+        )
     fixed = prod(size for size in spec.shape if size != -1)
     left, rest = divmod(len(values), fixed) if fixed else (0, len(values))
     shape = []
@@ -95,7 +115,7 @@ def _input(spec: TensorSpec, value: Any) -> Tensor:
         left = 1 if size == -1 else left
     if rest or left != 1:
         refuse(f"The schema can not convert input '{spec.name}' to tensor with proper shape")
-    return json_codec.input_tensor_of_values(spec.name, spec.datatype, shape[::-1], json_codec.flattened(values))
+    return json_codec.input_tensor_of_values(spec.name, spec.datatype, shape[::-1], flat), size
 
 
 def _output(tensor: Tensor) -> bytes:

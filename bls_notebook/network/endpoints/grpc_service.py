@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, cast
+from contextlib import closing
+from functools import partial
+from typing import Any, NoReturn, cast
 
 import grpc
 from google.protobuf.json_format import ParseDict
@@ -19,7 +21,7 @@ from tritonclient.grpc import service_pb2 as pb
 from bls_notebook.network.kserve import grpc_codec
 from bls_notebook.network.kserve.errors import GRPC_STATUS, NOT_FOUND, UNAVAILABLE, UNSUPPORTED, ProtocolError, refuse
 from bls_notebook.network.kserve.request import DecodedRequest
-from bls_notebook.network.kserve.shared_memory import Regions
+from bls_notebook.network.kserve.shared_memory import Regions, RegionUse
 from bls_notebook.network.kserve.tensors import AnswerError
 from bls_notebook.network.limits import INLINE_BYTES, METADATA_BYTES, Limits
 
@@ -27,6 +29,7 @@ from .admission import UNAUTHORIZED, Admission, Body, CountedRequest
 from .grpc_stream import AnswerStream
 from .header_options import category_of
 from .served_models import ServedModels, in_thread, send, version_of, without_error
+from .settings import LogSettings, TraceSettings, wrong_grpc_type
 
 _STREAM = "ModelStreamInfer"
 _SERVICE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
@@ -35,13 +38,16 @@ _SERVICE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Answers gRPC requests about the models of a repository."""
 
-    def __init__(self, models: ServedModels, regions: Regions, admission: Admission) -> None:
+    def __init__(
+        self, models: ServedModels, regions: Regions, admission: Admission, settings: tuple[TraceSettings, LogSettings]
+    ) -> None:
         self._models, self._regions, self._admission = models, regions, admission
+        self._trace, self._log = settings
         self._streams: dict[AnswerStream, asyncio.Task[Any]] = {}  # the oldest first
         # Each function takes the request message and returns, perhaps awaitably, the response or its fields as JSON.
         methods: dict[str, Callable[[Any], Any]] = {
             "ServerLive": lambda request: {"live": True},
-            "ServerReady": lambda request: {"ready": models.ready()},
+            "ServerReady": self._ready,
             "ServerMetadata": lambda request: models.about(),
             "ModelReady": self._model_ready,
             "ModelMetadata": lambda request: models.metadata(request.name, request.version),
@@ -59,11 +65,11 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
                 request.name, request.key, request.offset, request.byte_size
             ),
             "SystemSharedMemoryUnregister": lambda request: regions.unregister(request.name),
+            "TraceSetting": self._trace_settings,
+            "LogSettings": self._log_settings,
             "CudaSharedMemoryStatus": _cuda_status,
-            "CudaSharedMemoryRegister": lambda request: refuse(
-                "cuda shared memory is not supported by this endpoint; use system shared memory", UNSUPPORTED
-            ),
-            "CudaSharedMemoryUnregister": lambda request: {},
+            "CudaSharedMemoryRegister": self._register_cuda,
+            "CudaSharedMemoryUnregister": lambda request: regions.require_allowed(),
         }
         path = f"/{_SERVICE.full_name}/"
         self._handlers = {path + name: self._unary(name, answer) for name, answer in methods.items()}
@@ -84,6 +90,30 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
                 text = f"This protocol is restricted, expecting header '{missing}'"
                 return _refusing(grpc.StatusCode.UNAVAILABLE, text)
         return self._handlers.get(details.method)
+
+    def _trace_settings(self, request: Any) -> Any:
+        if request.model_name:
+            self._models.find(request.model_name)
+        if request.settings:
+            self._trace.update(request.model_name, {name: list(s.value) for name, s in request.settings.items()})
+        values = self._trace.values(request.model_name)
+        return {"settings": {name: {"value": value} for name, value in values.items()}}
+
+    def _log_settings(self, request: Any) -> Any:
+        kinds = {"bool_param": bool, "uint32_param": int, "string_param": str}
+        changes = {
+            name: getattr(s, s.WhichOneof("parameter_choice") or "", None) for name, s in request.settings.items()
+        }
+        self._log.update(changes, wrong_grpc_type)
+        fields = {kind: field for field, kind in kinds.items()}
+        return {"settings": {name: {fields[type(value)]: value} for name, value in self._log.values.items()}}
+
+    def _register_cuda(self, request: Any) -> NoReturn:
+        self._regions.require_allowed()
+        refuse("cuda shared memory is not supported by this endpoint; use system shared memory", UNSUPPORTED)
+
+    async def _ready(self, request: Any) -> Any:
+        return {"ready": await in_thread(self._models.ready)}
 
     async def _model_ready(self, request: Any) -> Any:
         return {"ready": await in_thread(self._models.model_ready, request.name, request.version)}
@@ -159,10 +189,10 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
             model = self._models.find(message.model_name, message.model_version)
             if model.decoupled:
                 refuse("ModelInfer RPC doesn't support models with decoupled transaction policy", UNSUPPORTED)
-            with CountedRequest(self._admission, model.name):
-                call = await self._decoded(model, message, raws, body, context)
+            with CountedRequest(self._admission, model.name), closing(RegionUse(self._regions)) as regions:
+                call = await self._decoded(model, message, raws, regions, body, context)
                 response = without_error(await send(call))
-                arguments = call, response, self._regions, None
+                arguments = call, response, regions, None
                 effort = call.effort_of(response)
                 if effort <= INLINE_BYTES:  # without a coroutine, here and below: it would take longer than the work
                     return grpc_codec.encode_response(*arguments)
@@ -175,8 +205,10 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
             return _parsed(pb.ModelInferRequest, data)
         return await self._admission.work(effort, _parsed, pb.ModelInferRequest, data)
 
-    async def _decoded(self, model: Any, message: Any, raws: Any, body: Body, context: Any) -> DecodedRequest:
-        arguments = model, version_of(message.model_version), message, raws, self._regions, body.add
+    async def _decoded(
+        self, model: Any, message: Any, raws: Any, regions: RegionUse, body: Body, context: Any
+    ) -> DecodedRequest:
+        arguments = model, version_of(message.model_version), message, raws, regions, body.add
         effort = grpc_codec.effort_of(message, raws)
         if effort <= INLINE_BYTES:
             call = grpc_codec.decode_request(*arguments)
@@ -187,8 +219,8 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
         return call
 
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        answers = AnswerStream(context, self._regions, self._admission)
-        writing = asyncio.ensure_future(answers.write())
+        answers = AnswerStream(context, self._admission)
+        answers.writing = writing = asyncio.ensure_future(answers.write())
         self._make_room(answers)
         try:
             async for data in requests:
@@ -199,11 +231,22 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
         except asyncio.CancelledError:
             if answers in self._streams:
                 raise
-            refuse("the stream was idle, and others needed its place", UNAVAILABLE)
+            idle = "the stream was idle, and others needed its place"
+            refuse("the endpoint was stopped" if answers.has_ended else idle, UNAVAILABLE)
         finally:  # also if the client has disconnected
             self._streams.pop(answers, None)
             writing.cancel()
             answers.close()
+
+    def end_streams(self) -> None:
+        """End the streams whose requests have been answered, once the responses are written; cancel the others."""
+        for answers, task in list(self._streams.items()):
+            del self._streams[answers]
+            answers.end()
+            if answers.writing is None or answers.is_busy:
+                task.cancel()
+            else:
+                answers.writing.add_done_callback(partial(_cancel, task))
 
     def _make_room(self, answers: AnswerStream) -> None:
         """Add a stream; end the oldest idle one if streams take half of the calls in flight."""
@@ -217,7 +260,7 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     async def _send_streamed(self, data: bytes, answers: AnswerStream, context: Any) -> None:
         """Send a request of a stream before the next one is read, so that requests keep their order."""
-        body = Body(self._admission)
+        body, regions = Body(self._admission), RegionUse(self._regions)
         request_id = ""
         try:
             message, raws = await self._split(data, body)
@@ -225,16 +268,21 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
             model = self._models.find(message.model_name, message.model_version)
             self._admission.enter()
             try:
-                call = await self._decoded(model, message, raws, body, context)
-                answers.sent(call, send(call, stream=True), body)
+                call = await self._decoded(model, message, raws, regions, body, context)
+                answers.sent(call, send(call, stream=True), body, regions)
             except BaseException as error:
                 self._admission.leave(model.name, error)
                 raise
         except BaseException as error:
             body.release()
+            regions.close()
             if not isinstance(error, ProtocolError):
                 raise
             answers.refused(request_id, error.with_traceback(None))
+
+
+def _cancel(task: asyncio.Task[Any], _: object) -> None:
+    task.cancel()
 
 
 def _refuse_repository(request: Any) -> None:

@@ -18,7 +18,7 @@ from bls_notebook.engine import mailbox
 from bls_notebook.network.kserve.errors import ProtocolError, of_model
 from bls_notebook.network.kserve.grpc_codec import encode_response, final_response, streamed
 from bls_notebook.network.kserve.request import DecodedRequest
-from bls_notebook.network.kserve.shared_memory import Regions
+from bls_notebook.network.kserve.shared_memory import RegionUse
 from bls_notebook.network.limits import UNREAD_ANSWERS
 from bls_notebook.pb_utils import InferenceResponse
 
@@ -29,10 +29,13 @@ from .served_models import is_empty
 class _StreamRequest:
     """A request of a stream, with its response once there is one."""
 
-    __slots__ = ("answer", "call", "failed", "request_id", "ticket")
+    __slots__ = ("answer", "call", "failed", "regions", "request_id", "ticket")
 
-    def __init__(self, request_id: str, call: DecodedRequest | None = None, ticket: Any = None) -> None:
+    def __init__(
+        self, request_id: str, call: DecodedRequest | None = None, ticket: Any = None, regions: Any = None
+    ) -> None:
         self.request_id, self.call, self.ticket = request_id, call, ticket
+        self.regions: RegionUse | None = regions  # until the last response is written
         self.answer: InferenceResponse | ProtocolError | None = None  # only of requests in `_turns`
         self.failed: BaseException | None = None
 
@@ -40,8 +43,8 @@ class _StreamRequest:
 class AnswerStream:
     """Queues and writes the responses to the requests of one stream."""
 
-    def __init__(self, context: Any, regions: Regions, admission: Admission) -> None:
-        self._context, self._regions, self._admission = context, regions, admission
+    def __init__(self, context: Any, admission: Admission) -> None:
+        self._context, self._admission = context, admission
         self._box = mailbox(asyncio.get_running_loop())
         self._queue: asyncio.Queue[tuple[_StreamRequest, InferenceResponse | ProtocolError, bool] | None]
         self._queue = asyncio.Queue()
@@ -53,6 +56,17 @@ class AnswerStream:
         self._room = asyncio.Event()
         self._room.set()
         self._ended = False
+        self.writing: asyncio.Future[None] | None = None  # `write`, once it runs
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a model has not answered a request yet."""
+        return bool(self._open)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no more requests are accepted."""
+        return self._ended
 
     @property
     def idle(self) -> bool:
@@ -75,9 +89,9 @@ class AnswerStream:
         self._turns.append(request)
         self._put(request, error, True)
 
-    def sent(self, call: DecodedRequest, opening: Any, body: Body) -> None:
+    def sent(self, call: DecodedRequest, opening: Any, body: Body, regions: RegionUse) -> None:
         """Add a request that was sent; `opening` is the future that `send` returned, `body` counts its bytes."""
-        request = _StreamRequest(call.request_id, call, getattr(opening, "ticket", None))
+        request = _StreamRequest(call.request_id, call, getattr(opening, "ticket", None), regions)
         self._open.add(request)
         self._bodies[request] = body
         if not call.model.decoupled:
@@ -101,9 +115,8 @@ class AnswerStream:
             request.ticket.discard()
             request.failed = asyncio.CancelledError()
             self._end_request(request)
-        for body in self._bodies.values():
-            body.release()
-        self._bodies.clear()
+        for request in list(self._bodies):
+            self._release(request)
 
     async def write(self) -> None:
         """Write responses until the last one."""
@@ -159,7 +172,7 @@ class AnswerStream:
             if final and call.model.decoupled and is_empty(answer):
                 message = streamed(final_response(call)) if call.final else b""
             else:
-                arguments = call, answer, self._regions, final
+                arguments = call, answer, request.regions, final
                 try:
                     message = streamed(await self._admission.work(call.effort_of(answer), encode_response, *arguments))
                 except ProtocolError as refused:
@@ -170,7 +183,12 @@ class AnswerStream:
         if message:
             await self._context.write(message)
         if final and request in self._bodies:
-            self._bodies.pop(request).release()
+            self._release(request)
+
+    def _release(self, request: _StreamRequest) -> None:
+        self._bodies.pop(request).release()
+        if request.regions is not None:
+            request.regions.close()
 
 
 def _error_of(answer: InferenceResponse | ProtocolError) -> ProtocolError | None:

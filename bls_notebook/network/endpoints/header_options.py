@@ -7,15 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bls_notebook.engine import BLSError
+from bls_notebook.network.kserve.errors import refuse
 
 _CATEGORIES = (
     "health", "metadata", "inference", "shared-memory", "model-config", "model-repository", "statistics", "trace",
     "logging",
 )  # fmt: skip
+_RESERVED = frozenset(
+    ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output")
+)
 _WORDS = {  # of HTTP paths and gRPC methods; the first that matches decides
     "repository": "model-repository", "sharedmemory": "shared-memory", "infer": "inference", "generate": "inference",
-    "ready": "health", "live": "health", "check": "health", "config": "model-config", "stat": "statistics",
-    "metrics": "", "": "metadata",
+    "trace": "trace", "log": "logging", "ready": "health", "live": "health", "check": "health",
+    "config": "model-config", "stat": "statistics", "metrics": "", "": "metadata",
 }  # fmt: skip
 
 
@@ -39,10 +43,13 @@ class HeaderOptions:
         return "" if headers.get(header.lower()) in (value, value.encode()) else header
 
     def parameters(self, headers: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:
-        """Return the headers that a request forwards to its model."""
+        """Return the headers that a request forwards to its model; ProtocolError for a name that Triton reserves."""
         if self.pattern is None:
             return {}
         found = {name: value for name, value in headers if self.pattern.search(name)}
+        for name in found:
+            if name in _RESERVED or name.startswith("triton_"):
+                refuse(f"Header '{name}' is reserved for Triton usage and cannot be forwarded.")
         return {name: v.decode("latin-1") if isinstance(v, bytes) else v for name, v in found.items()}
 
 

@@ -11,6 +11,7 @@ import base64
 import binascii
 import json
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -22,7 +23,7 @@ from bls_notebook.network.kserve import json_codec
 from bls_notebook.network.kserve.errors import NOT_FOUND, UNSUPPORTED, ProtocolError, refuse
 from bls_notebook.network.kserve.json_codec import member
 from bls_notebook.network.kserve.request import DecodedRequest
-from bls_notebook.network.kserve.shared_memory import Regions
+from bls_notebook.network.kserve.shared_memory import Regions, RegionUse
 from bls_notebook.network.limits import PATH_CHARACTERS
 
 from .admission import UNAUTHORIZED, Admission, Body, CountedRequest
@@ -30,6 +31,7 @@ from .generate import Events, decode_generate, generating, only_response
 from .header_options import HeaderOptions, category_of
 from .http_server import UNKNOWN_ENCODING, coding_of, packed, read_body, until_disconnect
 from .served_models import ServedModels, in_thread, send, version_of, without_error
+from .settings import LogSettings, TraceSettings, wrong_json_type
 
 _JSON, _BINARY = "application/json", "application/octet-stream"
 
@@ -40,8 +42,11 @@ HttpHandler = Callable[[Request], Any]
 class HttpApplication:
     """Answers HTTP requests about the models of a repository."""
 
-    def __init__(self, models: ServedModels, regions: Regions, admission: Admission) -> None:
+    def __init__(
+        self, models: ServedModels, regions: Regions, admission: Admission, settings: tuple[TraceSettings, LogSettings]
+    ) -> None:
         self._models, self._regions, self._admission = models, regions, admission
+        self._trace, self._log = settings
         self._router = Router(routes=self._routes(), redirect_slashes=False, default=_failed("Not Found", 404))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,9 +116,12 @@ class HttpApplication:
                 for suffix in ("", "/versions/{version:int}")
             ),
             ("/v2/health/live", "GET", lambda request: Response()),
-            ("/v2/health/ready", "GET", lambda request: Response(status_code=200 if self._models.ready() else 400)),
+            ("/v2/health/ready", "GET", self._ready),
             ("/v2", "GET", lambda request: self._models.about()),
             ("/metrics", "GET", self._metrics),
+            ("/v2/trace/setting", "GET POST", self._trace_settings),
+            (f"{model}/trace/setting", "GET POST", self._trace_settings),
+            ("/v2/logging", "GET POST", self._log_settings),
             ("/v2/repository/index", "POST", self._index),
             ("/v2/repository/{repository}/index", "POST", self._index),
             ("/v2/repository/models/{name}/load", "POST", self._load),
@@ -134,8 +142,11 @@ class HttpApplication:
             refuse("HTTP end point doesn't support models with decoupled transaction policy", UNSUPPORTED)
         body = await read_body(request, self._admission)
         length = request.headers.get(json_codec.JSON_LENGTH, None if body else "0")
-        with CountedRequest(self._admission, model.name):
-            arguments = model, _version(request), body, length, self._regions, request.scope["bodies"][1].add
+        with CountedRequest(self._admission, model.name), closing(RegionUse(self._regions)) as regions:
+            arguments = (
+                model, _version(request), body, length, regions, request.scope["bodies"][1].add,
+                self._admission.limits.http_input,
+            )  # fmt: skip
             call = await self._admission.work(json_codec.effort_of(body, length), json_codec.decode_request, *arguments)
             if self._admission.http.pattern:
                 call.parameters = self._admission.http.parameters(_decoded(request.scope)) | call.parameters
@@ -143,7 +154,7 @@ class HttpApplication:
             coding = coding_of(request)
             effort = call.effort_of(response)
             content, json_length = await self._admission.work(
-                effort, json_codec.encode_response, call, response, self._regions
+                effort, json_codec.encode_response, call, response, regions
             )
             if coding:
                 content = await self._admission.work(len(content), packed, content, coding)
@@ -167,7 +178,11 @@ class HttpApplication:
     async def _decode_generate(self, request: Request) -> DecodedRequest:
         model = self._model(request)
         body = await read_body(request, self._admission)
-        return await self._admission.work(len(body), decode_generate, model, _version(request), body)
+        most = self._admission.limits.http_input
+        return await self._admission.work(len(body), decode_generate, model, _version(request), body, most)
+
+    async def _ready(self, request: Request) -> Response:
+        return Response(status_code=200 if await in_thread(self._models.ready) else 400)
 
     async def _model_ready(self, request: Request) -> Response:
         ready = await in_thread(self._models.model_ready, *_named(request))  # a model's is_model_ready may be slow
@@ -180,8 +195,28 @@ class HttpApplication:
         text = await in_thread(self._models.repository.metrics.text)
         return Response(text, media_type="text/plain; charset=utf-8")
 
+    async def _trace_settings(self, request: Request) -> Any:
+        name = request.path_params.get("name", "")
+        if name:
+            self._models.find(name)
+        if request.method == "POST":
+            document = await self._document(request, empty=False)
+            self._trace.update(name, _trace_changes(document))
+        return {key: value if key == "trace_level" else value[0] for key, value in self._trace.values(name).items()}
+
+    async def _log_settings(self, request: Request) -> Any:
+        if request.method == "POST":
+            document = await self._document(request, empty=False)
+            changes = document if isinstance(document, dict) else {}
+            self._log.update({name: value for name, value in changes.items() if value is not None}, wrong_json_type)
+        return self._log.values
+
     async def _index(self, request: Request) -> Any:
-        return await in_thread(self._models.index, member(await self._document(request), "ready", bool, False, ""))
+        document = await self._document(request)
+        ready = document.get("ready", False) if isinstance(document, dict) else False
+        if not isinstance(ready, bool):
+            refuse("Invalid value for 'ready': expected a boolean")
+        return await in_thread(self._models.index, ready)
 
     async def _load(self, request: Request) -> None:
         parameters: dict[str, str | bytes] = {}
@@ -202,6 +237,7 @@ class HttpApplication:
         await in_thread(self._models.unload, request.path_params["name"], dependents)
 
     async def _register(self, request: Request) -> None:
+        self._regions.require_allowed()
         if _is_cuda(request):
             refuse("cuda shared memory is not supported by this endpoint; use system shared memory", UNSUPPORTED)
         document = await self._document(request, empty=False)
@@ -213,6 +249,7 @@ class HttpApplication:
         self._regions.register(request.path_params["region"], key, offset, size)
 
     def _unregister(self, request: Request) -> None:
+        self._regions.require_allowed()
         if not _is_cuda(request):
             self._regions.unregister(request.path_params.get("region", ""))
 
@@ -230,6 +267,7 @@ class HttpApplication:
     async def _document(self, request: Request, empty: bool = True) -> Any:
         """Return the JSON document of the body; {} for an empty body, if `empty` allows it."""
         body = await read_body(request, self._admission)
+        json_codec.check_size(len(body), self._admission.limits.http_input)
         if not body and not empty:
             refuse("failed to parse the request JSON buffer: The document is empty. at 0")
         return await self._admission.work(len(body), json_codec.parsed, body) if body else {}
@@ -239,7 +277,7 @@ class _RouteHandler:
     """The ASGI application of one route: checks the method and the headers, and sends the answer."""
 
     def __init__(self, path: str, method: str, answer: HttpHandler, options: HeaderOptions) -> None:
-        self._method, self._answer, self._options = method, answer, options
+        self._methods, self._answer, self._options = method.split(), answer, options
         self._category = category_of(path)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -247,7 +285,7 @@ class _RouteHandler:
         if missing:
             await _failed(f"This API is restricted, expecting header '{missing}'", 403)(scope, receive, send)
             return
-        if scope["method"] != self._method:
+        if scope["method"] not in self._methods:
             await _failed("Method Not Allowed", 405)(scope, receive, send)
             return
         answer = self._answer(Request(scope, receive, send))
@@ -270,6 +308,22 @@ def _named(request: Request) -> tuple[str, str]:
 
 def _version(request: Request) -> int:
     return version_of(str(request.path_params.get("version", "")))
+
+
+def _trace_changes(document: Any) -> dict[str, list[str]]:
+    """Return the trace settings in a document; [] for those to be cleared. ProtocolError for a wrong type."""
+    changes: dict[str, list[str]] = {}
+    for name, value in document.items() if isinstance(document, dict) else ():
+        if value is None:
+            changes[name] = []
+        elif name == "trace_level":
+            levels = member(document, name, list, context="")
+            changes[name] = [member({name: level}, name, str, context="") for level in levels]
+        elif name in ("trace_rate", "trace_count", "log_frequency"):
+            changes[name] = [member(document, name, str, context="")]
+        elif name == "trace_file":
+            changes[name] = [""]
+    return changes
 
 
 def _parameters(document: Any) -> dict[str, Any]:

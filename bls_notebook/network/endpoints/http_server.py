@@ -15,7 +15,8 @@ from starlette.requests import ClientDisconnect, Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bls_notebook.network.kserve.errors import UNSUPPORTED, ProtocolError, refuse
-from bls_notebook.network.limits import HEADERS, IDLE_SECONDS, Limits
+from bls_notebook.network.kserve.json_codec import INCREASE
+from bls_notebook.network.limits import CHUNKS, HEADERS, IDLE_SECONDS, Limits
 
 from .admission import Admission
 
@@ -31,6 +32,20 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for listening in sockets or ():
             listening.listen(2048)
+
+
+class _Connection(h11.Connection):
+    """Counts the chunks of a request's body that are not empty."""
+
+    chunks = 0
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Data):
+            self.chunks += event.chunk_end
+        elif isinstance(event, h11.Request):
+            self.chunks = 0
+        return event
 
 
 class HttpServer:
@@ -54,6 +69,7 @@ class HttpServer:
             def connection_made(self, transport: Any) -> None:
                 self._late = bytearray()  # received, and not parsed yet
                 self.logger = self.access_logger = _quiet
+                self.conn = self._chunked = _Connection(h11.SERVER, limits.headers)
                 super().connection_made(transport)
                 self._timeout = self.loop.call_later(patience, transport.close)
                 opened[self] = None
@@ -109,6 +125,11 @@ class HttpServer:
                         self.send_400_response("the request has too many headers")
                         return
                 super().data_received(data)
+                if self._chunked.chunks > CHUNKS and self.cycle is not None and not self.cycle.response_complete:
+                    self.scope["state"]["chunks"] = self._chunked.chunks
+                    self.cycle.keep_alive = False
+                    self._late.clear()
+                    self.transport.pause_reading()
                 if self.cycle is not previous:
                     self._lines = 0
                     self._cancel_timeout()
@@ -196,6 +217,10 @@ async def until_disconnect(request: Request, work: Any) -> Any:
 async def _read(request: Request, add: Callable[[int], None]) -> bytes | bytearray:
     whole: bytes | bytearray = b""
     async for piece in request.stream():
+        if request.scope["state"].get("chunks", 0) > CHUNKS:
+            raise ProtocolError(
+                f"Chunked request body exceeds maximum of {CHUNKS} non-empty chunks. Send fewer or larger HTTP chunks."
+            )
         add(len(piece))
         if whole:
             whole = whole if isinstance(whole, bytearray) else bytearray(whole)
@@ -205,8 +230,8 @@ async def _read(request: Request, add: Callable[[int], None]) -> bytes | bytearr
     return whole
 
 
-def _unpacked(body: bytes | bytearray, encoding: str, add: Callable[[int], None]) -> bytearray:
-    """Decompress a body; `add` counts its bytes and raises above the limit."""
+def _unpacked(body: bytes | bytearray, encoding: str, most: int, add: Callable[[int], None]) -> bytearray:
+    """Decompress a body of at most `most` bytes; `add` counts its bytes and raises above the limit of all bodies."""
     if encoding not in ("gzip", "deflate"):
         raise ProtocolError(UNKNOWN_ENCODING, UNSUPPORTED)
     if not body:
@@ -219,6 +244,8 @@ def _unpacked(body: bytes | bytearray, encoding: str, add: Callable[[int], None]
             while rest and not unpacking.eof:
                 piece = unpacking.decompress(rest, _PIECE)
                 rest = unpacking.unconsumed_tail
+                if len(out) + len(piece) > most:
+                    refuse(f"Decompressed data size exceeds the maximum allowed value of {most} bytes. {INCREASE}")
                 add(len(piece))
                 out += piece
         out += unpacking.flush()
@@ -244,7 +271,7 @@ async def read_body(request: Request, admission: Admission) -> bytes | bytearray
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding in ("", "identity"):
         return body
-    return await admission.work(limits.body, _unpacked, body, encoding, unpacked.add)
+    return await admission.work(limits.body, _unpacked, body, encoding, limits.http_input, unpacked.add)
 
 
 def coding_of(request: Request) -> str:

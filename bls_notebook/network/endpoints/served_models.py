@@ -22,23 +22,32 @@ from bls_notebook.repository import ModelRepository, statistics_of
 EXTENSIONS = (
     "classification", "sequence", "model_repository", "model_repository(unload_dependents)",
     "schedule_policy", "model_configuration", "system_shared_memory", "binary_tensor_data", "parameters",
-    "statistics",
+    "statistics", "trace", "logging",
 )  # fmt: skip
 _Result = TypeVar("_Result")
 _NOT_LOADED = "not loaded"  # the index's reason for a model on disk that was never loaded
+_UNLOADED = "unloaded"  # its reason for a model that was unloaded on request
 _TWICE = "model appears in two or more repositories"
 
 
 class ServedModels:
     """The models of a repository, as clients of an endpoint see them."""
 
-    def __init__(self, repository: ModelRepository) -> None:
-        self.repository = repository
+    def __init__(self, repository: ModelRepository, strict_readiness: bool = True) -> None:
+        self.repository, self._strict = repository, strict_readiness
         self.host = Host(repository)
 
     def ready(self) -> bool:
-        """Whether the repository is open."""
-        return not self.repository.closed
+        """Whether the server is ready; with strict readiness, each model that was not unloaded must be, too.
+
+        May be slow, because models are asked: call it in a thread.
+        """
+        if self.repository.closed or not self._strict:
+            return not self.repository.closed
+        rows = [row for row in self.repository.index() if row.reason not in (_NOT_LOADED, _UNLOADED)]
+        return all(row.state == "READY" for row in rows) and all(
+            model.ready() for name in self.host.names() for model in self.host.versions(name).values()
+        )
 
     def find(self, name: str, version: str = "") -> LoadedModel:
         """Return a loaded version, by default the newest; ProtocolError in Triton's words if there is none."""
@@ -46,9 +55,8 @@ class ServedModels:
         return self.host.find(name, number) or self._refuse_unknown(name, number)
 
     def model_ready(self, name: str, version: str = "") -> bool:
-        """Whether a version is ready, by default the newest."""
-        model = self.host.find(name, version_of(version))
-        return model is not None and model.ready()
+        """Whether a version is ready, by default the newest; ProtocolError if there is none."""
+        return self.find(name, version).ready()
 
     def _refuse_unknown(self, name: str, number: int) -> NoReturn:
         known = [row.version for row in self.repository.index() if row.name == name and row.reason != _NOT_LOADED]

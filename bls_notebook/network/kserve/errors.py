@@ -12,6 +12,7 @@ from bls_notebook.records import ErrorRecord
 
 INTERNAL, NOT_FOUND, INVALID = ErrorCode.INTERNAL, ErrorCode.NOT_FOUND, ErrorCode.INVALID_ARG
 UNAVAILABLE, UNSUPPORTED = ErrorCode.UNAVAILABLE, ErrorCode.UNSUPPORTED
+ALREADY_EXISTS, CANCELLED = ErrorCode.ALREADY_EXISTS, ErrorCode.CANCELLED
 
 HTTP_STATUS: Mapping[ErrorCode, int] = {INTERNAL: 500, NOT_FOUND: 404, UNAVAILABLE: 503, UNSUPPORTED: 501}
 """Triton's HTTP status for an error code; 400 for codes that are not listed."""
@@ -25,17 +26,19 @@ GRPC_STATUS: Mapping[ErrorCode, str] = {
 class ProtocolError(Exception):
     """The error response to a request, with Triton's text where Triton has this error.
 
-    ``origin`` records where a model raised it; ``status`` is the HTTP status; ``refused``: before any model ran.
+    ``origin`` records where a model raised it; ``refused``: before any model ran.
     """
 
     refused = False
 
-    def __init__(
-        self, message: str, code: ErrorCode = INVALID, origin: ErrorRecord | None = None, status: int = 0
-    ) -> None:
+    def __init__(self, message: str, code: ErrorCode = INVALID, origin: ErrorRecord | None = None) -> None:
         super().__init__(message)
         self.message, self.code, self.origin = message, code, origin
-        self.status = status or HTTP_STATUS.get(code, 400)
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return HTTP_STATUS.get(self.code, 400)
 
 
 def refuse(message: str, code: ErrorCode = INVALID) -> NoReturn:

@@ -17,15 +17,15 @@ import numpy as np
 from tritonclient.grpc import service_pb2
 
 from bls_notebook.engine import LoadedModel
-from bls_notebook.network.limits import CONTENTS_BYTES, INLINE_BYTES, TENSORS, VALUES
+from bls_notebook.network.limits import CONTENTS_BYTES, INLINE_BYTES, STRINGS, TENSORS, VALUES
 from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .errors import refuse
 from .request import BLOCK, FINAL, DecodedRequest, RequestedOutput, few, flags_of, parameters_of, parameters_of_model
-from .shared_memory import Part, Regions
-from .tensors import AnswerError, bytes_of, dtype_of, elements_of, input_tensor, output_tensor, output_tensor_of_list
+from .shared_memory import Part, RegionUse
+from .tensors import AnswerError, bytes_of, dtype_of, elements_of, output_tensor, output_tensor_of_list
 
 _RAW_INPUT = b"\x3a"  # field 7 of ModelInferRequest, with its length
 _RAW_OUTPUTS = b"\x32"  # field 6 of ModelInferResponse, with its length
@@ -162,7 +162,8 @@ def _check_tensor(data: memoryview) -> None:
     """Raise AnswerError if a tensor's contents or other fields have too many values."""
     for number, _, value in _fields(data):
         most = CONTENTS_BYTES if number == _TENSOR_CONTENTS else _SMALL
-        if len(value) > most or bytes(value).count(_TEXT) > VALUES:
+        # Two upper bounds of the number of texts: each has a tag and a length, and a text may contain the tag's byte.
+        if len(value) > most or (len(value) > 2 * STRINGS and bytes(value).count(_TEXT) > STRINGS):
             raise AnswerError("a tensor has too many values outside the raw contents")
 
 
@@ -232,7 +233,7 @@ def decode_request(
     version: int,
     message: Any,
     raw: Sequence[bytes | memoryview],
-    regions: Regions,
+    regions: RegionUse,
     add: Callable[[int], None],
 ) -> DecodedRequest:
     """Return the request in a ``ModelInferRequest`` with its `raw` contents; ProtocolError if it is malformed.
@@ -262,11 +263,11 @@ def decode_request(
             data = next(contents)
         else:
             data = _contents(model.name, tensor)
-        call.add_input(input_tensor(model.name, message.id, tensor.name, tensor.datatype, tensor.shape, data))
+        call.add_data(tensor.name, tensor.datatype, tensor.shape, data)
     if raw and next(contents, None) is not None:
         refuse(f"unexpected additional input data for model '{model.name}'")
     for output in outputs:
-        call.outputs[output.name] = _requested_output(output, regions)
+        call.add_output(_requested_output(output, regions))
     return call
 
 
@@ -291,7 +292,7 @@ def effort_of(message: Any, raw: Sequence[bytes | memoryview]) -> int:
     return int(message.ByteSize()) + size if by_element else size // BLOCK
 
 
-def encode_response(call: DecodedRequest, response: InferenceResponse, regions: Regions, final: bool | None) -> bytes:
+def encode_response(call: DecodedRequest, response: InferenceResponse, regions: RegionUse, final: bool | None) -> bytes:
     """Return a response as a serialized ``ModelInferResponse``; `final`, of a stream, marks the last one."""
     parts: list[Any] = [_response_head(call.model.name, call.model.version)]
     if call.request_id or response._parameters != "{}" or final is not None:
@@ -377,7 +378,7 @@ def _take_parameters(call: DecodedRequest, parameters: Mapping[str, Any]) -> Non
             refuse(f"invalid value {value} for '{name}' parameter, expected 0 or more.")
         if kinds is not None:
             options[name] = value
-        elif name != "binary_data_output":  # this option exists over HTTP only
+        else:
             call.parameters[name] = value
     call.correlation_id = options.get("sequence_id", 0)
     call.flags = flags_of(options)
@@ -402,13 +403,17 @@ def _region(parameters: Mapping[str, Any]) -> tuple[str, int, int] | None:
     return values["region"], values["offset"], values["byte_size"]
 
 
-def _requested_output(output: Any, regions: Regions) -> RequestedOutput:
+def _requested_output(output: Any, regions: RegionUse) -> RequestedOutput:
     region = _region(output.parameters)
+    classes = output.parameters.get("classification")
+    if classes is not None and classes.WhichOneof("parameter_choice") != "int64_param":
+        refuse("invalid value type for 'classification' parameter, expected int64_param")
+    if classes is not None and classes.int64_param <= 0:
+        refuse("invalid value for 'classification' parameter, expected >= 0")
+    if region is not None and classes is not None:
+        refuse("output can't set both 'shared_memory_region' and 'classification'")
     if region is not None:
         regions.check(*region)
-    classes = output.parameters.get("classification")
-    if classes is not None and (classes.WhichOneof("parameter_choice") != "int64_param" or classes.int64_param < 0):
-        refuse("invalid value type for 'classification' parameter, expected int64_param")
     name, offset, size = region or ("", 0, 0)
     return RequestedOutput(output.name, True, name, offset, size, 0 if classes is None else classes.int64_param)
 
@@ -426,9 +431,9 @@ def _contents(model: str, tensor: Any) -> bytes | list[bytes]:
                 f"type '{_TYPE_OF[name]}', expected datatype '{tensor.datatype}'"
             )
     values = getattr(tensor.contents, expected) if set_fields else ()
-    if len(values) > VALUES:
-        refuse(f"input '{tensor.name}' has more than {VALUES:,} elements; send them in raw_input_contents")
     if tensor.datatype == "BYTES":
         return list(values)
+    if len(values) > VALUES:
+        refuse(f"input '{tensor.name}' has more than {VALUES:,} elements; send them in raw_input_contents")
     dtype = dtype_of(tensor.name, tensor.datatype)
     return np.array(values, np.int64 if dtype.kind == "i" else dtype).astype(dtype).tobytes()

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.engine import LoadedModel
-from bls_notebook.network.limits import INLINE_BYTES, check_json
+from bls_notebook.network.limits import INLINE_BYTES, JSON_DEPTH, check_json
 from bls_notebook.pb_utils import InferenceRequest, Tensor
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import tensors as wire
 from .errors import refuse
 from .request import BLOCK, DecodedRequest, RequestedOutput, few, flags_of, parameters_of, parameters_of_model
-from .shared_memory import Part, Regions
+from .shared_memory import Part, RegionUse
 from .tensors import AnswerError, Buffer, bytes_of, dtype_of, input_tensor, output_tensor
 
 JSON_LENGTH = "Inference-Header-Content-Length"
@@ -144,11 +144,32 @@ def member(document: Any, name: str, kind: type, default: Any = ..., context: st
     return value
 
 
-def flattened(data: Any) -> list[Any]:
+def flattened(data: Any, datatype: str) -> list[Any]:
     """Return the elements of a request's nested lists; ProtocolError for anything but a list."""
     if not isinstance(data, list):
         refuse("Unable to parse 'data': attempt to access JSON non-array as array")
-    return wire.flat(data)
+    try:
+        return wire.flat(data, JSON_DEPTH)
+    except ValueError as error:
+        refuse(f"{error}" if datatype == "BYTES" else f"Unable to parse 'data': {error}")
+
+
+INCREASE = "Use --http-max-input-size to increase the limit."
+
+
+def check_size(size: int, most: int) -> None:
+    """Raise ProtocolError if a request's JSON is larger than the endpoint's limit."""
+    if size > most:
+        refuse(f"request JSON size of {size} bytes exceeds the maximum allowed input size of {most} bytes. {INCREASE}")
+
+
+def serialized_size(datatype: str, count: int, values: list[Any]) -> int:
+    """Return the number of bytes of an input whose values are in JSON."""
+    if datatype == "BYTES":
+        return 4 * len(values) + sum(
+            len(value.encode("utf-8", "surrogatepass")) for value in values if type(value) is str
+        )
+    return count * dtype_of("", datatype).itemsize if datatype in wire.DTYPES else 0
 
 
 def input_tensor_of_values(name: str, datatype: str, shape: Sequence[int], values: list[Any]) -> Tensor:
@@ -228,34 +249,39 @@ def decode_request(
     version: int,
     body: bytes | bytearray,
     json_length: str | None,
-    regions: Regions,
+    regions: RegionUse,
     add: Callable[[int], None],
+    most: int,
 ) -> DecodedRequest:
     """Return the inference request in a body; ``json_length`` is the value of the header `JSON_LENGTH`.
 
-    `add` counts the bytes of inputs in shared memory.
+    `add` counts the bytes of inputs in shared memory; `most` limits the bytes of JSON and of raw inputs.
     """
     length = _json_length(json_length, len(body))
     view = memoryview(body)
     if length == 0:
+        if len(view) > most:
+            refuse(
+                f"Raw input has a byte_size ({len(view)} bytes) that exceeds the maximum allowed value of {most} "
+                f"bytes. {INCREASE}"
+            )
         return _raw(model, version, view)
+    check_size(length, most)
     document = parsed(view[:length])
     call = DecodedRequest(model, version, member(document, "id", str, ""))
     take_parameters(call, member(document, "parameters", object, None) if isinstance(document, dict) else None)
     rest = view[length:]
     for tensor_json in few("inputs", member(document, "inputs", list)):
-        tensor, used = _input(call, tensor_json, rest, regions, add)
+        used = _add_input(call, tensor_json, rest, regions, add, most)
         rest = rest[used:]
-        call.add_input(tensor)
     if len(rest):
         refuse(f"unexpected additional input data for model '{model.name}'")
     for output in few("outputs", member(document, "outputs", list, [])):
-        requested = _requested_output(output, call.binary, regions)
-        call.outputs[requested.name] = requested
+        call.add_output(_requested_output(output, call.binary, regions))
     return call
 
 
-def encode_response(call: DecodedRequest, response: InferenceResponse, regions: Regions) -> tuple[bytes, int | None]:
+def encode_response(call: DecodedRequest, response: InferenceResponse, regions: RegionUse) -> tuple[bytes, int | None]:
     """Return the body of a response, and the length of its JSON in bytes; None if it is all JSON."""
     chunks: list[Buffer] = []
     outputs = []
@@ -325,15 +351,20 @@ def take_parameters(call: DecodedRequest, parameters: Any) -> None:
             continue
         if name.startswith("triton_"):
             refuse("parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.")
-        if not isinstance(value, (bool, int, float, str)):
-            refuse(f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'.")
-        call.parameters[name] = value
+        add_parameter(call, name, value)
 
 
-def _input(
-    call: DecodedRequest, document: Any, rest: memoryview, regions: Regions, add: Callable[[int], None]
-) -> tuple[Tensor, int]:
-    """Return an input, and the number of its bytes in `rest`, the unread part of the body."""
+def add_parameter(call: DecodedRequest, name: str, value: Any) -> None:
+    """Add a parameter for the model; ProtocolError if it is of a wrong type."""
+    if not isinstance(value, (bool, int, float, str)):
+        refuse(f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'.")
+    call.parameters[name] = value
+
+
+def _add_input(
+    call: DecodedRequest, document: Any, rest: memoryview, regions: RegionUse, add: Callable[[int], None], most: int
+) -> int:
+    """Add an input; return the number of its bytes in `rest`, the unread part of the body."""
     parameters, members = _parameters(document), document if isinstance(document, dict) else {}
     sources = [name for name in _SOURCES if name in (members if name == "data" else parameters)]
     if len(sources) != 1:
@@ -343,7 +374,15 @@ def _input(
     datatype = member(document, "datatype", str)
     shape = [member({"shape": size}, "shape", int) for size in member(document, "shape", list)]
     if sources == ["data"]:
-        return input_tensor_of_values(name, datatype, shape, flattened(document["data"])), 0
+        values = flattened(document["data"], datatype)
+        size = serialized_size(datatype, wire.elements_of(name, shape), values)
+        if size > most:
+            refuse(
+                f"JSON input '{name}' has a byte_size ({size} bytes) that exceeds the maximum allowed value of {most} "
+                f"bytes. {INCREASE}"
+            )
+        call.add_input(input_tensor_of_values(name, datatype, shape, values))
+        return 0
     used = 0
     if sources == ["binary_data_size"]:
         used = member(parameters, "binary_data_size", int)
@@ -354,10 +393,11 @@ def _input(
             )
         data: bytes | memoryview | Part = rest[:used]
     else:
-        size = member(parameters, "shared_memory_byte_size", int, 1 << 64)
+        size = member(parameters, "shared_memory_byte_size", int, 0)
         offset = member(parameters, "shared_memory_offset", int, 0)
         data = regions.part(member(parameters, "shared_memory_region", str), offset, size, add)
-    return input_tensor(call.model.name, call.request_id, name, datatype, shape, data), used
+    call.add_data(name, datatype, shape, data)
+    return used
 
 
 def _parameters(described: Any) -> dict[str, Any]:
@@ -365,9 +405,12 @@ def _parameters(described: Any) -> dict[str, Any]:
     return parameters if isinstance(parameters, dict) else {}
 
 
-def _requested_output(output: Any, binary: bool, regions: Regions) -> RequestedOutput:
-    name = member(output, "name", str)
+def _requested_output(output: Any, binary: bool, regions: RegionUse) -> RequestedOutput:
     parameters = _parameters(output)
+    for other in ("classification", "binary_data") if "shared_memory_region" in parameters else ():
+        if parameters.get(other):
+            refuse(f"Output can't set both 'shared_memory_region' and '{other}'")
+    name = member(output, "name", str)
     region = member(parameters, "shared_memory_region", str, "")
     size = member(parameters, "shared_memory_byte_size", int, 0)
     offset = member(parameters, "shared_memory_offset", int, 0)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from bls_notebook.devices import gpu_arrays
-from bls_notebook.engine import BLSError, LoadedModel
-from bls_notebook.network.limits import TENSORS
+from bls_notebook.engine import BLSError, LoadedModel, without_running
+from bls_notebook.network.limits import CLASSIFIED, TENSORS
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonModelException
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options, correlation_problem
 from bls_notebook.records import MAX_CONFIG, source_text
-from bls_notebook.repository import client_parameters, preferred_memory_of
+from bls_notebook.repository import encoded_parameters, preferred_memory_of
 
 from .errors import UNSUPPORTED, refuse
-from .tensors import on_cpu
+from .shared_memory import Part
+from .tensors import WrongDataError, input_tensor, on_cpu
 
 START, END = 1, 2  # `TRITONSERVER_REQUEST_FLAG_SEQUENCE_START` and `_END`
 FINAL = "triton_final_response"
@@ -55,14 +56,38 @@ class DecodedRequest:
     flags: int = 0
     timeout: int = 0  # microseconds
     priority: int = 0
+    wrong_data: dict[str, str] = field(default_factory=dict)  # messages about inputs whose data have a wrong size
     final: bool = False  # whether the client wants an empty final response
 
     def add_input(self, tensor: Tensor) -> None:
         """Add an input; ProtocolError if the request already has one of this name."""
         if any(tensor._name == other._name for other in self.inputs):
-            request_id = self.request_id or "<id_unknown>"
-            refuse(f"[request id: {request_id}] input '{tensor._name}' already exists in request")
+            self.refuse_second("input", tensor._name)
         self.inputs.append(tensor)
+
+    def add_data(
+        self, name: str, datatype: str, shape: Sequence[int], data: bytes | memoryview | list[bytes] | Part
+    ) -> None:
+        """Add an input from its bytes, or from a list of BYTES; ProtocolError as in `input_tensor`.
+
+        If the data have a wrong size, `request` raises the error: other errors may come first.
+        """
+        try:
+            tensor = input_tensor(self.model.name, self.request_id, name, datatype, shape, data)
+        except WrongDataError as error:
+            tensor = Tensor._of(name, np.broadcast_to(np.int8(0), tuple(shape)), datatype)
+            self.wrong_data[name] = error.message
+        self.add_input(tensor)
+
+    def add_output(self, output: RequestedOutput) -> None:
+        """Add a requested output; ProtocolError if the request already has one of this name."""
+        if output.name in self.outputs:
+            self.refuse_second("output", output.name)
+        self.outputs[output.name] = output
+
+    def refuse_second(self, kind: str, name: str) -> NoReturn:
+        """Refuse a request with two inputs or outputs of one name."""
+        refuse(f"[request id: {self.request_id or '<id_unknown>'}] {kind} '{name}' already exists in request")
 
     def effort_of(self, response: InferenceResponse) -> int:
         """Return the number of bytes that encoding a response handles one by one, for `Admission.work`.
@@ -94,9 +119,11 @@ class DecodedRequest:
                 self.request_id, self.correlation_id, self.inputs, list(self.outputs), spec.name,
                 self.version, self.flags, self.timeout,
             )  # fmt: skip
-            parameters = client_parameters(self.parameters)[0] if self.parameters else "{}"
+            parameters = encoded_parameters(self.parameters) if self.parameters else "{}"
         except (BLSError, TypeError, ValueError, RuntimeError, TritonModelException) as error:
             refuse(str(error))
+        if self.wrong_data:
+            refuse(without_running(self.model.check.problem(request, self.wrong_data) or ""))
         memory = preferred_memory_of("cpu") if gpu_arrays else None
         if parameters != "{}" or self.priority or memory is not None:
             request._options = replace(
@@ -152,11 +179,14 @@ def parameters_of_model(parameters: Mapping[str, Any]) -> str:
 
 def _classified(model: LoadedModel, tensor: Tensor, count: int) -> Tensor:
     """Return the `count` largest values of each row of an output as ``value:index[:label]``, largest first."""
-    if tensor._datatype in ("BYTES", "BF16", "FP16", "BOOL"):
-        refuse(f"class result not available for output '{tensor._name}' due to unsupported type '{tensor._datatype}'")
+    datatype = tensor._datatype
     array = on_cpu(tensor)
     batched = model.spec.max_batch_size > 0 and array.ndim > 0
     rows = array.reshape(array.shape[0], -1) if batched and array.shape[0] else array.reshape(1, -1)
+    if datatype != "BYTES" and rows.shape[1] > CLASSIFIED:
+        refuse("classification output tensor too large")
+    if datatype in ("BYTES", "BF16", "FP16", "BOOL"):
+        refuse(f"class result not available for output due to unsupported type '{datatype}'")
     count = min(count, rows.shape[1])
     labels = _labels(model, tensor._name)
     is_integer = array.dtype.kind in "iu"

@@ -6,18 +6,19 @@ A client's malformed input raises `ProtocolError` with Triton's text, a server's
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from bls_notebook.devices import to_cpu
-from bls_notebook.network.limits import DIMENSIONS, ELEMENTS, INLINE_BYTES, VALUES
+from bls_notebook.network.limits import DIMENSIONS, ELEMENTS, INLINE_BYTES, STRINGS
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, serialize_byte_tensor
 from bls_notebook.pb_utils.tensor import Tensor
 
-from .errors import refuse
+from .errors import ProtocolError, refuse
 from .shared_memory import Part
 
 Buffer = bytes | memoryview
@@ -112,13 +113,16 @@ def output_tensor_of_list(name: str, datatype: str, shape: Sequence[int], elemen
         raise AnswerError(f"output '{name}': {error}; expected {datatype}{sizes}") from error
 
 
-def flat(elements: Sequence[Any]) -> list[Any]:
+def flat(elements: Sequence[Any], most: int = sys.maxsize) -> list[Any]:
+    """Return the elements of nested lists; ValueError if one is in `most` or more lists."""
     if list not in set(map(type, elements)):
         return list(elements)
     out: list[Any] = []
     levels = [iter(elements)]
     while levels:
         for element in levels[-1]:
+            if len(levels) >= most:
+                raise ValueError(f"JSON nesting depth exceeds maximum allowed limit ({most})")
             if isinstance(element, list):
                 levels.append(iter(element))
                 break
@@ -151,21 +155,32 @@ def _output_dtype(datatype: str) -> np.dtype[Any]:
     return DTYPES[datatype]
 
 
+class WrongDataError(ProtocolError):
+    """The data of an input do not have the size of its shape. Triton checks this after the shapes of all inputs."""
+
+
+def _wrong_data(message: str) -> NoReturn:
+    raise WrongDataError(message)
+
+
 def input_tensor(
     model: str, request_id: str, name: str, datatype: str, shape: Sequence[int], data: Buffer | list[bytes] | Part
 ) -> Tensor:
-    """Return an input from its bytes, or from a list of BYTES; ProtocolError for a wrong shape, data type or size.
+    """Return an input from its bytes, or from a list of BYTES; ProtocolError for a wrong shape or data type.
 
+    WrongDataError: the data do not have the size of the shape.
     Small numeric inputs share the memory of `data`.
     """
     count = elements_of(name, shape)
     if datatype == "BYTES":
-        if count > VALUES:
-            refuse(f"input '{name}' has {count:,} elements; the limit for BYTES is {VALUES:,}")
+        if count > STRINGS:
+            refuse(f"input '{name}' has {count:,} elements; the limit for BYTES is {STRINGS:,}")
         data = data.read() if isinstance(data, Part) else data
         elements = data if isinstance(data, list) else _elements(model, request_id, name, count, data)
-        if len(elements) != count:
-            refuse(
+        if len(elements) > count:
+            _wrong_data(_too_many(model, request_id, name, count))
+        if len(elements) < count:
+            _wrong_data(
                 f"{_request(request_id)} expected {count} string elements for inference input '{name}' for model "
                 f"'{model}', got {len(elements)}"
             )
@@ -176,7 +191,7 @@ def input_tensor(
         expected = count * dtype.itemsize
         assert not isinstance(data, list)  # only elements of BYTES are a list
         if len(data) != expected:
-            refuse(
+            _wrong_data(
                 f"{_request(request_id)} input byte size mismatch for input '{name}' for model '{model}'. "
                 f"Expected {expected}, got {len(data)}"
             )
@@ -201,12 +216,12 @@ def elements_of(name: str, shape: Sequence[int]) -> int:
 
 
 def _elements(model: str, request_id: str, name: str, count: int, data: bytes | memoryview) -> list[bytes]:
-    """Return the elements of a BYTES input; ProtocolError if there are more than `count`."""
+    """Return the elements of a BYTES input; WrongDataError if there are more than `count`."""
     elements: list[bytes] = []
     at, size = 0, len(data)
     while at < size:
         if at + 4 > size:
-            refuse(
+            _wrong_data(
                 f"{_request(request_id)} incomplete string length indicator for inference input '{name}' for "
                 f"model '{model}', expecting 4 bytes but only {size - at} bytes available. Please make sure "
                 "the string length indicator is in one buffer."
@@ -214,18 +229,22 @@ def _elements(model: str, request_id: str, name: str, count: int, data: bytes | 
         (length,) = struct.unpack_from("<I", data, at)
         at += 4
         if at + length > size:
-            refuse(
+            _wrong_data(
                 f"incomplete string data for inference input '{name}', expecting string of length {length} "
                 f"but only {size - at} bytes available"
             )
         if len(elements) == count:
-            refuse(
-                f"{_request(request_id)} unexpected number of string elements {count + 1} for inference "
-                f"input '{name}' for model '{model}', expecting {count}"
-            )
+            _wrong_data(_too_many(model, request_id, name, count))
         elements.append(bytes(data[at : at + length]))
         at += length
     return elements
+
+
+def _too_many(model: str, request_id: str, name: str, count: int) -> str:
+    return (
+        f"{_request(request_id)} unexpected number of string elements {count + 1} for inference input '{name}' for "
+        f"model '{model}', expecting {count}"
+    )
 
 
 def _request(request_id: str) -> str:

@@ -17,7 +17,7 @@ from bls_notebook.pb_utils.model_config import ModelConfig
 
 from .parsing import parse_json
 from .protobuf_message import ModelConfigMessage, model_config_pb2, to_json
-from .validation import KNOWN_BACKENDS, refuse, validate_model
+from .validation import KNOWN_BACKENDS, validate_model
 
 MOST_INSTANCES = 1024
 # Backends with two instances per group on the CPU unless the group has a count.
@@ -46,7 +46,10 @@ def complete_instance_groups(config: ModelConfigMessage, gpus: int, auto: bool) 
             group.count = 2 if on_cpu and config.backend in _TWO_ON_CPU else 1
         if group.kind == kinds.KIND_GPU and not group.gpus:
             group.gpus.extend(range(gpus))
-        refuse(config, _problems(config, group, gpus))
+        for why, reason in _problems(config, group, gpus):
+            error = ConfigError(f"model '{config.name}': instance group '{group.name}' {why}")
+            error.reason = reason and f"Invalid argument: instance group {group.name} of model {config.name} {reason}"
+            raise error
     count = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
     if count > MOST_INSTANCES:
         raise ConfigError(
@@ -55,27 +58,37 @@ def complete_instance_groups(config: ModelConfigMessage, gpus: int, auto: bool) 
         )
 
 
-def _problems(config: ModelConfigMessage, group: Any, gpus: int) -> Iterator[str]:
+def _problems(config: ModelConfigMessage, group: Any, gpus: int) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with an instance group, and Triton's words for it, if it has some."""
     kinds = model_config_pb2().ModelInstanceGroup
-    group_name = f"instance group '{group.name}'"
     if group.kind not in kinds.Kind.values():
-        yield f"{group_name} has kind {group.kind}, which is not one of {', '.join(kinds.Kind.keys())}"
+        yield f"has kind {group.kind}, which is not one of {', '.join(kinds.Kind.keys())}", ""
     if group.kind == kinds.KIND_GPU:
         existing = f"GPUs here: {', '.join(map(str, range(gpus)))}" if gpus else "there is no GPU here"
         if not group.gpus:
             remedy = f"use KIND_CPU, or leave the kind out ({why_no_gpu()})"
-            yield f"{group_name} has kind KIND_GPU, but {existing}; {remedy}"
+            yield f"has kind KIND_GPU, but {existing}; {remedy}", "has kind KIND_GPU but no GPUs are available"
         for device in group.gpus:
             if not 0 <= device < gpus:
                 why = "" if gpus else f" ({why_no_gpu()})"
-                yield f"{group_name} asks for GPU {device}, but {existing}; change gpus, or use KIND_CPU{why}"
+                supported = ", ".join(map(str, range(gpus)))
+                yield (
+                    f"asks for GPU {device}, but {existing}; change gpus, or use KIND_CPU{why}",
+                    f"specifies invalid or unsupported gpu id {device}. GPUs with at least the minimum required CUDA "
+                    f"compute compatibility of 6.000000 are: {supported}",
+                )
     elif group.gpus:
+        kind = kinds.Kind.Name(group.kind)
         yield (
-            f"{group_name} is of kind {kinds.Kind.Name(group.kind)} but lists gpus {list(group.gpus)}; "
-            "leave gpus out, or use kind: KIND_GPU with GPUs that exist"
+            f"is of kind {kind} but lists gpus {list(group.gpus)}; leave gpus out, or use kind: KIND_GPU with GPUs "
+            "that exist",
+            f"has kind {kind} but specifies one or more GPUs",
         )
     if group.profile and config.platform != "tensorrt_plan":
-        yield f"{group_name} gives a profile, which only TensorRT models have; leave profile out"
+        yield (
+            "gives a profile, which only TensorRT models have; leave profile out",
+            (f"and platform {config.platform}specifies profile field which is only supported for TensorRT models"),
+        )
 
 
 _SEQUENCE_IDLE_MICROSECONDS = 1_000_000

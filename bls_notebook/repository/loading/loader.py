@@ -7,7 +7,7 @@ service. Whatever the model raises, including `sys.exit`, becomes a ModelLoadErr
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +59,8 @@ def load_versions(
         if config.platform == "ensemble":
             validate(config, folder=source.folder)
     except ConfigError as error:
-        error.reason = POLL_FAILED.format(name=name)
+        failed = f"load failed for model '{name}': version {max(source.versions, default=1)} is at UNAVAILABLE state: "
+        error.reason = f"{failed}{error.reason};\n" if error.reason else POLL_FAILED.format(name=name)
         raise
     versions = source.versions
     wanted = pick_versions(config, versions)
@@ -229,8 +230,8 @@ class _ServerChecks(RequestCheck):
 
     __slots__ = ()
 
-    def problem(self, request: InferenceRequest) -> str | None:
-        return None
+    def problem(self, request: InferenceRequest, wrong_data: Mapping[str, str] | None = None) -> str | None:
+        return next(iter(wrong_data.values()), None) if wrong_data else None
 
 
 def load_remote(server: Server, source: ModelSource, remote: RemoteModel) -> dict[int, LoadedModel]:

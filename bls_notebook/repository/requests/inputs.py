@@ -153,12 +153,17 @@ def client_parameters(parameters: Mapping[str, Any]) -> tuple[str, int]:
                     f"parameters: 'priority': got {value!r}, expected a whole number from 0 (the priority level)"
                 )
             priority = value
-        elif name in _ARGUMENTS or name.startswith("triton_") or name == "binary_data_output":
+        elif name in _ARGUMENTS or name.startswith("triton_") or name in ("headers", "binary_data_output"):
             remedy = f"; give {_ARGUMENTS[name]}= instead" if name in _ARGUMENTS else ""
             raise BLSError(f"parameters: Triton reserves the name {name!r}{remedy}")
         else:
-            own[name] = _checked(name, value)
-    return json.dumps(own), priority
+            own[name] = value
+    return encoded_parameters(own), priority
+
+
+def encoded_parameters(parameters: Mapping[str, Any]) -> str:
+    """Return parameters for a model as JSON text; BLSError for a value of a wrong type."""
+    return json.dumps({name: _checked(name, value) for name, value in parameters.items()})
 
 
 def _checked(name: str, value: Any) -> str | int | float:

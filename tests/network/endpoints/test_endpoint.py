@@ -17,7 +17,7 @@ import sys
 import threading
 import types
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing import shared_memory
 from typing import Any
@@ -108,7 +108,7 @@ def endpoint(shared_gate: Gate) -> Iterator[Endpoint]:
     with bls.ModelRepository() as repo:
         repo.define("twice", twice())
         repo.define("waits", WAITS)
-        with bls.endpoint(repo, body_limit=1 << 20, patience=5.0) as endpoint:
+        with bls.endpoint(repo, body_limit=1 << 20, patience=5.0, allow_client_shm=True) as endpoint:
             yield endpoint
         assert endpoint.record.state == "STOPPED"
 
@@ -319,10 +319,13 @@ def test_keys_can_only_name_shared_memory(endpoint: Endpoint, tmp_path: Any) -> 
     file = tmp_path / "file"
     file.write_bytes(bytes(64))
     path = "/v2/systemsharedmemory/region/r/register"
-    keys = [f"../..{file}", f"/../..{file}", str(file), ".", "..", "", "/", "a/b", "x\0y", "x" * 5000]
+    keys = [f"../..{file}", f"/../..{file}", str(file), ".", "..", "a/b", "x\0y", "x" * 5000]
     for key in keys:
         status, said = ask(endpoint, path, {"key": key, "byte_size": 4})
         assert (status, "Unable to open" in said["error"]) == (500, True), key
+    for key in ("", "/", "//triton_python_backend_shm_region_1"):
+        status, said = ask(endpoint, path, {"key": key, "byte_size": 4})
+        assert (status, "cannot register shared memory region" in said["error"]) == (400, True), key
     link = shared_memory.SharedMemory(create=True, size=64)
     try:
         key = link.name
@@ -380,16 +383,102 @@ def test_nothing_is_left_when_it_stops() -> None:
         assert not thread.is_alive()
 
 
-@pytest.mark.slow
-def test_requests_under_way_are_cancelled_when_it_stops(gate: Gate) -> None:
+def test_requests_in_flight_are_cancelled_after_the_exit_timeout(gate: Gate) -> None:
     with bls.ModelRepository() as repo:
         repo.define("waits", WAITS)
-        with bls.endpoint(repo) as endpoint:
+        with bls.endpoint(repo, exit_timeout_secs=0) as endpoint:
             connection = started(endpoint)
             assert gate.running.wait(LIMIT)
         assert gate.ended.wait(LIMIT)
         connection.close()
     assert gate.cancelled == [True]
+
+
+def test_requests_in_flight_are_completed_and_new_ones_refused_when_it_stops(gate: Gate) -> None:
+    with bls.ModelRepository() as repo:
+        repo.define("waits", WAITS)
+        repo.define("twice", twice())
+        endpoint = bls.endpoint(repo)
+        connection = started(endpoint)
+        with streaming(endpoint, "twice") as idle, streaming(endpoint, "waits") as busy:
+            assert next(idle).infer_response
+            assert gate.running.wait(LIMIT)
+            stopping = threading.Thread(target=endpoint.stop)
+            stopping.start()
+            until(lambda: ask(endpoint, "/v2/models/twice/infer", number())[0] == 503)
+            gate.go_on.set()
+            assert len(list(busy)) == 1
+            stopping.join(LIMIT)
+            assert b'"Y":5' in connection.getresponse().read()
+        connection.close()
+        assert not stopping.is_alive()
+    assert gate.cancelled == [False, False]
+
+
+@linux
+def test_a_shared_memory_region_in_use_is_unregistered_when_its_request_ends(endpoint: Endpoint, gate: Gate) -> None:
+    link = shared_memory.SharedMemory(create=True, size=64)
+    link.buf[:4] = struct.pack("<i", 5)
+    regions, status = "/v2/systemsharedmemory/region", "/v2/systemsharedmemory/region/r/status"
+    try:
+        assert ask(endpoint, f"{regions}/r/register", {"key": link.name, "byte_size": 64})[0] == 200
+        request = pb.ModelInferRequest(model_name="waits")
+        for place, tensor in ((0, request.inputs.add(name="X", datatype="INT32", shape=[1])),
+                              (8, request.outputs.add(name="Y"))):  # fmt: skip
+            tensor.parameters["shared_memory_region"].string_param = "r"
+            tensor.parameters["shared_memory_byte_size"].int64_param = 4
+            tensor.parameters["shared_memory_offset"].int64_param = place
+        with grpc.insecure_channel(endpoint.grpc_url) as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            answers = stub.ModelStreamInfer(iter([request]), metadata=[*endpoint.headers.items()])
+            next(answers)
+            assert gate.running.wait(LIMIT)
+            assert ask(endpoint, f"{regions}/r/unregister", b"")[0] == 200
+            assert ask(endpoint, status)[0] == 200  # until the request ends
+            gate.go_on.set()
+            assert list(answers) == []
+        assert ask(endpoint, status)[0] == 404
+        assert bytes(link.buf[8:12]) == struct.pack("<i", 5)
+    finally:
+        link.close()
+        link.unlink()
+
+
+def test_a_server_is_ready_if_all_of_its_models_are() -> None:
+    with bls.ModelRepository() as repo:
+        repo.define("twice", twice())
+        with bls.endpoint(repo) as strict, bls.endpoint(repo, strict_readiness=False) as lax:
+            for change, status in (
+                (lambda: repo.unload("twice"), 200), (lambda: repo.define("fails", "raise ValueError"), 400),
+            ):  # fmt: skip
+                assert ask(strict, "/v2/health/ready")[0] == 200
+                with suppress(bls.BLSError):
+                    change()
+                assert ask(strict, "/v2/health/ready")[0] == status
+            assert ask(lax, "/v2/health/ready")[0] == 200
+
+
+@pytest.mark.parametrize("name", ["sequence_id", "binary_data_output", "triton_x"])
+def test_headers_that_triton_reserves_are_not_forwarded(name: str) -> None:
+    with bls.ModelRepository() as repo:
+        repo.define("twice", twice())
+        options = {"http_header_forward_pattern": ".*", "grpc_header_forward_pattern": "^[st]"}
+        with bls.endpoint(repo, token="", **options) as endpoint:
+            connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=LIMIT)
+            connection.request("POST", "/v2/models/twice/infer", json.dumps(number()), {name: "x"})
+            answer = connection.getresponse()
+            words = f"Header '{name}' is reserved for Triton usage and cannot be forwarded."
+            assert (answer.status, json.loads(answer.read())["error"]) == (400, words)
+            connection.close()
+            client = tritonclient.grpc.InferenceServerClient(endpoint.grpc_url)
+            tensor = tritonclient.grpc.InferInput("X", [1], "INT32")
+            tensor.set_data_from_numpy(np.ones(1, np.int32))
+            if name == "binary_data_output":  # the pattern does not match it
+                client.infer("twice", [tensor], headers={name: "x"})
+            else:
+                with pytest.raises(tritonclient.utils.InferenceServerException, match=re.escape(words)):
+                    client.infer("twice", [tensor], headers={name: "x"})
+            client.close()
 
 
 @pytest.mark.parametrize(

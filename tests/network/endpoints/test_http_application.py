@@ -95,7 +95,15 @@ def ab(request: dict[str, Any] | None = None, **first: Any) -> dict[str, Any]:
     return {"inputs": [{**a, **first}, b], **(request or {})}
 
 
+def nested(times: int, data: Any) -> Any:
+    for _ in range(times):
+        data = [data]
+    return data
+
+
 ID = "[request id: <id_unknown>] "
+DEPTH = "JSON nesting depth exceeds maximum allowed limit (100)"
+DISABLED = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
 ONLY_ONE = (
     "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
     "'shared_memory_region' in 'parameters'. But "
@@ -113,7 +121,19 @@ SHAPE = "Unable to parse 'data': Shape does not match true shape of 'data' field
         ("models/gone/config", None, 404, "Request for unknown model: 'gone' has no available versions"),
         ("models/add/versions/7", None, 404, "Request for unknown model: 'add' version 7 is not found"),
         ("models/add/versions/x", None, 404, "Not Found"),
-        ("models/none/ready", None, 400, "Model version not ready"),
+        ("models/none/ready", None, 404, "Request for unknown model: 'none' is not found"),
+        ("repository/index", {"ready": [[]]}, 400, "Invalid value for 'ready': expected a boolean"),
+        ("models/add/infer", ab({"outputs": [{"name": "SUM"}] * 2, "id": "r"}), 400,
+         "[request id: r] output 'SUM' already exists in request"),
+        ("models/add/infer", ab(data=nested(100, [1, 2])), 400, f"Unable to parse 'data': {DEPTH}"),
+        ("models/text/infer", x(nested(100, ["a"]), [1], "BYTES"), 400, DEPTH),
+        ("models/add/infer", ab({"outputs": [{"name": "SUM", "parameters": {
+            "classification": 1, "shared_memory_region": "r"}}]}), 400,
+         "Output can't set both 'shared_memory_region' and 'classification'"),
+        ("models/text/infer", x(["a"], datatype="BYTES", outputs=[{"name": "Y", "parameters": {
+            "classification": 1}}]), 400, "class result not available for output due to unsupported type 'BYTES'"),
+        ("systemsharedmemory/region/r/register", {"key": "k", "byte_size": 1}, 501, DISABLED),
+        ("cudasharedmemory/unregister", {}, 501, DISABLED),
         ("models/none/stats", None, 400, "requested model 'none' is not available"),
         ("models/add/infer", None, 405, "Method Not Allowed"),
         ("systemsharedmemory/region/z/status", None, 404, "Unable to find system shared memory region: 'z'"),
@@ -169,7 +189,8 @@ SHAPE = "Unable to parse 'data': Shape does not match true shape of 'data' field
          "The schema can not convert input 'X' to tensor with proper shape"),
         ("models/one/generate", {"X": [[1, 2]]}, 400, SHAPE),
         ("models/one/generate", b"[]", 400, "attempt to get members for non-object"),
-        ("models/one/generate", b'{"X": 1, "X": 2}', 400, "input 'X' already exists in request"),
+        ("models/one/generate", b'{"X": 1, "X": 2}', 400, f"{ID}input 'X' already exists in request"),
+        ("models/add/generate", b'{"A": 1, "B": 2, "B": 3, "A": 4}', 400, f"{ID}input 'B' already exists in request"),
         ("models/one/generate", {"X": 1, "parameters": {"X": 2}}, 400,
          f"Converting keyword: 'parameters': {ID}input 'X' already exists in request"),
         ("models/one/generate", {"X": 1, "parameters": {"n": {}}}, 400,
@@ -194,7 +215,8 @@ def test_requests_are_refused_as_by_triton(
     [
         ("add", ab(), [("SUM", "FP32", [1, 2], [4.0, 6.0])]),
         ("add", ab(data=[[1, 2]], parameters=3), [("SUM", "FP32", [1, 2], [4.0, 6.0])]),
-        ("add", ab({"outputs": [{"name": "SUM"}] * 2}), [("SUM", "FP32", [1, 2], [4.0, 6.0])]),
+        ("add", ab({"outputs": [{"name": "SUM"}]}), [("SUM", "FP32", [1, 2], [4.0, 6.0])]),
+        ("add", ab(data=nested(98, [1, 2])), [("SUM", "FP32", [1, 2], [4.0, 6.0])]),
         ("small", x([300], datatype="INT8"), [("Y", "INT8", [1], [44])]),
         ("one", x([0.1, 1e300]), [("Y", "FP32", [2], [0.10000000149011612, float("inf")])]),
         ("text", x(["\u00e9\n\""], datatype="BYTES"), [("Y", "BYTES", [1], ["\u00e9\n\""])]),

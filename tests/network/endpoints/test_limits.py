@@ -29,14 +29,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 import bls_notebook as bls
 from bls_notebook.network import limits
 from bls_notebook.network.endpoints import admission as admission_module
+from bls_notebook.network.endpoints import http_server
 from bls_notebook.network.endpoints.admission import Admission, Body
 from bls_notebook.network.endpoints.header_options import HeaderOptions
 from bls_notebook.network.endpoints.http_server import HttpServer
-from bls_notebook.network.kserve import json_codec
+from bls_notebook.network.kserve import grpc_codec, json_codec
+from bls_notebook.network.kserve import request as request_module
 from bls_notebook.network.kserve.errors import ProtocolError
 from bls_notebook.network.kserve.grpc_codec import _varint
-from bls_notebook.network.kserve.shared_memory import Regions
-from bls_notebook.network.kserve.tensors import flat
+from bls_notebook.network.kserve.shared_memory import RegionUse
+from bls_notebook.network.kserve.tensors import flat, input_tensor
 from tests.engine import gates
 from tests.engine.harness import until
 from tests.repository.models import ECHOES
@@ -58,7 +60,7 @@ def post(connection: http.client.HTTPConnection, path: str, body: Any) -> tuple[
 def connection() -> Iterator[http.client.HTTPConnection]:
     with bls.ModelRepository() as repo:
         repo.define("m", ECHOES, CONFIG)
-        with bls.endpoint(repo, token="") as endpoint:
+        with bls.endpoint(repo, token="", allow_client_shm=True) as endpoint:
             connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=LIMIT)
             yield connection
             connection.close()
@@ -134,7 +136,7 @@ def test_names_of_shared_memory_regions_are_short() -> None:
     request = pb.SystemSharedMemoryRegisterRequest(name="r" * 4001, key="k", byte_size=1)
     with (
         bls.ModelRepository() as repo,
-        bls.endpoint(repo, token="") as endpoint,
+        bls.endpoint(repo, token="", allow_client_shm=True) as endpoint,
         grpc.insecure_channel(endpoint.grpc_url) as channel,
         pytest.raises(grpc.RpcError, match="more than 4,000 characters"),
     ):
@@ -149,13 +151,13 @@ def test_shared_memory_of_the_wrong_size_is_not_read(
     with memory.open("wb") as file:
         file.truncate(limits.Limits.body + 1)  # sparse
     read: list[str] = []
-    monkeypatch.setattr(Regions, "read", lambda self, name, *_: read.append(name) or bytes(4))
+    monkeypatch.setattr(RegionUse, "read", lambda self, name, *_: read.append(name) or bytes(4))
     try:
         size = limits.Limits.body + 1
         assert (
             post(connection, "systemsharedmemory/region/r/register", {"key": memory.name, "byte_size": size})[0] == 200
         )
-        for datatype, status in (("FP32", 400), ("BYTES", 413)):
+        for datatype, status in (("FP32", 400), ("BYTES", 400)):
             where = {"shared_memory_region": "r", "shared_memory_byte_size": size}
             tensor = {"name": "IN", "datatype": datatype, "shape": [1], "parameters": where}
             assert (post(connection, "models/m/infer", {"inputs": [tensor]})[0], read) == (status, [])
@@ -243,7 +245,7 @@ def test_bodies_in_flight_have_a_common_limit_and_their_memory_is_returned(monke
             each.add(1 << 10)
     with pytest.raises(ProtocolError, match="the request is larger") as refused:
         bodies[0].add(1)
-    assert refused.value.status == 413
+    assert refused.value.status == 400
     bodies[2].add(1 << 10)  # a small one
     with pytest.raises(ProtocolError, match="try again later") as refused:
         bodies[3].add(1 << 19)
@@ -319,6 +321,73 @@ def test_a_body_of_tiny_chunks_is_parsed_little_by_little(monkeypatch: pytest.Mo
             assert chunked.recv(15) == b"HTTP/1.1 200 OK"
         assert max(parsed) < 1000
         honest.close()
+
+
+def test_bodies_of_too_many_chunks_are_refused(
+    connection: http.client.HTTPConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "CHUNKS", 50)
+    for count, status in ((40, 200), (60, 400)):
+        chunks = iter([b"{", *[b" "] * (count - 2), b"}"])
+        connection.request("POST", "/v2/repository/index", chunks, encode_chunked=True)
+        answer = connection.getresponse()
+        assert (answer.status, b"exceeds maximum of 50 non-empty chunks" in answer.read()) == (status, status == 400)
+
+
+def test_json_and_raw_inputs_above_http_max_input_size_are_refused() -> None:
+    with bls.ModelRepository() as repo:
+        repo.define("m", ECHOES, CONFIG)
+        with bls.endpoint(repo, token="", http_max_input_size=200) as endpoint:
+            connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=LIMIT)
+
+            def answer(path: str, body: bytes, **headers: str) -> tuple[int, str]:
+                named = {name.replace("_", "-"): value for name, value in headers.items()}
+                connection.request("POST", f"/v2/models/m/{path}", body, named)
+                answer = connection.getresponse()
+                return answer.status, answer.read().decode("latin-1")
+
+            tensor = {"name": "IN", "datatype": "FP32", "shape": [60], "data": [1] * 60}
+            data = {**tensor, "parameters": {"binary_data_size": 240}}
+            del data["data"]
+            whole, head = (json.dumps({"inputs": [one]}, separators=(",", ":")).encode() for one in (tensor, data))
+            increase = "Use --http-max-input-size to increase the limit."
+            for found, words in (
+                (answer("infer", whole), "JSON input 'IN' has a byte_size (240 bytes)"),
+                (answer("infer", whole + b" " * 60), "request JSON size of"),
+                (answer("infer", bytes(240), Inference_Header_Content_Length="0"), "Raw input has a byte_size (240"),
+                (answer("infer", gzip.compress(whole + b" " * 60), content_encoding="gzip"), "Decompressed data size"),
+                (
+                    answer("generate", b'{"IN":[%b1]}' % (b"1," * 59)),
+                    "request size of 0 bytes with input 'IN' of size 240",
+                ),
+            ):
+                assert (found[0], words in found[1], increase in found[1]) == (400, True, True), found
+            assert answer("infer", head + bytes(240), Inference_Header_Content_Length=str(len(head)))[0] == 200
+            connection.close()
+
+
+def test_rows_of_too_many_elements_are_not_classified(
+    connection: http.client.HTTPConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_module, "CLASSIFIED", 3)
+    for count, status in ((3, 200), (4, 400)):
+        tensor = {"name": "IN", "datatype": "FP32", "shape": [count], "data": [1] * count}
+        outputs = [{"name": "OUT", "parameters": {"classification": 1}}]
+        found = post(connection, "models/m/infer", {"inputs": [tensor], "outputs": outputs})
+        assert (found[0], "classification output tensor too large" in found[1]) == (status, status == 400)
+
+
+@pytest.mark.slow
+def test_ten_million_texts_fit_into_the_contents_of_a_message(connection: http.client.HTTPConnection) -> None:
+    count = 10 << 20
+    message = pb.ModelInferRequest(model_name="nowhere")
+    message.inputs.add(name="IN", datatype="BYTES", shape=[count]).contents.bytes_contents.extend([b"B"] * count)
+    split, raws = grpc_codec.split_message(pb.ModelInferRequest, message.SerializeToString(), grpc_codec.RAW_INPUTS)
+    (tensor,) = split.inputs
+    assert not raws
+    elements = grpc_codec._contents("m", tensor)
+    array = input_tensor("m", "", "IN", "BYTES", tensor.shape, elements)._array
+    assert (array.size, array[0], array[-1]) == (count, b"B", b"B")
 
 
 SERVICE = "/inference.GRPCInferenceService/"
@@ -424,7 +493,7 @@ def test_messages_of_too_many_parts_are_refused_unparsed() -> None:
     def field(number: int, data: bytes) -> bytes:
         return bytes([number << 3 | 2]) + _varint(len(data)) + data
 
-    texts = field(5, field(5, b"\x42\x00" * (limits.VALUES + 1)))
+    texts = field(5, field(5, b"\x42\x00" * (limits.STRINGS + 1)))
     with (
         bls.ModelRepository() as repo,
         bls.endpoint(repo, token="") as endpoint,

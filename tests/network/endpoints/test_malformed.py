@@ -143,12 +143,12 @@ PACKED = gzip.compress(BODY)
 @pytest.mark.parametrize(
     ("sent", "statuses"),
     [
-        (request(gzip.compress(bytes(LIMIT * 100)), 9, content_encoding="gzip"), {413}),
+        (request(gzip.compress(bytes(LIMIT * 100)), 9, content_encoding="gzip"), {400}),
         (request(PACKED[:-9], LENGTH, content_encoding="gzip"), {400}),
         (request(BODY, LENGTH, content_encoding="gzip"), {400}),
         (request(BODY, LENGTH, content_encoding="br"), {501}),
-        (request(bytes(LIMIT + 1), 9), {413}),
-        (request(b"", 9, content_length=10**30), {400, 413}),
+        (request(bytes(LIMIT + 1), 9), {400}),
+        (request(b"", 9, content_length=10**30), {400}),
         (request(BODY, LENGTH, content_length=len(BODY) + 1), {0, 400}),  # nobody waits for the answer
         (request(BODY, LENGTH, content_length=len(BODY) - 1), {400}),
         (request(BODY, LENGTH, content_length="x"), {400}),
