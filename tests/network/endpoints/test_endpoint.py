@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import http.client
-import importlib
 import json
 import os
-import re
 import shutil
 import socket
 import struct
@@ -26,7 +23,6 @@ import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc
-import tritonclient.http
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
@@ -458,29 +454,6 @@ def test_a_server_is_ready_if_all_of_its_models_are() -> None:
             assert ask(lax, "/v2/health/ready")[0] == 200
 
 
-@pytest.mark.parametrize("name", ["sequence_id", "binary_data_output", "triton_x"])
-def test_headers_that_triton_reserves_are_not_forwarded(name: str) -> None:
-    with bls.ModelRepository() as repo:
-        repo.define("twice", twice())
-        options = {"http_header_forward_pattern": ".*", "grpc_header_forward_pattern": "^[st]"}
-        with bls.endpoint(repo, token="", **options) as endpoint:
-            connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=LIMIT)
-            connection.request("POST", "/v2/models/twice/infer", json.dumps(number()), {name: "x"})
-            answer = connection.getresponse()
-            words = f"Header '{name}' is reserved for Triton usage and cannot be forwarded."
-            assert (answer.status, json.loads(answer.read())["error"]) == (400, words)
-            connection.close()
-            client = tritonclient.grpc.InferenceServerClient(endpoint.grpc_url)
-            tensor = tritonclient.grpc.InferInput("X", [1], "INT32")
-            tensor.set_data_from_numpy(np.ones(1, np.int32))
-            if name == "binary_data_output":  # the pattern does not match it
-                client.infer("twice", [tensor], headers={name: "x"})
-            else:
-                with pytest.raises(tritonclient.utils.InferenceServerException, match=re.escape(words)):
-                    client.infer("twice", [tensor], headers={name: "x"})
-            client.close()
-
-
 @pytest.mark.parametrize(
     ("wrong", "options"),
     [("http_port", {"http_port": 70000}), ("grpc_port", {"grpc_port": "x"}), ("token", {"token": "a b"}),
@@ -504,64 +477,6 @@ def test_the_display_of_an_endpoint() -> None:
     assert "it broke" in failed.text
     stopped = render(EndpointRecord("STOPPED", "http://127.0.0.1:1", "127.0.0.1:2", "secret"))
     assert "secret" not in stopped.text + stopped.html
-
-
-PARAMETERS = ECHOES.replace("r.inputs()[0].as_numpy()", "np.array([r.parameters()], object)").replace(
-    "import triton", "import numpy as np\nimport triton", 1
-)
-RESTRICTED = {
-    "inference": "infer", "metadata": "get_server_metadata", "health": "is_server_live",
-    "statistics": "get_inference_statistics", "model-config": "get_model_config",
-    "model-repository": "get_model_repository_index", "shared-memory": "get_system_shared_memory_status",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_restricted_protocols_and_forwarded_headers(protocol: str) -> None:
-    text = 'backend: "python"\ninput [{name: "IN" data_type: TYPE_FP32 dims: [1]}]\n'
-    text += 'output [{name: "OUT" data_type: TYPE_STRING dims: [1]}]'
-    group = f"{','.join(RESTRICTED)}:Admin-Key=a b"
-    kind, prefix = ("api", "") if protocol == "http" else ("protocol", "triton-grpc-protocol-")
-    module = importlib.import_module(f"tritonclient.{protocol}")
-    one = module.InferInput("IN", [1], "FP32")
-    one.set_data_from_numpy(np.ones(1, np.float32))
-    name = {"http": "http_restricted_api", "grpc": "grpc_restricted_protocol"}[protocol]
-    options: dict[str, Any] = {
-        name: [group],
-        f"{protocol}_header_forward_pattern": {"http": "^MY-", "grpc": "(?-i)^my-"}[protocol],
-    }
-    with bls.ModelRepository() as repo:
-        repo.define("m", PARAMETERS, text)
-        with bls.endpoint(repo, token="", **options) as endpoint:
-            url = endpoint.url.removeprefix("http://") if protocol == "http" else endpoint.grpc_url
-            client = module.InferenceServerClient(url.removeprefix("grpc://"))
-            for method in RESTRICTED.values():
-                arguments = {"infer": ("m", [one]), "get_model_config": ("m",)}.get(method, ())
-                call = functools.partial(getattr(client, method), *arguments)
-                for headers in ({}, {f"{prefix}admin-key": "a"}):
-                    if (method, protocol) == ("is_server_live", "http"):
-                        assert not call(headers=headers)
-                        continue
-                    with pytest.raises(tritonclient.utils.InferenceServerException) as refusal:
-                        call(headers=headers)
-                    words = f"This {'API' if kind == 'api' else kind} is restricted, expecting header"
-                    assert f"{words} '{prefix}Admin-Key'" in refusal.value.message()
-                    assert refusal.value.status() in ("403", "StatusCode.UNAVAILABLE")
-                call(headers={f"{prefix}admin-key": "a b"})
-            headers = {f"{prefix}admin-key": "a b", "my-one": "1", "not-my-two": "2"}
-            answer = client.infer("m", [one], headers=headers, parameters={"x": 3})
-            assert json.loads(answer.as_numpy("OUT")[0]) == {"my-one": "1", "x": 3}
-            client.close()
-        option = f"--{protocol}-restricted-{kind}"
-        for value, problem in {
-            "health": f"{option} option format is '<config name>:<setting>=<value>'. Got health",
-            "helth:a=b": f"unknown restricted {kind} 'helth'",
-            "health,health:a=b": f"restricted {kind} 'health' can not be specified in multiple config groups",
-        }.items():
-            with pytest.raises(bls.BLSError, match=f"^{re.escape(problem)}"):
-                bls.endpoint(repo, **{name: [value]})
-        with pytest.raises(bls.BLSError, match=f"--{protocol}-header-forward-pattern: invalid"):
-            bls.endpoint(repo, **{f"{protocol}_header_forward_pattern": "("})
 
 
 DECOUPLED = """

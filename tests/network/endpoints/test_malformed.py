@@ -42,7 +42,7 @@ def held() -> tuple[int, int]:
 def endpoint() -> Iterator[Endpoint]:
     with bls.ModelRepository(MODELS) as repo:
         repo.load("echo")
-        with bls.endpoint(repo, token="", body_limit=LIMIT, patience=10.0) as made:
+        with bls.endpoint(repo, token="", body_limit=LIMIT, patience=10.0, allow_client_shm=True) as made:
             with grpc.insecure_channel(made.grpc_url) as channel:  # what is made once is made now
                 assert (speaks(made, request(BODY, LENGTH)), status(channel, MESSAGE)) == (200, "OK")
             before = held()
