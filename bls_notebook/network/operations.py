@@ -138,6 +138,16 @@ ENDPOINT = OperationSpec(
         option("--grpc-port", "N", "default: a free one", int),
         option("--token", "TEXT", "token that clients must send (default: random)"),
         flag("--no-token", "accept requests without a token", dest="token", action="store_const", const=""),
+        option("--http-max-input-size", "BYTES", "as Triton's option (default: 64 MiB)", int),
+        flag("--allow-client-shm", "as Triton's option: clients may register shared memory"),
+        flag(
+            "--no-strict-readiness",
+            "as Triton's --strict-readiness=false: ready even if a model is not",
+            dest="strict_readiness",
+            action="store_const",
+            const=False,
+        ),  # fmt: skip
+        option("--exit-timeout-secs", "N", "as Triton's option: stop waits so long for requests (default: 30)", float),
         _restriction("--http-restricted-api", "as Triton's option: these APIs need the header KEY: VALUE"),
         _restriction("--grpc-restricted-protocol", "as Triton's option: these need triton-grpc-protocol-KEY: VALUE"),
         option("--http-header-forward-pattern", "REGEX", "as Triton's option: matching headers become parameters"),

@@ -284,10 +284,12 @@ def endpoint(
         raise BLSError("token: expected ASCII text without spaces, or '' for no token")
     for name, value in (
         ("body_limit", body_limit), ("http_max_input_size", http_max_input_size), ("max_requests", max_requests),
-        ("patience", patience), ("exit_timeout_secs", exit_timeout_secs + 1),
+        ("patience", patience),
     ):  # fmt: skip
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
             raise BLSError(f"{name}: got {value!r}, expected a number above 0")
+    if not isinstance(exit_timeout_secs, (int, float)) or not 0 <= exit_timeout_secs < 1e6:
+        raise BLSError(f"exit_timeout_secs: got {exit_timeout_secs!r}, expected a number from 0")
     limits = Limits(
         body=int(body_limit), http_input=int(http_max_input_size), requests=int(max_requests), patience=float(patience)
     )
