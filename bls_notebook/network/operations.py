@@ -146,7 +146,7 @@ ENDPOINT = OperationSpec(
             dest="strict_readiness",
             action="store_const",
             const=False,
-        ),  # fmt: skip
+        ),
         option("--exit-timeout-secs", "N", "as Triton's option: stop waits so long for requests (default: 30)", float),
         _restriction("--http-restricted-api", "as Triton's option: these APIs need the header KEY: VALUE"),
         _restriction("--grpc-restricted-protocol", "as Triton's option: these need triton-grpc-protocol-KEY: VALUE"),
