@@ -80,11 +80,13 @@ def _tensor(field: str, text: str) -> dict[str, Any]:
 
 
 def _define(call: MagicCall, name: str, version: int = 1, quiet: bool = False, **options: Any) -> ModelRecord | None:
+    is_whole = "config" in options
     config = config_of(options, call.variables)
+    whole, fields = (config, None) if is_whole else (None, config)
     place = place_of(call.notebook, call.cell)
     with reported(call.notebook, name):
         repository = bls.current_repository()
-        record = define_cell(repository, name, call.cell, config, version, call.variables.keys(), place)
+        record = define_cell(repository, name, call.cell, whole, version, call.variables.keys(), place, fields)
     call.notebook.definition_lines[name] = call.line
     record = with_changes_to_show(call.notebook, (call.cell, repr(config)), record)
     return None if quiet else record
@@ -135,11 +137,12 @@ _QUIET = flag("-q --quiet", "show nothing, except errors")
 MODEL_CELL = OperationSpec(
     """Define a Triton Python model: the cell is its model.py, which runs unchanged on Triton. The model is loaded at
     once and replaces an earlier model of the same name; if loading fails, the earlier one stays in service. The
-    configuration comes from --config or the other options here, otherwise from a %%tritonconfig cell, otherwise from
-    the model's auto_complete_config. When a cell redefines a model, a folded section shows the changes; if inputs or
-    outputs changed, a warning names the models that call it. To stop at a breakpoint in the cell, switch on
-    JupyterLab's debugger (the bug icon above the notebook), click beside a line, and call the model. Guide:
-    docs/guides/batch_dimension.md.""",
+    configuration comes from --config; otherwise, without options such as --input, from a %%tritonconfig cell;
+    otherwise from the model on disk (or its stub) that the cell replaces, with the fields of the options in place of
+    its own. The model's auto_complete_config completes it. When a cell redefines a model, a folded section shows the
+    changes; if inputs or outputs changed, a warning names the models that call it. To stop at a breakpoint in the
+    cell, switch on JupyterLab's debugger (the bug icon above the notebook), click beside a line, and call the model.
+    Guide: docs/guides/batch_dimension.md.""",
     options=(
         option("--version", "N", "version number (default: 1)", whole_number(1)),
         _NAME,

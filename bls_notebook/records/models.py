@@ -56,6 +56,7 @@ class ModelRecord(Record):
     `state` is READY, LOADING, UNLOADING or UNAVAILABLE; `source` is ``cell``, a folder, or empty. `changes` are the
     differences from the earlier definition, if a cell redefined the model. `stub` is the reason why a stub answers for
     the model, or empty. `remote` is the address of the server that runs the model, empty for this process.
+    `config_source` is the config.pbtxt that a cell kept, or empty.
     """
 
     name: str
@@ -75,6 +76,7 @@ class ModelRecord(Record):
     changes: tuple[Change, ...] = ()
     stub: str = ""
     remote: str = ""
+    config_source: str = ""
 
 
 class ModelRecords(list[ModelRecord], Printable):

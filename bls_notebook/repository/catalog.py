@@ -31,6 +31,7 @@ from bls_notebook.progress import progress
 from bls_notebook.records.advice import Known, missing_model
 from bls_notebook.records.models import ModelRecord, ModelRecords
 
+from .callers import caller_warnings
 from .config import ModelConfigMessage, parse_config
 from .loading import ensembles
 from .loading.ensembles import refuse_ensemble
@@ -43,7 +44,9 @@ from .source.fingerprints import signature
 from .source.model_folders import backend_folders, backend_path, config_text, find_model, repository_paths, shown_path
 from .source.model_source import ModelSource
 from .source.names import check_model_name, check_version
+from .source.replaced_config import ReplacedConfig, replaced_config
 from .statistics import server_families, statistics_of, statistics_record_of
+from .substitution.stub_config import backend_of
 from .versions_in_service import Service
 
 if TYPE_CHECKING:
@@ -186,8 +189,8 @@ class Catalog:
         source : str
             Text of model.py.
         config : str, dict or ModelConfig, optional
-            Configuration, as in config.pbtxt. Default: the one given to `set_config`, or else the result of the
-            model's `auto_complete_config`.
+            Configuration, as in config.pbtxt. Default: the one given to `set_config`, or else that of the model on
+            disk (or its stub) that this one replaces. The model's `auto_complete_config` completes it.
         version : int
             Number of the version.
 
@@ -211,6 +214,7 @@ class Catalog:
         version: int,
         notebook_names: Collection[str] | None = None,
         place: SourcePlace | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> ModelRecord:
         check_model_name(name)
         check_version(version)
@@ -226,12 +230,41 @@ class Catalog:
         warnings += model_class_warnings(numbered, name)
         if warnings and self._server.strict:
             raise ModelLoadError(f"{'; '.join(warnings)} (strict)", name)
-        if config is None:
+        if config is None and options is None:
             config = self._configs.get(name)
-        folder = self._service.folder.write(name, {f"{version}/model.py": code})
+        replaced = None
+        if config is None:
+            replaced, problems = self._replaced_config(name)
+            warnings += problems
+            config = options if replaced is None else replaced.changed(options or {})
+        files = {} if replaced is None else replaced.files()
+        folder = self._service.folder.write(name, {**files, f"{version}/model.py": code})
         if place is None:
             place = SourcePlace(str(folder / str(version) / "model.py"), f"{name}/{version}/model.py")
-        return self._serve(ModelSource(name, folder, "cell", config, warnings=warnings, place=place))
+        defined = ModelSource(name, folder, "cell", config, warnings=warnings, place=place, replaced=replaced)
+        old = self._service.index.newest(name)
+        record = self._serve(defined)
+        return replace(record, warnings=record.warnings + caller_warnings(self._server, old, record))
+
+    def _replaced_config(self, name: str) -> tuple[ReplacedConfig | None, tuple[str, ...]]:
+        """Return the configuration of the model on disk, or of its stub, that a cell replaces, and warnings."""
+        defined, served, stub = self._definitions.get(name), self._service.sources.get(name), self._server.own(name)
+        if defined is None and served is not None and served.stub is not None and stub:
+            config = stub[max(stub)].spec.config
+            return replaced_config(config, name, "stub", served.folder, "its stub", stays=True), ()
+        if defined is not None and defined.replaced is not None and defined.replaced.stays:
+            return defined.replaced, ()
+        try:
+            source = self._source_on_disk(name)
+            config = source.parsed_config()
+        except ModelNotFoundError:
+            return None, ()
+        except BLSError as error:
+            return None, (f"the model on disk has no readable configuration to keep: {error}",)
+        if source.config is None:
+            return None, ()
+        backend = backend_of(config, source.folder)
+        return replaced_config(config, name, backend, source.folder, f"{source.origin}/config.pbtxt"), ()
 
     @change
     def set_config(self, name: str, config: str | Mapping[str, Any]) -> ModelRecord | None:
@@ -254,9 +287,10 @@ class Catalog:
             record = None
             if self._server.serving(name) and name in self._definitions:
                 old = self._service.index.newest(name)
-                source = replace(self._definitions[name], config=config)
+                source = replace(self._definitions[name], config=config, replaced=None)
                 record = self._load_source(source, keep=True, defines=True)
                 lost = () if old is None else _lost_tensors(old, record)
+                lost += caller_warnings(self._server, old, record)
                 record = replace(record, warnings=record.warnings + lost)
             self._configs[name] = config
         if record is not None:
@@ -475,16 +509,18 @@ class Catalog:
         return record
 
     def _source(self, name: str, config: object = None) -> ModelSource:
-        source = self._definitions.get(name)
-        if source is None:
-            from .config.templates import filled_config  # first needed here
-
-            folder = find_model(self._paths, name)
-            filled, warnings = filled_config(config_text(folder), self.fill, name)
-            source = ModelSource(name, folder, shown_path(folder), filled, warnings=warnings)
-            for hook in list(self._before_load):
-                source = hook(source)
+        source = self._definitions.get(name) or self._source_on_disk(name)
         return source if config is None else replace(source, config=config, config_is_json=True)
+
+    def _source_on_disk(self, name: str) -> ModelSource:
+        from .config.templates import filled_config  # first needed here
+
+        folder = find_model(self._paths, name)
+        filled, warnings = filled_config(config_text(folder), self.fill, name)
+        source = ModelSource(name, folder, shown_path(folder), filled, warnings=warnings)
+        for hook in list(self._before_load):
+            source = hook(source)
+        return source
 
     def _load_members(self, source: ModelSource, chain: tuple[str, ...], tried: set[str]) -> None:
         name = source.name
@@ -540,13 +576,14 @@ def define_cell(
     version: int,
     notebook_names: Collection[str],
     place: SourcePlace | None,
+    options: Mapping[str, Any] | None = None,
 ) -> ModelRecord:
     """Define a model by a cell, as `ModelRepository.define`.
 
     The record warns about the notebook's variables that the source reads. `place` is the cell, which debuggers,
-    tracebacks and messages name.
+    tracebacks and messages name. Without `config`, `options` are fields in place of those of the model on disk.
     """
-    return catalog._define(name, source, config, version, notebook_names, place)
+    return catalog._define(name, source, config, version, notebook_names, place, options)
 
 
 def _lost_tensors(old: ModelRecord, new: ModelRecord) -> tuple[str, ...]:

@@ -48,6 +48,7 @@ def model_record(model: LoadedModel, source: ModelSource, load_seconds: float | 
         warnings=source.warnings + _config_warnings(model) + (model.maker.warnings if model.maker else ()),
         stub="" if source.stub is None else source.stub.reason or "it is asked for",
         remote=model.seen.remote,
+        config_source="" if source.replaced is None else source.replaced.origin,
     )
 
 

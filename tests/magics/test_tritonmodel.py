@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -170,3 +171,42 @@ def test_in_a_terminal_it_is_always_told(cells) -> None:
     assert "changed since" not in cells.model("times", 2).text
     assert "model.py +1 −1" in cells.model("times", 3).text
     assert "model.py +1 −1" in cells.model("times", 2).text
+
+
+def test_options_of_a_cell_replace_single_fields_of_the_model_on_disk(cells, tmp_path: Path) -> None:
+    config = "max_batch_size: 4 instance_group { count: 3 kind: KIND_CPU }"
+    tensors = ("input", "IN"), ("output", "OUT")
+    config += "".join(f" {kind} {{ name: '{name}' data_type: TYPE_FP32 dims: 1 }}" for kind, name in tensors)
+    (tmp_path / "page" / "1").mkdir(parents=True)
+    (tmp_path / "page" / "config.pbtxt").write_text(config)
+    cells(f"%tritonrepo use {tmp_path}")
+    code = "class TritonPythonModel:\n    def execute(self, requests): return []"
+    record = cells(f"%%tritonmodel page --instances 1 --output MORE FP32 [2]\n{code}").value
+    assert ([t.name for t in record.inputs], [t.name for t in record.outputs]) == (["IN"], ["MORE"])
+    assert (record.instances, record.max_batch_size) == (1, 4)
+    assert cells(f"%%tritonmodel page --max-batch-size 0\n{code}").value.max_batch_size == 0
+
+
+CALLER = """
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.call() for r in requests]
+
+    def call(self):
+        return pb_utils.InferenceRequest(model_name="times", requested_output_names=["OUT"], inputs=[]).exec()
+"""
+
+
+def test_changed_inputs_warn_about_the_models_that_call_this_one(cells) -> None:
+    cells.model()
+    cells(f"%%tritonmodel asks --output OUT FP32 [-1]{CALLER}")
+    assert not cells.model().value.warnings
+    code = "class TritonPythonModel:\n    def execute(self, requests): return []"
+    [warning] = cells(f"%%tritonmodel times --input IN INT32 [-1] --output MORE FP32 [1]\n{code}").value.warnings
+    assert "input 'IN' was FP32 [-1], is INT32 [-1]" in warning
+    assert "output 'OUT' is gone" in warning
+    assert "output 'MORE' is new (FP32 [1])" in warning
+    assert warning.endswith("adapt asks, which calls this model")
+    changed = cells("%%tritonconfig times\ninput { name: 'IN' data_type: TYPE_BOOL dims: 1 }").value.warnings
+    assert "adapt asks" in changed[-1]

@@ -74,8 +74,9 @@ def test_obstacles_and_changes_of_models(trying: Any, tmp_path: Path, monkeypatc
     assert lines["all"].endswith("--sequence 1:start,end")
     assert lines["llm"].startswith("%bls llm text_input=")
     assert lines["llm"].endswith("--stream")
-    answers = list(repository.stream("llm", {"text_input": "hello"}))
+    answers = list(repository.stream("llm", {"text_input": "hello", "stream": [True]}))
     assert [answer["text_output"].as_numpy().shape for answer in answers] == [(1,)] * 3
+    assert len(list(repository.stream("llm", {"text_input": "hello"}))) == 1, "vLLM streams only if it is asked to"
     folders = repository.paths
     repository.close()
     assert not any(folder.exists() for folder in folders), "the folder of links is removed"

@@ -56,7 +56,8 @@ def _facts(record: ModelRecord) -> Iterator[str]:
     if record.decoupled:
         yield "decoupled: any number of responses"
     if record.source:
-        yield f"from {'a cell' if record.source == 'cell' else record.source}"
+        kept = f" with the configuration of {record.config_source}" if record.config_source else ""
+        yield f"from {'a cell' if record.source == 'cell' else record.source}{kept}"
 
 
 def _spec(spec: TensorSpecRecord, batch: bool) -> doc.Row:

@@ -1,13 +1,14 @@
-"""Show the differences between two definitions of a model, as a short diff of each file."""
+"""Show the differences between two definitions of a model: a short diff of each file, and changed tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.records.models import Change
+from bls_notebook.records.models import Change, ModelRecord, TensorSpecRecord
 from bls_notebook.records.regular_file import MAX_CODE, source_text
+from bls_notebook.records.units import shape
 from bls_notebook.repository.config import to_pbtxt
 
 _NEIGHBOURS = 1  # unchanged lines around each change
@@ -21,6 +22,27 @@ def texts_of(model: LoadedModel | None) -> dict[str, str]:
         return {}
     code = source_text(Path(model.directory, "model.py"), MAX_CODE)  # an ensemble has none
     return {"model.py": code, "config.pbtxt": to_pbtxt(model.spec.config)}
+
+
+def changed_tensors(old: ModelRecord, new: ModelRecord) -> list[str]:
+    """Return a phrase for each input and output that differs, such as ``input 'X' was FP32 [4], is INT32 [4]``."""
+    both = (("input", old.inputs, new.inputs), ("output", old.outputs, new.outputs))
+    return [phrase for kind, before, after in both for phrase in _changed(kind, before, after)]
+
+
+def _changed(kind: str, before: Iterable[TensorSpecRecord], after: Iterable[TensorSpecRecord]) -> Iterator[str]:
+    was, now = ({spec.name: _type_of(spec) for spec in specs} for specs in (before, after))
+    for name in dict.fromkeys((*was, *now)):
+        if name not in now:
+            yield f"{kind} {name!r} is gone"
+        elif name not in was:
+            yield f"{kind} {name!r} is new ({now[name]})"
+        elif was[name] != now[name]:
+            yield f"{kind} {name!r} was {was[name]}, is {now[name]}"
+
+
+def _type_of(spec: TensorSpecRecord) -> str:
+    return f"{spec.datatype} {shape(spec.dims)}{', optional' if spec.optional else ''}"
 
 
 def changes(before: dict[str, str], after: dict[str, str]) -> tuple[Change, ...]:

@@ -26,6 +26,7 @@ from bls_notebook.repository.config import ModelConfigMessage, parse_config, par
 
 from .model_folders import DEEPEST, version_folders
 from .names import file_override_path
+from .replaced_config import ReplacedConfig
 
 if TYPE_CHECKING:
     from bls_notebook.backends.protocol import BackendInstance, OpenModel, RemoteBackend
@@ -97,6 +98,7 @@ class ModelSource:
     place: SourcePlace | None = None  # of a cell
     stub: Stub | None = None  # replaces the model's backend
     remote: RemoteModel | None = None  # the model on the server that runs it
+    replaced: ReplacedConfig | None = None  # the configuration that a cell kept
 
     @property
     def versions(self) -> dict[int, Path]:

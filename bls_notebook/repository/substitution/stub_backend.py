@@ -47,6 +47,7 @@ from .made_up_responses import MadeUpResponses
 
 log = logging.getLogger("bls_notebook")
 _SLICE = 0.05  # seconds until an interrupt ends a wait
+_STREAM = ("stream", "streaming")  # inputs of vLLM and TensorRT-LLM: without a true value, there is one response
 
 
 class StubModel:
@@ -95,6 +96,7 @@ class StubInstance:
         self._stub = stub
         self._decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled"))
         self._made_up = MadeUpResponses(config, stub)
+        self._can_stream = any(tensor["name"] in _STREAM for tensor in config.get("input", ()))
 
     def execute(self, requests: list[InferenceRequest]) -> list[InferenceResponse] | None:
         if self._stub.seconds:
@@ -113,7 +115,7 @@ class StubInstance:
 
     def _stream(self, request: InferenceRequest) -> None:
         sender = request.get_response_sender()
-        last = max(1, self._stub.responses) - 1
+        last = max(1, self._stub.responses) - 1 if not self._can_stream or _asks_for_stream(request) else 0
         for number in range(last + 1):
             response = self._made_up.response(request, number)
             if number == last or response.has_error():
@@ -123,6 +125,11 @@ class StubInstance:
             if sender.is_cancelled():
                 break
         sender.send(flags=FINAL)
+
+
+def _asks_for_stream(request: InferenceRequest) -> bool:
+    tensors = [tensor for tensor in request.inputs() if tensor.name() in _STREAM]
+    return any(tensor.is_cpu() and tensor.as_numpy().any() for tensor in tensors)
 
 
 def pause(seconds: float) -> None:
