@@ -23,7 +23,7 @@ from weakref import getweakrefcount
 
 import numpy as np
 
-from bls_notebook.records.devices import DeviceRecord
+from bls_notebook.records.statistics import DeviceRecord
 
 from . import dlpack
 from .device import Device, DeviceError

@@ -10,7 +10,7 @@ import numpy as np
 from bls_notebook.records.units import bytes_in
 
 if TYPE_CHECKING:
-    from bls_notebook.records.devices import DeviceRecord
+    from bls_notebook.records.statistics import DeviceRecord
 
 
 class DeviceError(RuntimeError):

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.records.devices import DeviceRecord
 from bls_notebook.records.remedy_words import remedy
+from bls_notebook.records.statistics import DeviceRecord
 
 from .device import CPU, Device, DeviceError, GPUs, NoDeviceError, parse_size
 from .host_memory import resident_bytes

@@ -11,7 +11,7 @@ CAPABILITY = Capability(
     displays={
         "bls_notebook.pb_utils.response:InferenceResponse": Drawing(display=".display:inspected_display"),
         "bls_notebook.pb_utils.tensor:Tensor": Drawing(display=".display:inspected_display"),
-        "bls_notebook.records.devices:DeviceTable": Drawing(".statistics_table:devices_document"),
+        "bls_notebook.records.statistics:DeviceTable": Drawing(".statistics_table:devices_document"),
         "bls_notebook.records.statistics:FamilyRecord": Drawing(many=".statistics_table:metrics_document"),
         "bls_notebook.records.statistics:StatisticsRecord": Drawing(many=".statistics_table:statistics_document"),
         ".inspection:Inspection": Drawing(display=".display:render_inspection"),

@@ -8,17 +8,18 @@ both.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 from bls_notebook.engine import BLSError, LoadedModel
 from bls_notebook.extending import Host, operation
-from bls_notebook.profiling.analysis.measured_ratio import ratio, relative_error
 from bls_notebook.progress import Progress
 from bls_notebook.records import quartiles
 from bls_notebook.repository import ModelRepository, Response, current_repository, with_instances
@@ -35,6 +36,7 @@ from .session import Session
 from .stack_sampler import StackSampler
 
 Inputs = Mapping[str, Any]
+Turns = Sequence[tuple[float, float]]  # of two alternating measurements
 _THREADS = 8  # at most, to measure parallel throughput of the processors
 _SHORT, _LONG = 0.02, 0.1  # seconds of that measurement, at least and at most
 _BUSY = 0.2  # part of the wall time with a busy processor from which its parallel throughput matters
@@ -169,6 +171,31 @@ def measure(workload: Workload, count: int, repeat: int | None, gil_share: float
         failed=rounds[-1].failed,
     )
     return MeasuredSetting(count, sequential, gathered, measured, quartiles(one), quartiles(all_))
+
+
+def ratio(turns: Turns) -> float:
+    """Return the ratio first / second: the geometric mean over the middle half of the turns.
+
+    Turns with a measurement that is not positive do not count; 0 if none is left.
+    """
+    logs = _logs(turns)
+    if not logs:
+        return 0.0
+    outer = len(logs) // 4
+    return math.exp(mean(logs[outer : len(logs) - outer]))
+
+
+def relative_error(turns: Turns) -> float:
+    """Return the relative standard error of `ratio`; infinite for fewer than three turns.
+
+    This is the error of the mean over all turns, which outliers increase: an estimate on the safe side.
+    """
+    logs = _logs(turns)
+    return stdev(logs) / math.sqrt(len(logs)) if len(logs) > 2 else math.inf
+
+
+def _logs(turns: Turns) -> list[float]:
+    return sorted(math.log(a / b) for a, b in turns if a > 0 and b > 0)
 
 
 def middle(runs: Iterable[Session]) -> Session:

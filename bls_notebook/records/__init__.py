@@ -5,7 +5,6 @@ from bls_notebook.lazy_names import offer
 offer(__name__, {
     "advice": "advised nearest",
     "base": "plain Printable Record",
-    "devices": "DeviceRecord DeviceTable",
     "errors": "BLSError ErrorRecord FileError FrameRecord",
     "measurements": "grouped NONE quartiles Quartiles",
     "messages": "MessageRecord",
@@ -14,7 +13,8 @@ offer(__name__, {
     "regular_file": "MAX_CODE MAX_CONFIG MAX_SOURCE open_regular_file read_file source_text",
     "remedy_words": "ACTIONS on_surface Remedy remedy surfaces",
     "responses": "Figures ITEM_BYTES Media preview ResponseRecord tensor_record TensorRecord TextSeen",
-    "statistics": "FamilyRecord MetricRecord statistics_record StatisticsRecord Times why_not_batched",
+    "statistics":
+        "DeviceRecord DeviceTable FamilyRecord MetricRecord statistics_record StatisticsRecord Times why_not_batched",
     "units": "bytes_in count duration listed ns percent quantity shape size some_ns",
     "visible_text": "encodable first_line shortened spoken visible without_traceback",
 })  # fmt: skip

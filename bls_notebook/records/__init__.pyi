@@ -4,8 +4,6 @@ from .advice import nearest as nearest
 from .base import plain as plain
 from .base import Printable as Printable
 from .base import Record as Record
-from .devices import DeviceRecord as DeviceRecord
-from .devices import DeviceTable as DeviceTable
 from .errors import BLSError as BLSError
 from .errors import ErrorRecord as ErrorRecord
 from .errors import FileError as FileError
@@ -48,6 +46,8 @@ from .responses import ResponseRecord as ResponseRecord
 from .responses import tensor_record as tensor_record
 from .responses import TensorRecord as TensorRecord
 from .responses import TextSeen as TextSeen
+from .statistics import DeviceRecord as DeviceRecord
+from .statistics import DeviceTable as DeviceTable
 from .statistics import FamilyRecord as FamilyRecord
 from .statistics import MetricRecord as MetricRecord
 from .statistics import statistics_record as statistics_record

@@ -1,4 +1,4 @@
-"""Statistics of a model version, the reason why its requests were not batched, and metrics.
+"""Statistics of a model version, the reason why its requests were not batched, metrics, and the memory of devices.
 
 A record of statistics is built from an entry of Triton's statistics, of this runtime or of a real server's
 ``/v2/models/NAME/stats``, which omits zeros.
@@ -7,7 +7,7 @@ A record of statistics is built from an entry of Triton's statistics, of this ru
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -239,3 +239,42 @@ def matching(families: Iterable[FamilyRecord], text: str = "") -> list[FamilyRec
             family = replace(family, metrics=metrics)
         out.append(family)
     return sorted(out, key=lambda family: family.own)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DeviceRecord(Record):
+    """A device and its memory in bytes; -1 means unknown.
+
+    `name` is ``cpu`` or ``gpu:0``. `ours` is used by this process's arrays, `cached` is free memory in its pool, and
+    `others` is all other memory in use.
+    """
+
+    name: str
+    hardware: str = ""
+    simulated: bool = False
+    ours: int = -1
+    cached: int = 0
+    others: int = -1
+    total: int = -1
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DeviceTable(Record):
+    """The devices of a machine at one moment, the CPU first."""
+
+    devices: tuple[DeviceRecord, ...] = ()
+
+    def __iter__(self) -> Iterator[DeviceRecord]:
+        return iter(self.devices)
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    def __getitem__(self, name: int | str) -> DeviceRecord:
+        """Return a device by its position, or by its name."""
+        if isinstance(name, int):
+            return self.devices[name]
+        for device in self.devices:
+            if device.name == name:
+                return device
+        raise KeyError(f"no device {name!r}; the devices are {', '.join(d.name for d in self.devices)}")

@@ -7,7 +7,7 @@ from typing import Any
 from bls_notebook.devices import registry
 from bls_notebook.devices.device import NoDeviceError
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.records.devices import DeviceTable
+from bls_notebook.records.statistics import DeviceTable
 
 from .config import ModelConfigMessage, model_config_pb2
 

@@ -21,12 +21,20 @@ from bls_notebook.inspection.records import (
     TensorView,
 )
 from bls_notebook.network.records import ConnectionRecord, EndpointModel, EndpointRecord
-from bls_notebook.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
 from bls_notebook.records.messages import MessageRecord
 from bls_notebook.records.models import Change, ModelRecord, TensorSpecRecord
 from bls_notebook.records.responses import Figures, Media, ResponseRecord, StreamRecord, TensorRecord, TextSeen
-from bls_notebook.records.statistics import BatchSeen, BucketSeen, FamilyRecord, MetricRecord, StatisticsRecord, Times
+from bls_notebook.records.statistics import (
+    BatchSeen,
+    BucketSeen,
+    DeviceRecord,
+    DeviceTable,
+    FamilyRecord,
+    MetricRecord,
+    StatisticsRecord,
+    Times,
+)
 from bls_notebook.shipping.records import (
     Certificate,
     Exported,

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from bls_notebook.display import render
-from bls_notebook.records.devices import DeviceRecord, DeviceTable
+from bls_notebook.records.statistics import DeviceRecord, DeviceTable
 from tests.display.page import Page
 
 MIB = 1 << 20

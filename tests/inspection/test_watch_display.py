@@ -9,7 +9,7 @@ from bls_notebook.display.as_html import document_html
 from bls_notebook.display.as_text import document_text
 from bls_notebook.inspection.display import watch_document
 from bls_notebook.inspection.records import ModelNow, WatchRecord
-from bls_notebook.records.devices import DeviceRecord
+from bls_notebook.records.statistics import DeviceRecord
 from tests.display.page import Page
 from tests.display.samples import HOSTILE
 

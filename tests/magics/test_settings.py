@@ -9,7 +9,7 @@ import bls_notebook as bls
 from bls_notebook.completion.magic_lines import MagicLine, suggest
 from bls_notebook.devices import registry
 from bls_notebook.magics.cell_errors import FailedRequest
-from bls_notebook.records.devices import DeviceTable
+from bls_notebook.records.statistics import DeviceTable
 from tests.devices.test_registry import no_gpu  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.usefixtures("no_gpu")

@@ -18,7 +18,7 @@ from bls_notebook.profiling.analysis.queue_simulation import UNLIMITED, Batcher,
 from bls_notebook.profiling.analysis.setting_search import ENOUGH, NEVER, Space, search
 from bls_notebook.profiling.records.tuning import ModelSetting
 from bls_notebook.profiling.tuner import InstanceMemory, memory_of_instance
-from bls_notebook.records.devices import DeviceRecord
+from bls_notebook.records.statistics import DeviceRecord
 from tests.engine import gates
 from tests.profiling.simulated import Locked, Model, simulate_times
 from tests.profiling.tuning_graphs import GRAPHS, TuningGraph, define

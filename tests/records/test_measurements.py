@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from bls_notebook.profiling.analysis.measured_ratio import ratio, relative_error
+from bls_notebook.profiling.sync_vs_async import ratio, relative_error
 
 
 def test_the_middle_half_of_the_turns_counts() -> None:

@@ -10,11 +10,10 @@ from dataclasses import replace
 from itertools import chain, count
 
 from bls_notebook.engine import BLSError
-from bls_notebook.profiling.analysis.measured_ratio import ratio, relative_error
 from bls_notebook.profiling.intervals import union
 from bls_notebook.profiling.records.verdicts import calls_of, give_or_take, times
 from bls_notebook.profiling.session import Session
-from bls_notebook.profiling.sync_vs_async import middle
+from bls_notebook.profiling.sync_vs_async import middle, ratio, relative_error
 from bls_notebook.records import first_line
 from bls_notebook.repository.source import numbered_change
 
