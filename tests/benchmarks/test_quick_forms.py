@@ -39,7 +39,7 @@ def results() -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (FOLDER / "results").iterdir()}
 
 
-def test_they_are_found_and_explained() -> None:
+def test_benchmarks_are_found_and_explained() -> None:
     assert len(SCRIPTS) >= 9
     readme = (FOLDER / "README.md").read_text()
     assert [name for name in SCRIPTS if f"[{name}]({name})" not in readme] == []
@@ -47,7 +47,7 @@ def test_they_are_found_and_explained() -> None:
 
 @pytest.mark.extra
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_it_runs(script: str) -> None:
+def test_each_benchmark_runs_quickly(script: str) -> None:
     """Run it on a simulated GPU and without a real server; skip it if something else is missing."""
     if script == "timeline.py":
         pytest.importorskip("playwright")
@@ -66,7 +66,7 @@ def test_it_runs(script: str) -> None:
 @pytest.mark.extra
 @pytest.mark.triton
 @pytest.mark.parametrize("script", [name for name in SCRIPTS if "--no-server" in options_of(name)])
-def test_it_runs_beside_a_real_server(script: str) -> None:
+def test_each_benchmark_runs_beside_a_real_server(script: str) -> None:
     try:
         environment = make_environment()
     except TritonServerError as error:

@@ -11,7 +11,7 @@ from tests.magics.test_breakpoints import CELLS
 pytestmark = pytest.mark.browser
 
 
-def test_it_stops_in_the_cell(open_notebook: Any) -> None:
+def test_a_breakpoint_stops_in_the_cell(open_notebook: Any) -> None:
     notebook = open_notebook(["%load_ext bls_notebook", CELLS["plain"], "%bls plain IN=[1, 2, 3]"])
     page = notebook.page
     page.locator(".jp-DebuggerBugButton").first.click()

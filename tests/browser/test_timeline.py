@@ -175,7 +175,7 @@ def test_blocks_are_where_the_session_says_in_the_colours_of_their_models(one: S
     assert one.root.locator(".bls-tl-scale").all_inner_texts() == scale
 
 
-def test_it_changes_with_the_theme(one: Shown) -> None:
+def test_the_timeline_changes_with_the_theme(one: Shown) -> None:
     where = (40 * MS, "resize · 0")
     assert one.pixel(*where) == INKS["resize"].light
     one.notebook.theme("Dark")
@@ -291,7 +291,7 @@ def test_selecting_a_range_gives_its_figures_here_and_in_python(one: Shown) -> N
     assert one.notebook.ask_until("one.selection == {}")
 
 
-def test_it_can_be_used_by_keys_alone_and_speaks(one: Shown) -> None:
+def test_the_timeline_is_usable_by_keys_and_screen_readers(one: Shown) -> None:
     assert one.over.get_attribute("role") == "application"
     assert "17 requests" in one.over.get_attribute("aria-label")
     cells = one.page.locator(".jp-Notebook .jp-Cell").count()
@@ -388,7 +388,7 @@ def test_a_model_can_be_shown_alone_and_the_critical_path_is_lit(one: Shown) -> 
     assert one.pixel(45 * MS, "resize · 0") == INKS["resize"].light
 
 
-def test_it_fills_the_screen_and_comes_back(one: Shown) -> None:
+def test_full_screen_and_back(one: Shown) -> None:
     one.root.get_by_role("button", name="Full screen").click()
     one.page.wait_for_function("() => document.fullscreenElement?.matches('.bls-timeline')")
     one.page.evaluate(DRAWN)

@@ -86,7 +86,7 @@ def test_a_guess_folds_away_what_the_cell_shows(sender: Any) -> None:
     assert sender("guess").value == ""
 
 
-def test_it_folds_other_magics_of_cells_and_what_was_replaced(sender: Any) -> None:
+def test_guesses_of_other_cell_magics_and_replaced_outputs(sender: Any) -> None:
     shown = sender("%%blsguess\n%%blsprofile --into found\n%bls times IN=[2] -q")
     assert "wall" in shown.html
     assert sender("len(found.record.spans)").value == 1

@@ -40,16 +40,6 @@ def test_html_of_an_error() -> None:
     assert "implement(a, b)" in full
 
 
-def test_the_failing_line_is_marked() -> None:
-    html = as_html(error())
-    marked = [part.split("</span>")[0] for part in html.split('<span class="bls-error-fails">')[1:]]
-    assert [Page(f"<span>{part}</span>").text for part in marked] == [
-        "→  9          raise ValueError('no weights')\n",
-        "→  9          raise ValueError('no weights')\n",
-        "→ 153      return implement(a, b)\n",
-    ]
-
-
 def test_an_error_with_nothing_but_its_message() -> None:
     assert as_text(ErrorRecord("boom")) == "✗ error\n  boom"
     page = Page(as_html(ErrorRecord("boom")))
@@ -135,13 +125,6 @@ def test_an_error_shows_sent_inputs_and_where_the_debugger_opens() -> None:
     # A caller that passed the callee's error on raised nothing.
     assert as_text(error(debug=True)).endswith("\n\n  %debug opens here")
     assert "%debug" not in as_text(error(debug=True, frames=()))
-
-
-def test_the_remedy_has_code_and_nobody_else_s_markup() -> None:
-    record = error(hint="did you mean `<b>`?\nor `x`")
-    assert "how to fix: did you mean `<b>`?" in as_text(record)
-    html = as_html(record)
-    assert "did you mean <code>&lt;b&gt;</code>?\nor <code>x</code>" in html
 
 
 def test_a_request_that_nobody_named_has_no_number() -> None:

@@ -48,7 +48,7 @@ def bar(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
     assert module._under_way == []
 
 
-def test_it_is_shown_while_the_code_is_busy_and_gone_afterwards(bar: Seen) -> None:
+def test_progress_is_shown_while_code_is_busy_and_gone_afterwards(bar: Seen) -> None:
     with progress("loading a"):
         assert bar.some.wait(LIMIT)
         assert not bar.closed
@@ -57,7 +57,7 @@ def test_it_is_shown_while_the_code_is_busy_and_gone_afterwards(bar: Seen) -> No
     assert bar.parts[0] is None
 
 
-def test_it_is_gone_after_an_exception_with_all_that_is_inside(bar: Seen) -> None:
+def test_progress_is_gone_after_an_exception(bar: Seen) -> None:
     def broken() -> None:
         with progress("outer", 2, "run"):
             for _ in stepped([1, 2], "inner", 2):

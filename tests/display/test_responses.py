@@ -34,21 +34,6 @@ def test_text_of_a_response() -> None:
     ]
 
 
-def test_html_of_a_response() -> None:
-    record = response(
-        tensors=(tensor(), tensor(device="gpu:0 (simulated)"), tensor(device="gpu:1"), tensor(bytes=-1)),
-        parameters=(("n", 3),),
-    )
-    page = Page(as_html(record))
-    assert len(page.find("th")) == 6 + 4
-    assert all(a["scope"] in ("col", "row") for a in page.find("th"))
-    assert len(page.find("caption")) == 1
-    assert len(page.find("span", "bls-gpu")) == 2
-    assert len(page.find("span", "bls-simulated")) == 1
-    assert {"4 bytes", "unknown"} <= {a.get("title") for a in page.find("span")}
-    assert "n=3" in page.text
-
-
 def test_figures_and_pictures_of_an_output() -> None:
     record = response(tensors=(seen(), tensor(name="PLAIN")))
     assert as_text(record).split("\n")[1:] == [
@@ -64,13 +49,6 @@ def test_figures_and_pictures_of_an_output() -> None:
 @pytest.mark.parametrize("media", [Media("image/png", "x' onerror='"), Media("text/html", DOT), Media("image/png", "")])
 def test_hostile_media_is_not_shown_as_an_image(media: Media) -> None:
     assert not Page(as_html(response(tensors=(tensor(pictures=(media,)),)))).find("img")
-
-
-def test_a_time_has_an_element_of_its_own() -> None:
-    page = Page(as_html(response()))
-    assert len(page.find("span", "bls-time")) == 1
-    assert not Page(as_html(response(seconds=None))).find("span", "bls-time")
-    assert as_text(response(seconds=None)).split("\n")[0] == "✓ square  version 3"
 
 
 def test_a_long_preview_is_cut_and_whole_in_its_tooltip() -> None:
@@ -177,13 +155,6 @@ def test_the_first_errors_of_a_long_run_are_never_thinned_out() -> None:
     lines = as_text(records).split("\n")
     assert [line.split()[0] for line in lines if "✗  " in line] == ["49", "99", "149", "199", "249", "999"]
     assert "20 errors" in lines[0]
-
-
-def test_repeated_warnings_are_counted_once() -> None:
-    text = as_text([response(i, warnings=("same", f"own {i}")) for i in range(3)])
-    assert text.count("same") == 1
-    assert "warning: same (3 times)" in text
-    assert "warning: own 2" in text
 
 
 def test_columns_have_the_facts_that_are_not_shared() -> None:

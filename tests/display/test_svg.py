@@ -38,7 +38,7 @@ def test_ten_models_differ_in_colour_alone_whenever_they_come() -> None:
     assert {ink.hatch for ink in found} == {""}
 
 
-def test_where_colours_run_out_a_picture_takes_what_it_does_not_have() -> None:
+def test_a_picture_reuses_colours_that_it_does_not_have() -> None:
     slots: dict[str, int] = {}
     model_inks(map(str, range(10)), slots)
     for name in "abcdefghij":

@@ -154,7 +154,7 @@ def serve(self, requests, values):
     assert second.item() == 7
 
 
-def test_who_has_given_up_is_told_request_by_request(repo: bls.ModelRepository) -> None:
+def test_cancellation_is_told_request_by_request(repo: bls.ModelRepository) -> None:
     repo.define("m", source('''
 def serve(self, requests, values):
     gates.open_gate("running")

@@ -122,7 +122,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize("decoupled", [True, False])
 @pytest.mark.parametrize("way", ANSWERS)
-def test_others_that_answer_while_execute_waits(repo: bls.ModelRepository, way: str, decoupled: bool) -> None:
+def test_senders_that_answer_while_execute_waits(repo: bls.ModelRepository, way: str, decoupled: bool) -> None:
     is_async = way in ("to_thread", "request")
     if way == "request" and not decoupled:
         pytest.skip("a model that is not decoupled runs one request at a time")

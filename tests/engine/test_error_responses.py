@@ -122,7 +122,7 @@ def test_a_callee_whose_name_is_no_text(repo: bls.ModelRepository) -> None:
     assert "can't decode byte 0x80 in position 6: invalid start byte" in message(repo.infer("bad", ints(1)))
 
 
-def test_others_in_flight_are_answered(repo: bls.ModelRepository) -> None:
+def test_other_requests_in_flight_are_answered(repo: bls.ModelRepository) -> None:
     repo.define("bad", model('''
 def execute(self, requests):
     gates.pass_gate("start")

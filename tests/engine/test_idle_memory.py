@@ -63,7 +63,7 @@ def test_little_memory_is_not_worth_it() -> None:
 
 
 @pytest.mark.parametrize("resident", [-1, 10 * WORTH_BYTES])
-def test_where_it_is_impossible_nobody_asks_again(resident: int) -> None:
+def test_without_glibc_idle_memory_asks_once(resident: int) -> None:
     process = Process(possible=False)
     process.resident = resident
     assert process.work()

@@ -134,7 +134,7 @@ def test_an_output_of_too_few_or_too_many_elements_stays_and_is_told(
     batch=st.integers(0, 1),
     data=st.data(),
 )
-def test_there_and_back(sizes: list[int], ones: list[int], batch: int, data: st.DataObject) -> None:
+def test_reshaped_inputs_and_outputs(sizes: list[int], ones: list[int], batch: int, data: st.DataObject) -> None:
     after = list(sizes)
     for place in ones:
         after.insert(min(place, len(after)), 1)

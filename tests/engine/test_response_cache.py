@@ -131,7 +131,7 @@ def test_a_new_definition_starts_afresh(cached: bls.ModelRepository) -> None:
     assert infer(cached, "c", 1) == 11
 
 
-def test_it_can_be_left_out() -> None:
+def test_the_response_cache_can_be_left_out() -> None:
     with bls.ModelRepository(cache_bytes=0) as repo:
         repo.define("c", COUNTS, CACHED)
         assert [infer(repo, "c", 1) for _ in range(2)] == [1, 2]

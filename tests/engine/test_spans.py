@@ -213,7 +213,7 @@ def execute(self, requests):
     assert [m.executions for m in session.statistics().models if m.name == "b"] == [1]
 
 
-def test_who_is_answered_sees_when_execute_was_over(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_comes_after_the_end_of_execute(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     repo.define("b", ZERO, BATCHED)
     seen, run = threading.Event(), BatchRunner.run
 

@@ -422,7 +422,7 @@ def test_the_version_that_serves_now_answers(repo: bls.ModelRepository, late: An
     assert infer(repo, "m", 4) == 8
 
 
-def test_nobody_holds_a_late_request_that_is_not_answered(repo: bls.ModelRepository, late: Any) -> None:
+def test_a_late_request_without_an_answer_is_an_error(repo: bls.ModelRepository, late: Any) -> None:
     repo.define("m", DOUBLE, pbtxt())
     late("m", SILENT, pbtxt())
     assert "the request was not answered" in message(Caller(repo.infer, "m", ints(1)).result())

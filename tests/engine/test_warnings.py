@@ -157,7 +157,7 @@ def test_every_response_of_a_stream_is_looked_at(repo: bls.ModelRepository, stri
     assert [len(r.warnings) for r in repo.stream("m", X)] == [0, 1, 0]
 
 
-def test_there_are_never_too_many(repo: bls.ModelRepository) -> None:
+def test_the_number_of_warnings_is_limited(repo: bls.ModelRepository) -> None:
     repo.define("callee", returning(*[f"tensor('Z{i}', [1])" for i in range(50)]), config())
     assert len(warnings_of(repo, "callee")) == 20
 

@@ -22,15 +22,6 @@ def test_text() -> None:
     assert lines[3].endswith("█████····· 50%")
 
 
-def test_html() -> None:
-    page = Page(render(DeviceTable((CPU, REAL, SIMULATED))).html)
-    assert "gpu:1 (simulated)" in page.text
-    assert "NVIDIA H200" in page.text
-    titles = [attributes.get("title") for tag, attributes in page.tags if tag == "div"]
-    assert "10% in use: 3% by this process, 7% by others" in titles
-    assert "50% in use: 50% by this process, 0% by others" in titles
-
-
 def test_without_a_gpu_it_names_the_switch() -> None:
     shown = render(DeviceTable((CPU,)))
     for form in (shown.text, Page(shown.html).text):

@@ -108,7 +108,7 @@ def test_memory_is_counted_once_and_nothing_of_the_model_is_asked(repository: bl
     assert (held, found.held_bytes) == ([("callee.weights['w']", size, "float32 [64, 64]")], size)
 
 
-def test_who_calls_whom_and_the_last_error_with_its_request(repository: bls.ModelRepository) -> None:
+def test_callers_callees_and_the_last_error(repository: bls.ModelRepository) -> None:
     assert view("callee").error is None
     repository.infer("caller", {"IN": np.full(3, -1, np.float32)})
     assert (view("callee").callers, view("caller").calls) == (("caller",), ("callee",))
@@ -118,7 +118,7 @@ def test_who_calls_whom_and_the_last_error_with_its_request(repository: bls.Mode
     assert [(each.name, each.shape) for each in error.inputs] == [("IN", (3,))]
 
 
-def test_where_each_field_comes_from(repository: bls.ModelRepository) -> None:
+def test_origins_of_configuration_fields(repository: bls.ModelRepository) -> None:
     origins = {each.path: (each.value, each.origin) for each in view("caller").settings}
     assert origins.items() >= {
         "instance_group[0].count": ("2", "author"), "instance_group[0].name": ('"caller_0"', "Triton"),

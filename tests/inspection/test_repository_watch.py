@@ -92,9 +92,7 @@ def test_one_look(repo: bls.ModelRepository) -> None:
     assert WatchRecord.from_dict(record.to_dict()) == record
 
 
-def test_who_follows_is_told_of_what_runs_and_what_waits(
-    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_followers_see_running_and_queued_requests(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = threading.Event()
     monkeypatch.setattr(sys, "bls_gate", gate, raising=False)
     repo.define("a", MODEL, CONFIG)
@@ -125,7 +123,7 @@ def test_who_follows_is_told_of_what_runs_and_what_waits(
     assert told.threads == {"bls-watch"}
 
 
-def test_it_ends_with_its_repository_and_keeps_none_alive() -> None:
+def test_a_watch_ends_with_its_repository() -> None:
     repo = bls.ModelRepository()
     repo.define("a", MODEL, CONFIG)
     told = Told()
@@ -177,6 +175,6 @@ def test_buttons_do_what_the_repository_does(repo: bls.ModelRepository) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1, "often", float("nan")])
-def test_how_often_is_checked(repo: bls.ModelRepository, seconds: Any) -> None:
+def test_wrong_intervals_of_a_watch(repo: bls.ModelRepository, seconds: Any) -> None:
     with pytest.raises(bls.BLSError, match=r"watch: seconds: got .*, expected a number from 0.1"):
         bls.watch(seconds, repo=repo)

@@ -81,7 +81,7 @@ def test_a_picture_has_the_tensors_own_pixels() -> None:
     assert np.array_equal(grey[..., 0], image[..., 0])
 
 
-def test_it_is_told_what_became_of_the_numbers() -> None:
+def test_captions_tell_the_range_of_shades() -> None:
     ramp = np.linspace(0, 1, 80, dtype=np.float32).reshape(8, 10)
     said = [seen(array)[0].said for array in (ramp, ramp * 2 - 1, ramp * 255, ramp * 5 - 2, ramp > 0.5)]
     assert said == [

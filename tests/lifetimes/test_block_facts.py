@@ -93,7 +93,7 @@ def test_blocks_and_models_are_folded_and_those_that_left_most_behind_come_first
         ([("attribute", "m.cache['a'][0]", "x")], "held by m.cache['a'][0]; to release: x"),
     ],
 )
-def test_who_is_named_of_several_holders(holders: list[tuple[str, str, str]], words: str) -> None:
+def test_the_named_owner_of_several(holders: list[tuple[str, str, str]], words: str) -> None:
     track = samples.Track(samples.CPU)
     life = track.make(1, "OUT", 1000, "m")
     for holder in holders:

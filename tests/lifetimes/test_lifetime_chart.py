@@ -139,16 +139,6 @@ def test_a_verdict_is_about_many_tensors_that_one_execute_got() -> None:
         assert verdict(others) == ("", "")
 
 
-def test_html_has_the_warning_the_figure_and_the_tables() -> None:
-    page = Page(as_html(samples.leak()))
-    assert "held by leaky.kept; to release: leaky.kept.clear()" in page.text
-    [image] = page.find("img", "bls-figure")
-    assert image["alt"] is not None
-    assert "gpu:0 (simulated): peak 592 MiB, leaky/STATES ×6 576 MiB" in image["alt"]
-    assert "STATES ×6" in page.text
-    assert len(page.find("table")) == 2
-
-
 def test_hostile_names_do_nothing() -> None:
     display = render(samples.hostile())
     page = Page(display.html)

@@ -24,7 +24,7 @@ class TritonPythonModel:
 """
 
 
-def test_it_shows_what_is_left_and_who_holds_it(sender) -> None:
+def test_blsmemory_shows_left_blocks_and_their_owners(sender) -> None:
     shown = sender("%%blsmemory\nfor _ in range(3):\n    answer = %bls times IN=images")
     assert shown.success
     assert shown.value is None
@@ -37,7 +37,7 @@ def test_it_shows_what_is_left_and_who_holds_it(sender) -> None:
     assert bundle["text/plain"].startswith("memory of In [3] · ")
 
 
-def test_it_finds_what_a_model_keeps_and_a_tidy_cell_leaves_nothing(sender) -> None:
+def test_blsmemory_finds_blocks_that_a_model_keeps(sender) -> None:
     sender(KEEPS)
     shown = sender("%%blsmemory --limit 4 --into few\nfor _ in range(3):\n    %bls keeps IN=images -q")
     assert "held by keeps.kept" in " ".join(shown.text.split())
@@ -157,7 +157,7 @@ def test_a_widget_needs_anywidget(cells, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "ran" not in cells.shell.user_ns
 
 
-def test_where_there_is_a_frontend_a_widget_covers_the_figure(sender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_widget_covers_the_figure_in_a_frontend(sender, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("anywidget")
     monkeypatch.setattr("bls_notebook.display.widgets.can_live", lambda: True)
     assert "data-bls-place" in sender("%%blsmemory\nanswer = %bls times IN=images").html

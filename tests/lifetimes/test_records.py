@@ -4,16 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bls_notebook.lifetimes.records import (
-    DeviceSeen,
-    Holder,
-    Life,
-    Lifetimes,
-    Maker,
-    Stay,
-    bytes_over_time,
-    load_lifetimes,
-)
+from bls_notebook.lifetimes.records import DeviceSeen, Holder, Life, Lifetimes, Maker, Stay, load_lifetimes
 
 MODEL, NOTEBOOK = Maker("model", 1, "model_0", 2, cell="In [3]"), Maker(cell="In [3]")
 RECORD = Lifetimes(
@@ -41,14 +32,6 @@ def test_alive_blocks_at_a_time() -> None:
     assert ids(RECORD.left_behind()) == [4]  # what requests made
     assert ids(RECORD.alive(30)) == [4, 1, 2]  # what dies in a moment is gone, what is born in it is there
     assert (RECORD.bytes(), RECORD.bytes("cpu"), RECORD.bytes("gpu:0", 25)) == (400, 100, 512)
-
-
-def test_bytes_over_time_and_peak() -> None:
-    lives = [life for life in RECORD.lives if life.device == "gpu:0"]
-    assert bytes_over_time(lives) == [(0, 0, 0), (20, 512, 0), (30, 300, 300)]
-    peak = RECORD.peak("gpu:0")
-    assert (peak.ns, peak.bytes, ids(peak.lives)) == (20, 512, [3])
-    assert RECORD.peak("gpu:1").bytes == 0
 
 
 @pytest.mark.parametrize("name", ["track.json", "track.json.gz"])

@@ -49,12 +49,6 @@ def test_variables_are_the_notebooks(cells) -> None:
     assert cells("%%bls\n# nothing").success
 
 
-def test_magics_inside_the_body(cells) -> None:
-    cells.model()
-    assert cells("%%bls\nr = %bls times IN=[3]\nr['OUT'].as_numpy().tolist()").value == [6.0]
-    assert cells("%%bls\n%bls -q").stderr.startswith("UsageError: %bls: missing: MODEL.")
-
-
 def test_a_traceback_begins_at_the_cell_and_counts_its_lines(cells) -> None:
     for await_it in ("", "import asyncio; await asyncio.sleep(0)"):
         failed = cells(f"%%bls\nfirst = 1\n{await_it}\ndef f():\n    return first / 0\nf()")

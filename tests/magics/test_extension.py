@@ -28,7 +28,7 @@ def test_unload_takes_everything_away_and_load_brings_it_back(cells) -> None:
     assert bls.current_repository().ready("times")
 
 
-def test_somebody_elses_handler_of_exceptions_is_kept(shell, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exception_handler_of_others_is_kept(shell, capsys: pytest.CaptureFixture[str]) -> None:
     caught: list[BaseException] = []
     shell.set_custom_exc((LookupError,), lambda shell, kind, value, tb, tb_offset=None: caught.append(value))
     shell.extension_manager.load_extension("bls_notebook")

@@ -29,7 +29,7 @@ def names(site: Path) -> list[str]:
     return [path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()]
 
 
-def test_it_holds_one_package_and_types_of_another(names: list[str]) -> None:
+def test_the_wheel_holds_one_package_and_types_of_another(names: list[str]) -> None:
     """A top-level triton_python_backend_utils would shadow a real Triton's."""
     stubs, plugin = "triton_python_backend_utils-stubs", "pytest_bls_notebook.py"
     folders = {name.partition("/")[0] for name in names}
@@ -37,19 +37,19 @@ def test_it_holds_one_package_and_types_of_another(names: list[str]) -> None:
     assert [name for name in names if name.startswith(stubs)] == [f"{stubs}/__init__.pyi"]
 
 
-def test_it_is_typed_and_licensed(names: list[str]) -> None:
+def test_the_wheel_is_typed_and_licensed(names: list[str]) -> None:
     assert "bls_notebook/py.typed" in names
     assert any(name.endswith("/licenses/LICENSE") for name in names)
 
 
-def test_it_holds_every_module_and_text(names: list[str]) -> None:
+def test_the_wheel_holds_every_module_and_text(names: list[str]) -> None:
     files = [
         path for ending in ("py", "json", "txt", "md", "pbtxt") for path in (ROOT / "bls_notebook").rglob(f"*.{ending}")
     ]
     assert {path.relative_to(ROOT).as_posix() for path in files} <= set(names)
 
 
-def test_it_holds_the_browser_half_of_the_widgets_where_the_package_looks(names: list[str], site: Path) -> None:
+def test_the_wheel_holds_widget_files_where_the_package_looks(names: list[str], site: Path) -> None:
     files = {f"bls_notebook/widgets/{path.name}" for path in (ROOT / "widgets").iterdir()}
     assert files
     assert files <= set(names)

@@ -24,7 +24,7 @@ NUMBERS = {name: (number, np.dtype(kind).type) for number, (name, kind) in enume
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_there_and_back(name: str) -> None:
+def test_serialized_bytes_are_deserialized(name: str) -> None:
     number, kind = NUMBERS[name]
     assert pb_utils.triton_to_numpy_type(number) is kind
     assert pb_utils.numpy_to_triton_type(kind) == number

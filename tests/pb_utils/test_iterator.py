@@ -60,7 +60,7 @@ def responses(count: int) -> list[InferenceResponse]:
     return [InferenceResponse(parameters={"i": i}) for i in range(count)]
 
 
-def test_it_is_its_own_plain_iterator() -> None:
+def test_a_response_iterator_is_its_own_iterator() -> None:
     walk = ResponseIterator(Stream(*responses(1)))
     assert iter(walk) is walk
     assert not hasattr(walk, "__aiter__")

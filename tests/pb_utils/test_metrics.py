@@ -306,7 +306,7 @@ def test_a_family_that_initialize_does_not_keep(repo: bls.ModelRepository) -> No
     assert "the corresponding 'MetricFamily' has been deleted" in error.message()
 
 
-def test_where_no_model_runs_metrics_count_for_themselves() -> None:
+def test_metrics_outside_of_models_count_for_themselves() -> None:
     """As in a test that calls `initialize` directly: twice, in two tests."""
     for _ in range(2):
         family = MetricFamily("requests_total", "By hand.", MetricFamily.COUNTER)

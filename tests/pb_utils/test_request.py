@@ -177,7 +177,7 @@ def test_a_request_of_ones_own_has_no_sender(repo: bls.ModelRepository) -> None:
         repo.run(request().get_response_sender)
 
 
-def test_where_no_model_runs_a_sender_keeps_what_is_sent() -> None:
+def test_a_sender_outside_of_models_keeps_responses() -> None:
     mine = request()
     sender = mine.get_response_sender()
     assert sender is mine.get_response_sender()

@@ -151,7 +151,7 @@ def test_models_import_it_by_tritons_name() -> None:
     assert sys.modules["c_python_backend_utils"] is pb_utils
 
 
-def test_it_is_never_installed_under_that_name() -> None:
+def test_pb_utils_is_never_installed_under_tritons_name() -> None:
     """A real stub that is started from the same environment would import it instead of its own."""
     names = {"triton_python_backend_utils", "c_python_backend_utils"}
     try:

@@ -81,7 +81,7 @@ def test_unproven_changes_are_not_shown_as_advice() -> None:
         assert 'class="bls-session-advice"' not in html
 
 
-def test_how_sure_a_verification_is_said_where_it_is_not() -> None:
+def test_the_error_of_an_unsure_verification_is_told() -> None:
     sure, unsure = (render(comparison(Verification(("a",), 4, 4.0, 3.5, relative_error=d))).text for d in (0.04, 0.1))
     assert "give or take" not in sure
     assert "measured 3.5×, give or take 20%" in unsure

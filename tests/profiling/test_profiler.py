@@ -181,7 +181,7 @@ def execute(self, requests):
     assert [(s.state, s.ran) for s in session.spans] == [("cancelled", True)]
 
 
-def test_who_gathers_waits_where_what_is_gathered_does() -> None:
+def test_the_wait_of_gathered_coroutines() -> None:
     async def main() -> None:
         lock = asyncio.Lock()
 

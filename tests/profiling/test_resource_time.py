@@ -172,7 +172,7 @@ def test_the_switch_interval_is_put_back_and_the_probe_ends(error: type[BaseExce
 
 
 @pytest.mark.parametrize(("late", "waited", "share"), [(20, 0, 1.0), (1, 0, 0.0), (20, 15, 0.0), (40, 20, 1.0)])
-def test_who_gets_the_lock_late_without_a_wait_for_a_processor_waited_for_the_lock(
+def test_gil_waits_are_late_wakeups_without_a_wait_for_a_processor(
     monkeypatch: pytest.MonkeyPatch, late: int, waited: int, share: float
 ) -> None:
     times, waits = itertools.count(0, late * 1_000_000), itertools.count(0, waited * 1_000_000)

@@ -80,7 +80,7 @@ def test_the_same_pipeline_has_the_same_graph_here(recorded: Session) -> None:
     assert here == there
 
 
-def test_it_is_drawn_judged_and_saved(recorded: Session, tmp_path: Path) -> None:
+def test_a_server_trace_is_drawn_judged_and_saved(recorded: Session, tmp_path: Path) -> None:
     shown = render(recorded)
     for form in (shown.text, shown.html):
         assert "clients" in form

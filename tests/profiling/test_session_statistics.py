@@ -21,14 +21,6 @@ def of_model(session: Session, name: str) -> ModelStatistics:
     return found
 
 
-def test_a_batch_counts_once() -> None:
-    record = session({"a": Model([10], batch=4)}, ("a",) * 4)
-    a = of_model(record, "a")
-    assert (a.requests, a.executions, a.busy) == (4, 1, 11)
-    assert len({s.batch for s in record.spans}) == 1
-    assert record.statistics().peak == 4  # four inputs at once, one execute
-
-
 def test_the_callees_of_a_batch_are_waited_for_by_all_of_it() -> None:
     record = session({"a": Model([10, "b"], batch=2), "b": Model([20])}, ("a", "a"))
     first, second = (s.id for s in record.spans if s.model == "a")

@@ -59,7 +59,7 @@ def test_real_models_are_recorded_as_they_are(workload: Workload) -> None:
     ("error", "seconds", "repeat", "rounds"),
     [(0.0, 1e9, None, 5), (1.0, 1e9, None, 25), (1.0, 0.0, None, 5), (1.0, 1e9, 2, 2), (0.0, 0.0, 7, 7)],
 )
-def test_it_is_run_until_the_speed_up_is_sure(
+def test_runs_repeat_until_the_speedup_is_sure(
     monkeypatch: pytest.MonkeyPatch, error: float, seconds: float, repeat: int | None, rounds: int
 ) -> None:
     monkeypatch.setattr(measuring, "relative_error", lambda turns: error)

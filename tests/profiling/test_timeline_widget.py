@@ -35,7 +35,7 @@ def test_frontends_that_start_widgets_for_their_view_get_it(monkeypatch: pytest.
     assert with_view({}, None) == {}
 
 
-def test_it_is_made_in_a_kernel_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timeline_widget_is_made_in_a_kernel_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert render(pipeline(True), live=True).widget is None
     monkeypatch.setattr("bls_notebook.display.widgets.can_live", lambda: True)
     session = pipeline(True)

@@ -229,7 +229,7 @@ def test_found_settings_are_enough_and_minimal(works: list[tuple[int, int]], bou
 
 @pytest.mark.parametrize("bound", BOUNDS)
 @pytest.mark.parametrize("works", [[(5, 5)] * 3, [(30, 1), (20, 2), (10, 3)], [(1, 20), (1, 10), (2, 5)]])
-def test_it_finds_what_trying_everything_finds(works: list[tuple[int, int]], bound: int) -> None:
+def test_the_search_finds_what_trying_everything_finds(works: list[tuple[int, int]], bound: int) -> None:
     tried, most = chains(works, bound)
     found = search(tried)
     fewest, best = smallest(chains(works, bound)[0], most)

@@ -97,7 +97,7 @@ def test_requests_queue_for_one_instance() -> None:
     assert UNLIMITED not in {w.count for w in found.what_ifs}
 
 
-def test_where_there_are_four_instances_more_are_tried_up_to_one_for_each_request() -> None:
+def test_more_than_four_instances_are_tried_up_to_one_for_each_request() -> None:
     found = judged(runs({"a": Model([10 * MS], instances=4)}, n=12), n=12)
     assert (found.cause, found.count) == ("queue", 12)
     assert [w.count for w in found.what_ifs] == [1, 2, 4, 8, 12]
@@ -114,7 +114,7 @@ def moved(span: Span, ns: int) -> Span:
     return replace(span, **{k: getattr(span, k) + ns for k in ("started", "inferred", "ended", "released")})
 
 
-def test_who_waits_for_no_other_request_is_not_counted() -> None:
+def test_requests_that_wait_for_no_other_are_not_counted() -> None:
     one, all_ = runs({"a": Model([10 * MS])}, n=2)
     # The first one's thread woke up late, and so all came later.
     late = replace(all_, spans=tuple(moved(span, 5 * MS) for span in all_.spans), wall=all_.wall + 5 * MS)

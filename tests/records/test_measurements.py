@@ -16,7 +16,7 @@ def test_the_middle_half_of_the_turns_counts() -> None:
     assert ratio([(0, 1), (1, 0)]) == 0
 
 
-def test_it_does_not_matter_which_comes_first() -> None:
+def test_swapped_turns_have_the_inverse_ratio() -> None:
     turns = [(3, 1), (4, 1), (9, 2), (5, 3), (1, 7)]
     assert ratio([(b, a) for a, b in turns]) == pytest.approx(1 / ratio(turns))
 

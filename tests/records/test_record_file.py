@@ -137,7 +137,7 @@ def test_records_that_json_cannot_hold_are_not_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", [".json", ".json.gz"])
 @pytest.mark.parametrize("record", [Session(schema=SCHEMA), Lifetimes()], ids=["session", "lifetimes"])
-def test_where_nothing_can_be_written(tmp_path: Path, record: Any, ending: str) -> None:
+def test_unwritable_places_of_a_record_file(tmp_path: Path, record: Any, ending: str) -> None:
     (tmp_path / f"folder{ending}").mkdir()
     for name in (f"folder{ending}", f"none/x{ending}", f"x\0{ending}", f"{'x' * 300}{ending}"):
         with pytest.raises(bls.BLSError, match="cannot save to"):

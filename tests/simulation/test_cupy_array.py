@@ -34,7 +34,7 @@ def same(there: Any, here: Any) -> None:
     np.asarray, np.array, np.ascontiguousarray, lambda x: np.asarray(x, np.float64), lambda x: np.array([x, x]),
     lambda x: np.zeros(4, np.float32).__setitem__(slice(None), x), lambda x: x.__array__(),
 ])  # fmt: skip
-def test_it_never_turns_into_a_numpy_array_by_itself(gpu: Kit, convert: Callable[[Any], Any]) -> None:
+def test_no_implicit_conversion_to_numpy(gpu: Kit, convert: Callable[[Any], Any]) -> None:
     x = gpu.array([1, 2, 3, 4])
     with pytest.raises(TypeError, match=r"Implicit conversion.*Please use `\.get\(\)`"):
         convert(x)
@@ -44,7 +44,7 @@ def test_it_never_turns_into_a_numpy_array_by_itself(gpu: Kit, convert: Callable
 @pytest.mark.parametrize(
     "mix", [operator.add, lambda x, y: y + x, np.multiply, lambda x, y: np.multiply(y, x), lambda x, y: x.dot(y)]
 )
-def test_it_does_not_mix_with_numpy_arrays(gpu: Kit, other: Any, mix: Callable[[Any, Any], Any]) -> None:
+def test_cupy_and_numpy_arrays_do_not_mix(gpu: Kit, other: Any, mix: Callable[[Any, Any], Any]) -> None:
     if isinstance(other, list) and gpu.simulated is False:
         pytest.skip("what CuPy makes of lists is its own affair")
     x = gpu.array(A[0])

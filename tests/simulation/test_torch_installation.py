@@ -131,7 +131,7 @@ def test_tensors_go_from_model_to_model_on_gpus(simulated: Kit, repo: bls.ModelR
 LEAKS = DOUBLE.replace("            out.app", "            self.kept = [x]\n            out.app")
 
 
-def test_who_holds_a_tensor_is_named(simulated: Kit, repo: bls.ModelRepository) -> None:
+def test_owners_of_a_torch_tensor_are_named(simulated: Kit, repo: bls.ModelRepository) -> None:
     define(repo, "leaks", LEAKS)
     with bls.track_memory() as memory:
         repo.infer("leaks", {"IN": np.array([1, 2], np.float32)}, preferred_memory="cpu")

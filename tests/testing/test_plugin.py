@@ -162,7 +162,7 @@ OTHER = {"input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [-1]}], "back
     result.stdout.fnmatch_lines(["*nowhere' is no folder*"])
 
 
-def test_it_does_not_touch_what_does_not_ask_for_it(project: pytest.Pytester) -> None:
+def test_tests_without_the_fixture_are_untouched(project: pytest.Pytester) -> None:
     project.makeconftest(
         """
 def pytest_addoption(parser):

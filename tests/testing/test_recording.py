@@ -205,7 +205,7 @@ class TritonPythonModel:
         assert (kept.kept_bytes, kept.cut, kept.cut_bytes) == (16, 1, 8)
 
 
-def test_it_is_shown(recorded: Path) -> None:
+def test_a_recording_is_shown(recorded: Path) -> None:
     shown = render(bls.open_file(recorded).record)
     assert "run.blsrec · 10 requests to page, words, stream, twice, bits, last, nobody" in shown.text
     assert "✗ ValueError: below zero" in shown.text
@@ -233,6 +233,6 @@ def test_wrong_arguments_of_record_are_told_first(
     assert "\n" not in str(caught.value)
 
 
-def test_it_cannot_be_asked_before_it_begins() -> None:
+def test_a_recorder_has_no_recording_before_it_begins() -> None:
     with pytest.raises(bls.BLSError, match="has not begun"):
         _ = bls.record().recording

@@ -270,7 +270,7 @@ def test_a_client_that_does_not_read_is_reported_and_loses_nothing(
 
 
 @pytest.mark.slow
-def test_it_answers_while_this_thread_is_busy_and_models_change(endpoint: Endpoint) -> None:
+def test_the_endpoint_answers_while_models_change(endpoint: Endpoint) -> None:
     factors, found, failed = range(2, 40), [], []
     stop = threading.Event()
 

@@ -126,7 +126,7 @@ def test_a_parameter_is_filled_by_its_key(values: dict[str, str], lexicon: str, 
     assert not any(template.key in ("lexicon", "dir") for template in find_templates(PARAMETERS))
 
 
-def test_where_a_value_is_from() -> None:
+def test_origins_of_template_values() -> None:
     text = 'name: "${a}${b}${c:-in}${d}"'
     filled = fill_templates(text, {"a": "1"}, environment={"a": "no", "b": "2"})
     assert [(fill.key, fill.value, fill.origin) for fill in filled.fills] == [

@@ -151,7 +151,7 @@ def test_by_the_file_and_by_a_cell(repo: bls.ModelRepository) -> None:
     assert counts() == (8, 3), "to reload is to load again"
 
 
-def test_where_a_new_instance_fails_all_stays_as_it_was(repo: bls.ModelRepository) -> None:
+def test_a_failing_new_instance_changes_nothing(repo: bls.ModelRepository) -> None:
     repo.load("m", config(group(1)))
     gates.shared["refuse"] = 3
     with pytest.raises(bls.ModelLoadError, match="refused") as caught:

@@ -180,7 +180,7 @@ def test_the_notebooks_own_may_be_first(disk: bls.ModelRepository, library: Modu
     assert (said(disk, "c"), said(disk, "a")) == ("notebook", "a")
 
 
-def test_nobody_else_finds_a_models_module(disk: bls.ModelRepository) -> None:
+def test_only_its_own_code_finds_a_models_module(disk: bls.ModelRepository) -> None:
     write(disk.paths[0], "a", saying("helper.WHO", "import helper\n"), helper=HELPER.format("a"))
     disk.load("a")
     assert "helper" not in sys.modules
@@ -320,7 +320,7 @@ def test_an_unloaded_model_keeps_nothing(disk: bls.ModelRepository, library: Mod
     assert modules_of_models() <= before
 
 
-def test_nobody_waits_for_anothers_import(disk: bls.ModelRepository) -> None:
+def test_models_import_without_waiting_for_each_other(disk: bls.ModelRepository) -> None:
     """Of the same name, in two models: one is not there yet, and needs the other."""
     slow = f"""{HEAD}
 request = pb_utils.InferenceRequest(model_name="b", inputs=[], requested_output_names=["OUT"])

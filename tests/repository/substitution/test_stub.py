@@ -152,7 +152,7 @@ def test_async_functions_and_callers_and_checked_outputs(pipe: Repository, sourc
         assert any("'Y'" in each for each in pipe.infer("double", X).warnings)
 
 
-def test_it_is_shown(pipe: Repository) -> None:
+def test_a_stub_is_shown(pipe: Repository) -> None:
     with pipe.stub("double"), bls.profile() as session:
         pipe.infer("front", X)
         assert pipe.model("double").stub

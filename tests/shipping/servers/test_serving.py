@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @linux
-def test_it_serves_and_leaves_nothing(samples: bls.ModelRepository, tmp_path: Path, private: Path) -> None:
+def test_serve_leaves_nothing(samples: bls.ModelRepository, tmp_path: Path, private: Path) -> None:
     with bls.serve("add_sub", repo=samples, environment=stand_in(tmp_path)) as server:
         record, pid, child = server.record, server.pid, server.metadata()["child"]
         paths = [*leftovers(server), *private.iterdir()]
@@ -114,7 +114,9 @@ def test_models_that_the_server_cannot_run_are_refused(
 @pytest.mark.slow
 @linux
 @pytest.mark.parametrize("end", ["kill -9", "Ctrl-C"])
-def test_it_ends_with_its_process(end: str, tmp_path: Path, private: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_ends_with_its_process(
+    end: str, tmp_path: Path, private: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     on_path(tmp_path, monkeypatch)
     shutil.copytree(SAMPLES / "add_sub", tmp_path / "models" / "add_sub")
     command = [sys.executable, "-m", "bls_notebook", "serve", str(tmp_path / "models"), "--json"]

@@ -99,7 +99,7 @@ def test_errors_of_a_running_server(tmp_path: Path) -> None:
 
 
 @linux
-def test_it_starts_once_at_a_time(tmp_path: Path) -> None:
+def test_a_tritonserver_starts_once_at_a_time(tmp_path: Path) -> None:
     with server_of(tmp_path) as server:
         with pytest.raises(TritonServerError, match="runs already"):
             server.start()
