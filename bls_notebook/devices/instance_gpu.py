@@ -71,6 +71,7 @@ class OwnGPU:
 
     def __init__(self) -> None:
         self.default_device: Any = None  # argument of the last `torch.set_default_device`; None for the CPU
+        self.allocators: dict[int, Any] = {}  # what PyTorch has allocated for the instance, by GPU
         self._needed = simulated_gpus() > 0
 
     def current(self) -> AbstractContextManager[None]:

@@ -20,13 +20,10 @@ _Array = np.ndarray[Any, Any]
 _keys = itertools.count(-1, -1)  # negative, to differ from addresses
 
 
-class SimulatedGPU:
-    """One simulated GPU, with a capacity in bytes."""
+class Usage:
+    """The bytes in use, of a GPU or of one allocator, and their peak."""
 
-    def __init__(self, index: int, capacity: int) -> None:
-        self.device: Device = Device("gpu", index, simulated=True)
-        self.index = index
-        self.capacity = capacity
+    def __init__(self) -> None:
         self._used = 0
         self.peak = 0  # most bytes in use so far
         self._freed: deque[int] = deque()
@@ -50,6 +47,26 @@ class SimulatedGPU:
         finally:
             self._settling = False
 
+    def add(self, size: int) -> None:
+        """Count bytes as in use."""
+        with self._lock:
+            self._settle()
+            self._used += size
+            self.peak = max(self.peak, self._used)
+
+    def free(self, size: int) -> None:
+        self._freed.append(size)
+
+
+class SimulatedGPU(Usage):
+    """One simulated GPU, with a capacity in bytes."""
+
+    def __init__(self, index: int, capacity: int) -> None:
+        super().__init__()
+        self.device: Device = Device("gpu", index, simulated=True)
+        self.index = index
+        self.capacity = capacity
+
     def check(self, size: int) -> None:
         """Raise OutOfMemoryError unless `size` bytes are free."""
         used = self.used
@@ -60,29 +77,29 @@ class SimulatedGPU:
         """Count bytes as in use; raise like `check`."""
         with self._lock:
             self.check(size)
-            self._used += size
-            self.peak = max(self.peak, self._used)
-
-    def free(self, size: int) -> None:
-        self._freed.append(size)
+            self.add(size)
 
 
 class SimulatedBlock:
     """A block of a simulated GPU's memory; counts as used as long as this object exists.
 
-    Its address is in host memory, so CUDA rejects it. Its `key` is negative and unique in the process.
+    Its address is in host memory, so CUDA rejects it. Its `key` is negative and unique in the process. `allocator`
+    counts it, too.
     """
 
-    __slots__ = ("__weakref__", "_taken", "gpu", "key", "ptr", "size")
+    __slots__ = ("__weakref__", "_allocator", "_taken", "gpu", "key", "ptr", "size")
 
-    def __init__(self, gpu: SimulatedGPU, ptr: int, size: int) -> None:
+    def __init__(self, gpu: SimulatedGPU, ptr: int, size: int, allocator: Usage | None = None) -> None:
         self._taken = False
+        self._allocator = allocator
         self.gpu = gpu
         self.key = next(_keys)
         self.ptr = ptr
         self.size = size
         gpu.take(size)
         self._taken = True
+        if allocator is not None:
+            allocator.add(size)
         watching = allocation_log.recording
         if watching is not None:
             watching.allocated(gpu.device.name, self.key, size)
@@ -98,6 +115,8 @@ class SimulatedBlock:
     def __del__(self) -> None:
         if self._taken:
             self.gpu.free(self.size)
+            if self._allocator is not None:
+                self._allocator.free(self.size)
             watching = allocation_log.recording
             if watching is not None:
                 watching.freed(self.gpu.device.name, self.key, self.size)

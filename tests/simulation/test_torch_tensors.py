@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bls_notebook as bls
+from bls_notebook.devices import instance_gpu
 from bls_notebook.devices.instance_gpu import OwnGPU
 from bls_notebook.simulation import gpu_memory
 from tests.devices.conftest import CAPACITY, Kit
@@ -289,6 +290,18 @@ def test_memory_is_counted_and_given_back(inside: Kit) -> None:
     del view
     assert (torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()) == (0, 8000)
     assert torch.cuda.get_device_properties(0).total_memory == CAPACITY
+
+
+def test_memory_of_others_is_not_counted_as_allocated_by_torch(inside: Kit) -> None:
+    array = inside.cupy.ones(250, np.float32)  # as the output of a callee, which is in the server's own memory
+    output = torch.from_dlpack(array)
+    assert (torch.cuda.memory_allocated(), torch.cuda.memory_reserved()) == (0, 0)
+    doubled = output * 2
+    assert (torch.cuda.memory_allocated(), torch.cuda.mem_get_info()[0]) == (1000, CAPACITY - 2000)
+    before = instance_gpu.enter(instance_gpu.OwnGPU())  # another instance
+    assert torch.cuda.memory_allocated() == 0
+    instance_gpu.enter(before)
+    assert torch.cuda.memory_allocated() == doubled.nbytes == 1000
 
 
 @pytest.mark.parametrize("ask", [

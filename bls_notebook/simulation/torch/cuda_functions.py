@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
+from bls_notebook.devices import instance_gpu
 from bls_notebook.simulation import gpu_memory
 from bls_notebook.simulation.cupy_cuda import CudaEvent, nothing
-from bls_notebook.simulation.gpu_memory import SimulatedGPU
+from bls_notebook.simulation.gpu_memory import SimulatedGPU, Usage
 
 
 def gpu_index(device: Any) -> int:
@@ -203,20 +204,30 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
     return max(0, gpu.capacity - gpu.used), gpu.capacity
 
 
+def allocator_of(index: int) -> Usage:
+    """Return what PyTorch has allocated on a GPU for the instance whose code runs on this thread.
+
+    As on a server, where each instance is a process, and responses of other models are in the server's own memory.
+    """
+    gpu_memory.gpu_at(index)
+    process = instance_gpu.here()
+    return Usage() if process is None else process.allocators.setdefault(index, Usage())
+
+
 def memory_allocated(device: Any = None) -> int:
-    """Return the bytes in use, including those of other models and of CuPy's arrays."""
-    return _gpu(device).used
+    """Return the bytes in use that PyTorch has allocated for this instance."""
+    return allocator_of(required_index(device)).used
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """Return the peak of the bytes in use."""
-    gpu = _gpu(device)
-    return max(gpu.peak, gpu.used)
+    """Return the peak of the bytes that PyTorch has allocated for this instance."""
+    usage = allocator_of(required_index(device))
+    return max(usage.peak, usage.used)
 
 
 def reset_peak(device: Any = None) -> None:
-    gpu = _gpu(device)
-    gpu.peak = gpu.used
+    usage = allocator_of(required_index(device))
+    usage.peak = usage.used
 
 
 def set_fraction(fraction: float, device: Any = None) -> None:

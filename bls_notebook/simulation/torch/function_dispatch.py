@@ -23,7 +23,7 @@ from bls_notebook.devices import OutOfMemoryError, allocation_log, instance_gpu
 from bls_notebook.simulation import gpu_memory
 from bls_notebook.simulation.gpu_memory import SimulatedBlock
 
-from .cuda_functions import check_room, gpu_index, out_of_memory
+from .cuda_functions import allocator_of, check_room, gpu_index, out_of_memory
 
 _BLOCK = "_simulated_block"
 NATIVE = torch._C.DisableTorchFunction  # inside, Python sees the tensors on the CPU, too
@@ -82,7 +82,7 @@ def place_on_gpu(tensor: Any, index: int, block: SimulatedBlock | None = None) -
         if storage is not None and getattr(storage, _BLOCK, None) is None:
             gpu, size = gpu_memory.gpu_at(index), storage.nbytes()
             try:
-                setattr(storage, _BLOCK, block or SimulatedBlock(gpu, storage.data_ptr(), size))
+                setattr(storage, _BLOCK, block or SimulatedBlock(gpu, storage.data_ptr(), size, allocator_of(index)))
             except OutOfMemoryError:
                 raise out_of_memory(gpu, size) from None
         tensor.__class__ = gpu_class(index, isinstance(tensor, torch.nn.Parameter))
