@@ -9,6 +9,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
+from bls_notebook.extending import host_of
 from bls_notebook.repository.catalog import define_cell
 from bls_notebook.repository.modules.module_home import SourcePlace
 from tests.checking.conftest import CONFIG, MODEL
@@ -35,7 +36,7 @@ BATCHING = CONFIG + "max_batch_size: 8\n"
 def queued(repo: bls.ModelRepository, lengths: list[int]) -> None:
     """Have requests wait together while another one is served."""
     gates.reset()
-    model = repo._server.find("m")
+    model = host_of(repo).find("m")
     assert model is not None
 
     def send(length: int) -> asyncio.Task[bls.Response]:

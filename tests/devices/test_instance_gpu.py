@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.extending import host_of
 from tests.devices.conftest import Kit
 from tests.devices.models import HEAD, cupy_model, define
 
@@ -36,7 +37,7 @@ def said(response: bls.Response) -> str:
 
 def told(repo: bls.ModelRepository, name: str) -> set[str]:
     """What every instance says of itself: requests are sent at once, so that each serves one."""
-    model = repo._server.find(name)
+    model = host_of(repo).find(name)
     assert model is not None
     return {f"{s.name} {s.kind} {s.device_id}" for s in model.spec.instances}
 

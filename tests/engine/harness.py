@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import bls_notebook as bls
+from bls_notebook.extending import host_of
 from tests.engine import gates
 
 LIMIT = gates.LIMIT
@@ -54,14 +55,14 @@ def until(condition: Callable[[], Any], what: str = "", limit: float = LIMIT) ->
 
 def idle(repo: bls.ModelRepository, name: str) -> int:
     """How many instances of a model are free now."""
-    found = repo._server.find(name)
+    found = host_of(repo).find(name)
     assert found is not None
     return len(found.scheduler._idle)  # type: ignore[attr-defined]
 
 
 def queued(repo: bls.ModelRepository, name: str) -> int:
     """How many requests wait for an instance of a model."""
-    found = repo._server.find(name)
+    found = host_of(repo).find(name)
     assert found is not None
     return len(found.scheduler._queue)  # type: ignore[attr-defined]
 
@@ -69,7 +70,7 @@ def queued(repo: bls.ModelRepository, name: str) -> int:
 def assert_all_idle(repo: bls.ModelRepository, *names: str) -> None:
     """Assert that no instance is lost. A response may arrive a moment before its instance is idle."""
     for name in names or repo._server.names():
-        found: Any = repo._server.find(name)
+        found: Any = host_of(repo).find(name)
         assert found is not None
         scheduler = getattr(found.scheduler, "_inner", found.scheduler)
         total = len(found.instances)

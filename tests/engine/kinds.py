@@ -14,6 +14,7 @@ import numpy as np
 
 import bls_notebook as bls
 from bls_notebook import pb_utils
+from bls_notebook.extending import host_of
 from tests.engine.ensembles import chain
 from tests.engine.harness import assert_all_idle, ints, until, value
 from tests.engine.sources import DOUBLE, model, pbtxt
@@ -86,7 +87,7 @@ def at_rest(repo: bls.ModelRepository) -> None:
     thread.start()
     until(lambda: not thread.is_alive(), "another thread cannot log")
     for name in repo._server.names():
-        found: Any = repo._server.find(name)
+        found: Any = host_of(repo).find(name)
         scheduler = getattr(found.scheduler, "_inner", found.scheduler)
         until(lambda s=scheduler: not s._open, f"a request to {name!r} is never answered")
         assert_all_idle(repo, name)

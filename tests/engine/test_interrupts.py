@@ -18,6 +18,7 @@ import bls_notebook as bls
 from bls_notebook.engine.waiting.interrupts import Interrupted, resume_debugged_threads
 from bls_notebook.engine.waiting.operations import perform
 from bls_notebook.engine.waiting.parker import Parker
+from bls_notebook.extending import host_of
 from tests.engine import gates
 from tests.engine.harness import (
     Caller,
@@ -265,7 +266,7 @@ def test_during_a_stream(repo: bls.ModelRepository) -> None:
 
 def test_while_a_stream_is_sent(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     repo.define("s", STREAM, pbtxt(decoupled=True))
-    scheduler: Any = repo._server.find("s").scheduler  # type: ignore[union-attr]
+    scheduler: Any = host_of(repo).ready("s").scheduler
     submit = scheduler.submit
 
     def submit_and_press(ticket: Any) -> None:

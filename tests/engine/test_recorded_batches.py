@@ -13,6 +13,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine.schedulers import batch_scheduler, dynamic
+from bls_notebook.extending import host_of
 from tests.engine.batch_scenarios import CONFIGS, LIMIT, RECORDED, SCENARIOS, Play, play_on_real_server, write_models
 from tests.engine.fake_clock import FakeClock
 from tests.engine.harness import until
@@ -61,7 +62,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> I
     def arrived(count: int) -> None:
         with changed:
             assert changed.wait_for(lambda: entered[0] >= count, LIMIT)
-        schedulers: list[Any] = [repo._server.find(name).scheduler for name in CONFIGS]  # type: ignore[union-attr]
+        schedulers: list[Any] = [host_of(repo).ready(name).scheduler for name in CONFIGS]
         until(lambda: not any(each._asked for each in schedulers), "an idle instance does not begin its batch")
 
     with bls.ModelRepository(tmp_path / "models") as repo:

@@ -11,6 +11,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine.core.response_cache import CacheEntry, ResponseCache
+from bls_notebook.extending import host_of
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
 from tests.checking.conftest import write
 from tests.engine import gates
@@ -89,7 +90,7 @@ def test_an_error_of_the_queue_is_not_kept(repo: bls.ModelRepository) -> None:
     callers = [Caller(infer, repo, "c", 1)]
     gates.pass_gate("begun")
     callers.append(Caller(infer, repo, "c", 2))
-    until(lambda: repo._server.find("c").scheduler.pending == 1)
+    until(lambda: host_of(repo).ready("c").scheduler.pending == 1)
     assert "Exceeds maximum queue size" in message(repo.infer("c", ints(3)))
     gates.open_gate("go on")
     assert [caller.result() for caller in callers] == [1, 2]

@@ -10,6 +10,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine.waiting.worker_threads import start_in_thread
+from bls_notebook.extending import host_of
 from tests.engine import gates
 from tests.engine.ensembles import chain
 from tests.engine.harness import Caller, assert_all_idle, infer, ints, queued, until, value
@@ -78,7 +79,7 @@ def test_a_bare_thread_that_waits_for_its_own_model_is_reported(
     assert "to 'a' has been waiting" in text
     assert "a_0_0 is held by a request to 'a'" in text
     assert "Ctrl-C" in text
-    scheduler: Any = repo._server.find("a").scheduler  # type: ignore[union-attr]
+    scheduler: Any = host_of(repo).ready("a").scheduler
     scheduler._queue[0].cancel()  # what Ctrl-C does to it in the end
     caller.result()
     assert_all_idle(repo, "a", "b")

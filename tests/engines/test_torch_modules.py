@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.extending import host_of
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
@@ -71,7 +72,7 @@ def test_instances_and_reloads_have_their_own_code(repo: bls.ModelRepository) ->
     for by in (10, 7):
         load(repo, {"model.py": NET.encode(), "helper.py": f"BY = {by}\n".encode()}, **two)
         assert repo.infer("m", {"first": X, "second": X})["scaled"].as_numpy().tolist() == (X * by).tolist()
-    instances = [i.backend.instance for i in repo._server.find("m").instances]
+    instances = [i.backend.instance for i in host_of(repo).ready("m").instances]
     assert type(instances[0]._module) is not type(instances[1]._module)
 
 

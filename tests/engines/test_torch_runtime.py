@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.extending import host_of
 from bls_notebook.pb_utils import InferenceRequest, Tensor
 from tests.engines.caller import CALL, GATHERED, define_caller
 from tests.waiting import LIMIT
@@ -28,7 +29,7 @@ from tests.engines.torch_modules import load, scripted, tensor  # noqa: E402
 
 
 def backend(repo: bls.ModelRepository, number: int = 0) -> Any:
-    return repo._server.find("m").instances[number].backend.instance
+    return host_of(repo).ready("m").instances[number].backend.instance
 
 
 def request(*requested: str, **inputs: Any) -> InferenceRequest:
@@ -44,7 +45,7 @@ PAIR = {"input": [tensor("b"), tensor("a")], "output": [tensor("DIFFERENCE__1"),
 def test_every_data_type_comes_back(repo: bls.ModelRepository, datatype: str) -> None:
     data = scripted(modules.Identity())
     load(repo, data, input=[tensor("x", datatype)], output=[tensor("y", datatype)])
-    dtype = repo._server.find("m").spec.inputs["x"].dtype
+    dtype = host_of(repo).ready("m").spec.inputs["x"].dtype
     for array in (np.array([0, 1, 100]).astype(dtype), np.zeros(3, dtype)):
         answer = repo.infer("m", {"x": array})
         assert answer.error is None

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.extending import host_of
 from bls_notebook.inspection.records import ModelView
 from tests.waiting import LIMIT
 
@@ -82,7 +83,7 @@ def view(name: str) -> ModelView:
 
 
 def variable(repository: Any, name: str) -> Any:
-    instance = repository._server.find("callee").instances[0]
+    instance = host_of(repository).ready("callee").instances[0]
     return type(instance.backend.model).execute.__globals__[name]
 
 

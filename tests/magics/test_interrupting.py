@@ -10,6 +10,7 @@ import threading
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.extending import host_of
 from tests.profiling.simulated import Model, simulate_times
 from tests.repository.models import saying, with_method
 
@@ -82,13 +83,13 @@ def test_a_comparison_that_has_changed_the_instances(cells, how: str, monkeypatc
     simulate_times(monkeypatch, {"counts": Model([10_000_000])})  # more instances help, on any machine
     cells("%%tritonmodel counts --output OUT STRING [1]\n" + SECOND_INSTANCE)
     cells("%bls counts")
-    model = bls.current_repository()._server.find("counts")
+    model = host_of(bls.current_repository()).find("counts")
     interval = sys.getswitchinterval()
     failed = cells(f"found = %blsprofile counts -n 4 --repeat 1 {how}")
     assert not failed.success
     assert "interrupted" in failed.text
     assert "found" not in cells.shell.user_ns
-    assert bls.current_repository()._server.find("counts") is model
+    assert host_of(bls.current_repository()).find("counts") is model
     assert sys.getswitchinterval() == interval
     assert int(cells("%bls counts").value["OUT"].as_numpy()[0]) > 4
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

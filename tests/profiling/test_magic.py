@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.extending import host_of
 from bls_notebook.profiling import Comparison
 from bls_notebook.profiling.dependences import proof
 from tests.profiling.simulated import Model, simulate_times
@@ -66,7 +67,7 @@ def test_calls_that_could_overlap(sender, monkeypatch) -> None:
     assert "calls.append(call.async_exec())" in shown.text
     assert "calls.append(call.async_exec())" in shown.html
     assert "Proven" not in shown.text
-    before = bls.current_repository()._server.find("caller")
+    before = host_of(bls.current_repository()).find("caller")
     monkeypatch.setattr(proof, "ratio", lambda turns: 2.0)  # a busy machine may hide the gain
     monkeypatch.setattr(proof, "relative_error", lambda turns: 0.0)
     applied = sender("found = %blsoverlap caller IN=[1.0] --apply --repeat 3\nfound")
@@ -75,7 +76,7 @@ def test_calls_that_could_overlap(sender, monkeypatch) -> None:
     assert "run that cell to put it into service" in words(applied.text)
     cell = sender.shell.rl_next_input
     assert cell.startswith(CALLER.splitlines()[0] + "\n")
-    assert bls.current_repository()._server.find("caller") is before
+    assert host_of(bls.current_repository()).find("caller") is before
     shown = sender(cell)
     assert "changed since the last definition" in shown.text
     again = sender("%blsoverlap caller IN=[1.0] --apply --repeat 1")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.extending import host_of
 from bls_notebook.profiling import gil, resource_time
 from bls_notebook.profiling.gil import gil_share_of
 from bls_notebook.profiling.resource_time import (
@@ -115,7 +116,7 @@ def test_a_gpu_that_fails_is_not_measured_and_fails_nothing(cuda: Cuda) -> None:
 @pytest.mark.parametrize("source", [DOUBLE, ASYNC_DOUBLE], ids=["sync", "async"])
 def test_requests_on_a_gpu_have_its_time(repo: bls.ModelRepository, cuda: Cuda, source: str) -> None:
     repo.define("d", source, pbtxt())
-    found = repo._server.find("d")
+    found = host_of(repo).find("d")
     assert found is not None
     found.instances[0].gpu = 1  # as if its instance group were of KIND_GPU
     found.instances[0].device = "gpu:1"

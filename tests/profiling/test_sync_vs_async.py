@@ -11,6 +11,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
+from bls_notebook.extending import host_of
 from bls_notebook.profiling import Comparison
 from bls_notebook.profiling import sync_vs_async as measuring
 from bls_notebook.profiling.analysis.verdict import CAUSES
@@ -127,7 +128,7 @@ def test_the_very_instances_come_back_with_what_they_remember() -> None:
         before = asked(repo, "counting")
         with with_instances(repo, ["counting"], 2):
             assert asked(repo, "counting") == 1
-            other = repo._server.find("counting")
+            other = host_of(repo).find("counting")
         assert asked(repo, "counting") == before + 1
         assert other is not None
         assert other.closed.wait(LIMIT)
@@ -170,7 +171,7 @@ def test_a_repository_that_loads_its_models_itself(tmp_path: Path) -> None:
 def test_models_loaded_during_a_comparison_stay() -> None:
     with bls.ModelRepository() as repo:
         define(repo, Workload("", "", {"counting": (COUNTING, "")}))
-        old = repo._server.find("counting")
+        old = host_of(repo).find("counting")
         with with_instances(repo, ["counting"], 2):
             define(repo, Workload("", "", {"counting": (COUNTING, "instance_group [{ count: 3 }]")}))
         assert count_of(repo, "counting") == 3

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.extending import host_of
 from bls_notebook.repository.config import to_dict
 from bls_notebook.repository.variant import Variant, VariantChange
 from tests.repository.models import FLOATS, HEAD, values
@@ -38,7 +39,7 @@ def count(repo: Repository) -> float:
 
 def test_a_variant_has_fresh_state_and_the_model_keeps_its_own(repo: Repository) -> None:
     assert [count(repo), count(repo)] == [1, 2]
-    own = repo._server.find("counts")
+    own = host_of(repo).find("counts")
     with Variant(repo, {"counts": VariantChange()}) as fresh:
         (loaded,) = fresh.models("counts").values()
         assert count(repo) == 3
@@ -47,7 +48,7 @@ def test_a_variant_has_fresh_state_and_the_model_keeps_its_own(repo: Repository)
         assert count(repo) == 4
         with fresh.serving():
             assert count(repo) == 3
-    assert repo._server.find("counts") is own
+    assert host_of(repo).find("counts") is own
     assert loaded.closed.wait(LIMIT)
     assert count(repo) == 5
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.extending import host_of
 from bls_notebook.pb_utils import InferenceRequest
 from tests.devices.conftest import Kit
 
@@ -63,7 +64,7 @@ def test_outputs_are_where_the_instance_is(
 
 def test_requests_from_anywhere_are_run_as_one(gpu: Kit, repo: bls.ModelRepository) -> None:
     load(repo, modules.Identity(), max_batch_size=4)
-    instance = repo._server.find("m").instances[0].backend.instance  # type: ignore[union-attr,attr-defined]
+    instance = host_of(repo).ready("m").instances[0].backend.instance  # type: ignore[attr-defined]
     seen: list[tuple[int, ...]] = []
     run = instance._module
     instance._module = lambda x: seen.append(tuple(x.shape)) or run(x)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.extending import host_of
 from bls_notebook.testing import FakeClock, RepositoryUnderTest
 from tests.engine.harness import Caller, until
 from tests.testing.conftest import CONFIG, DOUBLE
@@ -85,7 +86,7 @@ def test_side_by_side_and_in_batches(repo: RepositoryUnderTest) -> None:
         asked = [Caller(repo.infer, "slow", rows)]
         clock.wait_for(1)
         asked += [Caller(repo.infer, "slow", rows) for _ in range(2)]
-        until(lambda: repo._server.find("slow").scheduler.pending == 2)  # type: ignore[union-attr]
+        until(lambda: host_of(repo).ready("slow").scheduler.pending == 2)
         clock.advance(5)
         until(lambda: len(repo.calls("slow")) == 3)
         clock.wait_for(1)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.extending import host_of
 from tests.repository.models import HEAD, TEXT, said
 
 BACKEND = f"""
@@ -93,7 +94,7 @@ def test_inputs_go_where_the_python_backend_has_them(disk: bls.ModelRepository) 
     for name, config, forced in (("a", "", True), ("b", parameter, False)):
         backed(disk, name, f'backend: "mine" {config}')
         disk.load(name)
-        model: Any = disk._server.find(name)
+        model: Any = host_of(disk).find(name)
         assert model.cpu_only is forced
 
 

@@ -17,6 +17,7 @@ from unittest.mock import MagicMock
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.extending import host_of
 from bls_notebook.repository.modules.module_names import ModuleName
 from tests.repository.models import HEAD, TEXT, said, saying, write
 
@@ -308,7 +309,7 @@ def test_an_unloaded_model_keeps_nothing(disk: bls.ModelRepository, library: Mod
     before = modules_of_models()
     source = saying("lib.in_everybodys_pool()", "import bls_test_library as lib\n", "lib.late = lambda: lib.who()")
     assert loaded(disk, source, helper=HELPER.format("a")) == "a"
-    home: Any = disk._server.find("a").instances[0].modules.reference  # type: ignore[union-attr]
+    home: Any = host_of(disk).ready("a").instances[0].modules.reference
     assert home() is not None
     disk.unload("a")
     with pytest.raises(ModuleNotFoundError, match="model 'a' has been unloaded"):

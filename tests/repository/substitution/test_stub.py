@@ -13,6 +13,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook import pb_utils
+from bls_notebook.extending import host_of
 from tests.engine.harness import Caller, ctrl_c_once, message, until
 from tests.repository.models import FLOATS, values
 from tests.waiting import LIMIT
@@ -82,7 +83,7 @@ def pipe(repo: Repository) -> Repository:
     ],
 )
 def test_answers_of_every_form(pipe: Repository, answer: object, expected: list[float]) -> None:
-    own = pipe._server.find("double")
+    own = host_of(pipe).find("double")
     with pipe.stub("double", answer) as double:
         response = pipe.infer("front", X)
         assert (values(response), response.stubs) == (expected, ("double",))
@@ -91,7 +92,7 @@ def test_answers_of_every_form(pipe: Repository, answer: object, expected: list[
     assert not call.inputs["X"].flags.writeable
     assert (call.caller, call.chain, call.outputs) == ("front", ("front",), ("Y",))
     assert call.parameters == {"who": "me"}
-    assert pipe._server.find("double") is own
+    assert host_of(pipe).find("double") is own
     assert values(pipe.infer("front", X)) == [2, 2, 2]
 
 
@@ -269,7 +270,7 @@ def test_batches(repo: Repository) -> None:
         first = Caller(repo.infer, "double", {"X": np.zeros((1, 1), np.float32)})
         assert begun.wait(LIMIT)
         others = [Caller(repo.infer, "double", {"X": np.full((1, 1), i, np.float32)}) for i in (1, 2, 3)]
-        until(lambda: repo._server.find("double").scheduler.pending == 3)  # type: ignore[union-attr]
+        until(lambda: host_of(repo).ready("double").scheduler.pending == 3)
         gate.set()
         found = [each.result() for each in (first, *others)]
     assert [call.batch for call in double.calls] == [1, 3, 3, 3]
@@ -333,7 +334,7 @@ def test_delays_end_with_the_request_and_the_repository() -> None:
                 waiting.cancel()
 
             asyncio.run(gives_up())
-            until(lambda: repo._server.find("double").scheduler._idle)  # type: ignore[union-attr]
+            until(lambda: host_of(repo).ready("double").scheduler._idle)
             asked = Caller(repo.infer, "double", X)
             until(lambda: len(stub.calls) == 2)
             repo.close()

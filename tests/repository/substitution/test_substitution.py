@@ -14,6 +14,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook import pb_utils
 from bls_notebook.engine import observer
+from bls_notebook.extending import host_of
 from bls_notebook.repository.substitution.call import ASK, MADE_UP, Call, Last, Waiter
 from bls_notebook.repository.substitution.substitution import Substitution
 from tests.engine.harness import Caller, ctrl_c_once, message, until
@@ -242,7 +243,7 @@ def test_the_real_model_calls_with_the_keys_that_it_has_alone(repo: Repository, 
 def test_leaving_ends_waits_and_answers_late_calls_with_an_error(repo: Repository, concurrent: bool) -> None:
     begun = threading.Event()
     with Substitution(repo, {"double": until_left(begun)}, concurrent=concurrent):
-        late: Any = repo._server.find("double")
+        late: Any = host_of(repo).find("double")
         asked = Caller(repo.infer, "double", X)
         assert begun.wait(LIMIT)
         if not concurrent:

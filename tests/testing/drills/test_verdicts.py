@@ -14,6 +14,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
+from bls_notebook.extending import host_of
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.repository.substitution.substitution import Substitution
 from bls_notebook.testing import RepositoryUnderTest
@@ -121,7 +122,7 @@ def test_a_verdict(
 
 def test_a_drill_of_everything_leaves_the_models_as_they_were(repo: bls.ModelRepository) -> None:
     before = {record.name: record for record in repo.index()}
-    models = {name: repo._server.find(name) for name in before}
+    models = {name: host_of(repo).find(name) for name in before}
     found = drilled(repo, "adds")
     impossible = ("unloaded", "out-of-memory", "one-of-batch", "other-order")
     tried = [fault.name for fault in FAULTS if fault.name not in impossible]
@@ -129,7 +130,7 @@ def test_a_drill_of_everything_leaves_the_models_as_they_were(repo: bls.ModelRep
     assert sorted(line.split(": ")[1] for line in found.untried) == sorted(impossible)
     assert "not tried: counts: one-of-batch: 'adds' does not batch requests" in render(found).text
     assert {record.name: record for record in repo.index()} == before
-    assert all(repo._server.find(name) is model for name, model in models.items())
+    assert all(host_of(repo).find(name) is model for name, model in models.items())
     assert repo.infer("adds", REQUEST)["OUT"].as_numpy().tolist() == [10.0]
 
 
@@ -207,7 +208,7 @@ def test_saved_tests_of_a_model_that_ignores_errors_pass(repo: bls.ModelReposito
 
 def test_slow_models_are_asked_once(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bls_notebook.testing.drills.driller.SLOW", 0.0)
-    twice = repo._server.find("twice")
+    twice = host_of(repo).find("twice")
     assert twice is not None
     asked = sum(twice.statistics.latest(0)[:2])
     for model, verdict in (("stays_broken", "spoilt"), ("tells", "clear")):
