@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from bls_notebook.records import source_text
+from bls_notebook.repository import API
 from bls_notebook.repository.source import version_folders
 
 from .checked_model import CheckedModel, data_type
@@ -21,7 +22,7 @@ from .python_source import NameScope, PythonSource, argument, last_name
 from .records import SEVERITIES, Finding, finding
 from .releases import changes, newest
 from .response_origins import Origins
-from .source_checks import MODULE, tolerated
+from .source_checks import tolerated
 
 _SHELL = ";|&$`<>()[]{}\\\"'*?~#!"  # refused by the Python backend in names of models
 _RESERVED = frozenset({"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers"})
@@ -359,7 +360,7 @@ def _version_tests(tree: ast.Module) -> set[int]:
 def _names_of_module(source: PythonSource) -> set[str]:
     """Return the names under which a source imports Triton's module."""
     imports = (n for n in ast.walk(source.tree) if isinstance(n, ast.Import))
-    return {alias.asname or MODULE for node in imports for alias in node.names if alias.name == MODULE}
+    return {alias.asname or API for node in imports for alias in node.names if alias.name == API}
 
 
 def _only_passed(scope: NameScope, node: ast.Attribute) -> bool:

@@ -21,11 +21,18 @@ from bls_notebook import pb_utils
 from bls_notebook.backends import CLASS_NAME
 from bls_notebook.checking.pip_packages import install_advice, installed_as
 from bls_notebook.records import nearest, source_text
-from bls_notebook.repository.source import imported_files, model_class_warnings, undefined_names, working_folder
+from bls_notebook.repository import API, NEEDED
+from bls_notebook.repository.source import (
+    imported_files,
+    model_class_warnings,
+    shown_path,
+    undefined_names,
+    working_folder,
+)
 
 from .checked_model import CheckedModel
 from .python_source import NameScope, PythonSource, argument, last_name, spreads
-from .records import Finding
+from .records import Finding, finding
 
 _WARNING_LINE = re.compile(r"^model '.*?', line (\d+): ")
 # Functions whose first argument is a file name (`opens`). Modules in nvcr.io/nvidia/tritonserver:<yy.mm>-py3 besides
@@ -42,6 +49,18 @@ def source_findings(model: CheckedModel) -> Iterator[Finding]:
             yield model.in_code("code-syntax", code, line, why=why)
         else:
             yield from _code_findings(model, code)
+    folders = dict.fromkeys([*(code.path.parent for code in model.codes.values()), model.folder])
+    for file in (folder / name for folder in folders for name in (f"{API}.py", f"{API}/__init__.py")):
+        if file.is_file():
+            yield _shadow_finding(model, file)
+
+
+def _shadow_finding(model: CheckedModel, file: Path) -> Finding:
+    """Return a finding about a file that a server imports instead of its own API."""
+    text = source_text(file) or "import *"
+    lacking = [] if re.search(r"import \*|sys\.modules|globals", text) else [n for n in NEEDED if n not in text]
+    rule = "file-shadows:mock" if lacking else "file-shadows"
+    return finding(rule, model.name, shown_path(file), name=API, what=", ".join(lacking))
 
 
 def _code_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
@@ -166,9 +185,6 @@ def _names_a_gpu(code: PythonSource) -> int:
     return min(lines, default=0)
 
 
-MODULE = "triton_python_backend_utils"
-
-
 def missing_names(code: PythonSource) -> Iterator[tuple[str, int, str, str]]:
     """Yield each missing name as written, its line, its module or class, and the nearest existing name."""
     aliases: set[str] = set()
@@ -176,15 +192,15 @@ def missing_names(code: PythonSource) -> Iterator[tuple[str, int, str, str]]:
     reported: set[str] = set()
     for node in ast.walk(code.tree):
         if isinstance(node, ast.Import):
-            aliases |= {alias.asname or MODULE for alias in node.names if alias.name == MODULE}
+            aliases |= {alias.asname or API for alias in node.names if alias.name == API}
     aliases -= _reassigned_names(code.tree)
     for node in ast.walk(code.tree):
         if id(node) in harmless:
             continue
-        if isinstance(node, ast.ImportFrom) and node.module == MODULE and not node.level:
+        if isinstance(node, ast.ImportFrom) and node.module == API and not node.level:
             for alias in node.names:
                 if alias.name != "*" and not hasattr(pb_utils, alias.name) and alias.name not in harmless:
-                    yield alias.name, node.lineno, MODULE, nearest(alias.name, dir(pb_utils))
+                    yield alias.name, node.lineno, API, nearest(alias.name, dir(pb_utils))
         elif isinstance(node, ast.Attribute):
             name = ast.unparse(node)
             owner, owner_name = _resolve_owner(node.value, aliases)

@@ -372,6 +372,9 @@ _CODE_REMEDIES: Mapping[str, str | RemedyText] = {
     r"a bytes-like object is required, not 'str'|can only concatenate str \(not \"bytes\"\)|"
     r"can't concat str to bytes|'bytes' object has no attribute|argument should be.*bytes": _text,
     r"NameError: name '(?P<name>\w+)' is not defined": _undefined,
+    r"_utils' has no attribute '(?:\w+_bytes?_tensor|ModelConfig)'|Cannot overload existing non-function": (
+        "remove triton_python_backend_utils.py from the model's folder: a server imports it instead of its own"
+    ),
     r"module '(?:bls_notebook\.pb|triton_python_backend)_utils' has no attribute '(?P<name>\w+)'": _no_such_name,
     **_TEXTS["code"],
 }

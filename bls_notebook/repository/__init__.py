@@ -9,7 +9,7 @@ offer(__name__, {
     "loading.ensembles": "check_members members_of members_of_source",
     "loading.instances": "python_backend",
     "loading.loader": "read_config",
-    "modules.module_home": "SourcePlace",
+    "modules.module_home": "API NEEDED SourcePlace",
     "repository": "current_repository ModelRepository",
     "requests.inputs": "client_parameters encoded_parameters preferred_memory_of tensors_of",
     "requests.response": "Response",

@@ -16,6 +16,8 @@ from .loading.ensembles import members_of as members_of
 from .loading.ensembles import members_of_source as members_of_source
 from .loading.instances import python_backend as python_backend
 from .loading.loader import read_config as read_config
+from .modules.module_home import API as API
+from .modules.module_home import NEEDED as NEEDED
 from .modules.module_home import SourcePlace as SourcePlace
 from .repository import current_repository as current_repository
 from .repository import ModelRepository as ModelRepository

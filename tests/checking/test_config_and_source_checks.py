@@ -296,6 +296,16 @@ def test_requests_for_some_outputs_that_an_ensemble_never_answers(check: Check) 
     assert "ensemble-starves" not in codes(found)
 
 
+def test_copies_and_mocks_of_the_api(check: Check) -> None:
+    full = "def deserialize_bytes_tensor(x): ...\ndef serialize_byte_tensor(x): ...\nclass ModelConfig: ...\n"
+    api = "triton_python_backend_utils"
+    found = check({**model("a"), f"a/{api}.py": full, **model("b"), f"b/1/{api}/__init__.py": "Tensor = object"})
+    assert [(f.code, f.severity, f.model) for f in found] == [
+        ("file-shadows", "error", "b"), ("file-shadows", "warning", "a")
+    ]  # fmt: skip
+    assert "it lacks deserialize_bytes_tensor, serialize_byte_tensor, ModelConfig" in found[0].what
+
+
 def test_packages_that_a_file_beside_the_models_brings(check: Check, tmp_path: Path) -> None:
     files = model("a", CONFIG, "import rarely_used, cv2\n" + execute(READ, OUT))
     assert "rarely_used, cv2" in check(files)[0].what

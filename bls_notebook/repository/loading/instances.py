@@ -44,7 +44,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.progress import stepped
 from bls_notebook.records.measurements import grouped
 from bls_notebook.repository.config import ModelConfigMessage, auto_complete, model_spec
-from bls_notebook.repository.modules.module_home import ModuleHome
+from bls_notebook.repository.modules.module_home import API, ModuleHome
 from bls_notebook.repository.source.model_folders import shown_path
 from bls_notebook.repository.source.model_source import ModelSource
 
@@ -226,8 +226,14 @@ class InstanceMaker:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The backend's warnings about settings in the configuration that have no effect here."""
-        return tuple(getattr(self._opened, "warnings", ()))
+        """The backend's warnings about settings without effect here, and one about the user's copy of the API."""
+        copies = [f for folder in (self._folder, self._source.folder) for f in (folder / API, folder / f"{API}.py")]
+        copy = next((file.name for file in copies if file.exists()), "")
+        warning = (
+            f"its folder has a copy of {copy}, which a server, too, imports instead of its own; remove it, because it "
+            "replaces the API of every release"
+        )
+        return (*getattr(self._opened, "warnings", ()), *([warning] if copy else []))
 
     def make(self, wanted: Sequence[InstanceSpec], config: str) -> list[Instance]:
         """Create and initialize instances; if one fails, finalize the others and raise its error."""

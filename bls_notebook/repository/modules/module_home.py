@@ -39,8 +39,16 @@ from .code_owner import install
 from .model_breakpoint import breakpoint_builtin
 from .module_names import ModelFinder, ModuleName, make_way, named, shared_names, top_of
 
-_PB_UTILS = ("triton_python_backend_utils", "c_python_backend_utils")
-SHARED = frozenset({*sys.stdlib_module_names, *sys.builtin_module_names, *_PB_UTILS})
+API = "triton_python_backend_utils"
+_NATIVE_API = "c_python_backend_utils"
+SHARED = frozenset({*sys.stdlib_module_names, *sys.builtin_module_names, _NATIVE_API})
+# Names of a user's copy of the API: those that the server needs, and those that its C++ part sets.
+NEEDED = ("deserialize_bytes_tensor", "serialize_byte_tensor", "ModelConfig")
+_SET = (
+    "TritonError", "TritonModelException", "Tensor", "InferenceRequest", "InferenceResponse", "Logger",
+    "PreferredMemory", "TRITONSERVER_MEMORY_GPU", "TRITONSERVER_MEMORY_CPU", "MetricFamily", "load_model",
+    "unload_model", "is_model_ready",
+)  # fmt: skip
 _SUFFIXES = tuple(importlib.machinery.all_suffixes())
 FINDER = ModelFinder()
 
@@ -138,7 +146,25 @@ class ModuleHome(ModelHome):
                 sys.path.remove(entry)
         if package:
             setattr(parent, tail, module)
+        if self.owns(API):
+            self._complete_copy()
         return module
+
+    def _complete_copy(self) -> None:
+        """Import the user's copy of the API, and set the names of the server's C++ part, as its stub does."""
+        copy = self._get(API)
+        if sys.modules.get(API) is not pb_utils:  # the copy has put another object there
+            sys.modules[API] = pb_utils
+        for name in _SET:
+            setattr(copy, name, getattr(pb_utils, name))
+        for name in NEEDED:
+            getattr(copy, name)  # an AttributeError fails the load
+        if hasattr(copy, "get_model_dir"):
+            raise RuntimeError(
+                'Cannot overload existing non-function object "get_model_dir" with a function of the same name. '
+                "(The real server would wait for the model forever.)"
+            )
+        copy.get_model_dir = pb_utils.get_model_dir  # type: ignore[attr-defined]
 
     def forget(self) -> None:
         """Remove this home's modules from `sys.modules`; no more can be imported."""
@@ -218,7 +244,7 @@ class ModuleHome(ModelHome):
         level: int = 0,
     ) -> ModuleType:
         full = name if not level else self._absolute(name, globals, level)
-        if full in _PB_UTILS:  # even if a test has put something else into `sys.modules`
+        if full == _NATIVE_API or (full == API and not self.owns(API)):  # even if a test has replaced it
             return pb_utils
         top = top_of(full)
         if top in self._foreign or not top or (level and not fromlist):

@@ -65,6 +65,37 @@ def test_each_version_has_its_siblings_and_the_models_folder_is_searched_after_i
     assert [said(disk, "m", v) for v in (1, 2)] == ["('v1', 'common')", "('v2', 'common')"]
 
 
+API = "triton_python_backend_utils"
+FULL = "def deserialize_bytes_tensor(x): ...\ndef serialize_byte_tensor(x): ...\nclass ModelConfig: ...\nMINE = 1\n"
+MOCKED = f"import sys\nfrom unittest.mock import MagicMock\nsys.modules[{API!r}] = MagicMock()\n"
+
+
+def test_an_own_copy_of_the_api_is_imported_as_on_a_server(disk: bls.ModelRepository) -> None:
+    report = f"(pb_utils.MINE, pb_utils.__file__[-{len(API) + 7}:], hasattr(pb_utils, 'get_input_tensor_by_name'))"
+    answer = says(disk, saying(report, "import helper\n"), helper=f"import {API}\n", **{API: FULL})
+    assert answer == f"(1, 'm/1/{API}.py', False)"
+    assert "a server, too, imports instead of its own" in disk.model("m").warnings[0]
+    assert importlib.import_module(API) is sys.modules[API] is bls.pb_utils
+
+
+@pytest.mark.parametrize(
+    ("copy", "words"),
+    [
+        (FULL.replace("def serialize", "def other"), f"module '{API}' has no attribute 'serialize_byte_tensor'"),
+        (FULL.replace("ModelConfig", "MyConfig"), f"module '{API}' has no attribute 'ModelConfig'"),
+        (MOCKED, "Cannot overload existing non-function object"),
+        ("raise ValueError('broken')", "ValueError: broken"),
+    ],
+)
+def test_a_mock_of_the_api_fails_the_load(disk: bls.ModelRepository, copy: str, words: str) -> None:
+    with pytest.raises(bls.ModelLoadError) as caught:
+        says(disk, saying("1"), **{API: copy})
+    assert words in caught.value.reason
+    assert importlib.import_module(API) is sys.modules[API] is bls.pb_utils
+    assert caught.value.record is not None
+    assert ("remove triton_python_backend_utils.py" in str(caught.value.record.hint)) == ("broken" not in words)
+
+
 @pytest.mark.parametrize("body", ["import nowhere_at_all", "from nowhere_at_all import x", "from .nowhere import x"])
 def test_a_module_that_is_not_there(disk: bls.ModelRepository, body: str) -> None:
     answer = says(disk, saying("find()", f"def find():\n    {body}\n"))
