@@ -380,7 +380,7 @@ class BatchRunner:
             sender = ticket.parent
             if sender is not None and (parent is None or sender.depth > parent.depth):
                 parent = sender
-            wanted = wanted or (ticket.context is not None and not ticket.cancelled and not ticket.done)
+            wanted = wanted or (ticket.context is not None and not ticket.interrupted and not ticket.done)
         if not wanted:
             self._cancel(run)
             return None

@@ -35,6 +35,7 @@ from .observer import Observed
 from .response_stream import AnsweredStream, AsyncResponseStream, TicketStream
 from .tensors.outputs import memory_problem
 from .tensors.received_inputs import NotReceivedError, received
+from .tensors.reused_buffers import watch
 from .ticket import Ticket
 from .waiting.busy_code import line_below, name_line
 from .waiting.event_loops import ModelEventLoop, response_of
@@ -105,10 +106,13 @@ class SendingExecution(Execution):
             if problem is not None:
                 return self._refused_later(loop, request, problem, decoupled)
         kind = "stream" if decoupled else "async"
+        inputs = request._inputs
         try:
             ticket = Ticket(model, received(model, request, given, kind, self), self, copy_context())
         except NotReceivedError as error:
             return self._refused_later(loop, request, str(error), decoupled)
+        if not self.is_client and inputs:
+            watch(loop, self, model.name, inputs, ticket.request._inputs)  # type: ignore[union-attr]
         future = response_of(ticket, loop, self.responses_of(TicketStream(ticket, self)) if decoupled else None)
         self.submit(ticket)
         if loop.__class__ is not ModelEventLoop and (self.model is not None or self.bare):
@@ -208,6 +212,7 @@ class Root(SendingExecution):
     """The sender of requests of one call from outside."""
 
     __slots__ = ()
+    is_client = True
 
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
         try:
@@ -239,6 +244,7 @@ class CellBody(Root):
     """The sender of requests of notebook code that runs as the body of an `execute`."""
 
     __slots__ = ()
+    is_client = False
 
     def responses_of(self, stream: AsyncResponseStream) -> Any:
         return ResponseIterator(_Stream(stream, self))

@@ -91,7 +91,7 @@ def home_call(model: LoadedModel, scheduler: Lifecycle, runner: BatchRunner) -> 
 
     def run(instance: Instance, ticket: Ticket) -> bool:
         request, parent = ticket.request, ticket.parent
-        if request is None or parent is None or ticket.cancelled or ticket.done:
+        if request is None or parent is None or ticket.interrupted or ticket.done:
             return False
         execution: SendingExecution | None = None
         box: list[Any] = []

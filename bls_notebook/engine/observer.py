@@ -69,7 +69,9 @@ class Observer:
         """Handle a response on its way to the requester; the ticket's lock is held."""
 
     def marked(self, observed: Observed, kind: str) -> None:
-        """Handle another event: the request was ``cancelled``, its response ``released`` in order, or ``cached``."""
+        """Handle another event: the request was ``cancelled``, or ``abandoned`` by the model that awaited it; its
+        response was ``released`` in order, or ``cached``.
+        """
 
     def returned(
         self, observed: Observed | None, before: Sequence[Tensor], after: Sequence[Tensor], maker: str

@@ -126,7 +126,8 @@ class TicketStream:
                 raise StreamEnded
 
     def cancel(self) -> None:
-        self._ticket.abandon()
+        self._ticket.cancel()
+        self._ticket.stop_on_ctrl_c()
 
     def discard(self) -> None:
         self._ticket.discard()

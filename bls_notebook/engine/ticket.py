@@ -56,7 +56,7 @@ class Ticket:
 
     arrived: int
     discarded: bool  # no one reads its responses
-    interrupted: bool
+    interrupted: bool  # it may not begin any more
     observed: Observed | None  # None if nothing observed that the request was received
     refused: bool  # chosen to break a deadlock, and about to be answered
     # The unread responses: a single final one in a list, so that it is taken once, or several in order.
@@ -314,27 +314,46 @@ class Ticket:
             return parker
 
     def cancel(self) -> None:
-        """Cancel: remove a queued request; for a running one, `is_cancelled()` returns True from now on."""
+        """Cancel as a client does: `is_cancelled()` returns True from now on, and a batcher drops a waiting request.
+
+        As on a server, the default scheduler serves a waiting request all the same.
+        """
+        self._mark("cancelled")
         self.cancelled = True
-        if self.observed is not None and not self.done and (watching := observer.active) is not None:
-            watching.marked(self.observed, "cancelled")
-        if self.model.scheduler.withdraw(self):
+        if self.model.scheduler.drop_cancelled(self):
             self.finish(cancelled_response(self.model.name))
 
     def abandon(self) -> None:
-        """Cancel because the awaiting future was cancelled; if Ctrl-C caused that, also stop the model."""
-        self.cancel()
+        """Handle that the awaiting future was cancelled.
+
+        A client's request is cancelled; if Ctrl-C was the cause, the model is stopped, too. A model's request runs to
+        its end, as on a server, where a thread of the model's executor waits for the response.
+        """
+        parent = self.parent
+        if parent is None or parent.is_client:
+            self.cancel()
+        else:
+            self._mark("abandoned")
+        self.stop_on_ctrl_c()
+
+    def stop_on_ctrl_c(self) -> None:
+        """Stop the model if Ctrl-C ended a cell that awaits the response."""
         if awaited.is_set() and (self.parent is None or self.parent.model is None):
             threading.Timer(0, self.interrupt).start()  # takes locks, which a signal handler must not
 
     def interrupt(self) -> None:
-        """Cancel, and stop the model if it can be stopped."""
-        self.interrupted = True
-        self.cancel()
+        """Answer at once, remove a waiting request, and stop the model if it can be stopped."""
+        self._mark("cancelled")
+        self.cancelled = self.interrupted = True
+        self.model.scheduler.withdraw(self)
         execution = self.execution
         if execution is not None:
             execution.interrupt()
         self.finish(cancelled_response(self.model.name))
+
+    def _mark(self, kind: str) -> None:
+        if self.observed is not None and not self.done and (watching := observer.active) is not None:
+            watching.marked(self.observed, kind)
 
     def discard(self) -> None:
         self.discarded = True
@@ -350,7 +369,7 @@ def _in_flight(models: Collection[LoadedModel]) -> list[Ticket]:
 
 def _refuse(tickets: Collection[Ticket], why: str) -> None:
     for ticket in tickets:
-        ticket.cancelled = True
+        ticket.cancelled = ticket.interrupted = True
         ticket.model.scheduler.withdraw(ticket)
     executions = {e for e in (ticket.execution for ticket in tickets) if e is not None}
     for ticket in tickets:

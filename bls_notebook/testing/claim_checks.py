@@ -37,7 +37,7 @@ from bls_notebook.records import (
 from . import recorded_calls
 from .check_figures import first_problem, largest_pools, problems
 from .claim_values import OPERATORS, GivenAnswer, answer_of, lines_that_name, output, value_of
-from .recorded_calls import complete_sequences
+from .recorded_calls import TOO_FEW_OR_MANY, complete_sequences
 
 _OPERATOR = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*")
 _PLACES = {
@@ -102,13 +102,13 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
             "executions": len({span.batch or -span.id for span in spans if span.ran}),
             "sequences": complete_sequences(spans)[0],
             "cancelled": sum("cancelled" in (span.state, *(mark.kind for mark in span.marks)) for span in spans),
+            "abandoned": len(SpanTree.of(session).unawaited().keys() & {span.id for span in spans}),
             "queued": sum(span.queue for span in spans),
             "moved": sum(span.crossings for span in spans),
             "wall": session.wall,
         }[name]
-        hint = {"moved": HOW_TENSORS_MOVE, "cancelled": recorded_calls.NOT_CANCELLED}.get(name, "")
-        if name == "cancelled" and value > int(words["n"]):
-            hint = "Cancel only the requests whose answers are not needed."
+        few, many = TOO_FEW_OR_MANY.get(name, ("", ""))
+        hint = many if many and value > int(words["n"]) else few or HOW_TENSORS_MOVE * (name == "moved")
         if name == "requests":
             fewer = value > int(words["n"]) or words["op"] == "<"
             hint = f"There should be {'fewer' if fewer else 'more'} requests{f' to {model}' * bool(model)}."
@@ -148,7 +148,7 @@ CHECK = "%tritonrepo check"
 _JUDGES: Mapping[str, Callable[[Any, _Words], Judgement]] = {
     **{
         name: _of_spans(name)
-        for name in ("requests", "executions", "sequences", "cancelled", "queued", "moved", "wall", "took")
+        for name in ("requests", "executions", "sequences", "cancelled", "abandoned", "queued", "moved", "wall", "took")
     },
     **{name: _of_responses(name) for name in ("errors", "responses", "first")},
     "overlapped": lambda session, words: overlapped(session, int(words["n"]), words["model"], words["caller"]),

@@ -24,17 +24,26 @@ from .recording.payload_tape import Tape
 from .recording.recorder import Store
 from .records import RequestKept
 
-NOT_CANCELLED = (
-    "No request was cancelled. `task.cancel()` cancels the request that a task waits for, `asyncio.wait_for` one "
-    "that takes too long, and `stream.cancel()` a stream whose model still sends responses."
-)
+TOO_FEW_OR_MANY = {
+    "cancelled": (
+        "No request was cancelled. A client cancels its request, and `stream.cancel()` one whose model still sends "
+        "responses. `task.cancel()` and `asyncio.wait_for` end only the wait, as on a server.",
+        "Cancel only the requests whose answers are not needed.",
+    ),
+    "abandoned": (
+        "Every response was awaited: answer as soon as one response suffices, and leave the other calls alone.",
+        "The await of a call was cancelled (`asyncio.wait_for`, `task.cancel()`), or its caller was answered before. "
+        "The callee ran to its end all the same, as on a server: let it stop by itself (`timeout=` of the request, "
+        "`stream.cancel()`).",
+    ),
+}
 
 
 def chain_of(session: Session, span: Span, until_first: bool = False) -> list[Span]:
     """Return the calls that a request waited for in turn, the first call first.
 
     It is found backwards: the call answered last, then the call answered last before that one was sent, and so on. A
-    call that the request cancelled ends then.
+    call that the request cancelled or no longer awaits ends then.
     `until_first`: instead all calls that were answered before the request's first response.
     """
     tree = SpanTree.of(session)
@@ -52,7 +61,7 @@ def chain_of(session: Session, span: Span, until_first: bool = False) -> list[Sp
 
 
 def _waited_until(call: Span) -> int:
-    return min([call.ended, *(mark.ns for mark in call.marks if mark.kind == "cancelled")])
+    return min([call.ended, *(mark.ns for mark in call.marks if mark.kind in ("cancelled", "abandoned"))])
 
 
 def longest_chain(session: Session, model: str = "", until_first: bool = False) -> list[Span]:

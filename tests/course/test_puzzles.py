@@ -79,7 +79,7 @@ def test_wrong_solutions_are_rejected_with_a_hint_that_names_the_mistake(name: s
         ("in_place", ch("shifted = data - data.min()", "shifted = data.copy()"), "The callee gets changed data"),
         ("batch_dim", ch(".astype(np.float32)", ""), "The first dimension is the batch"),
         ("batch_dim", ch(".astype(np.float32)", ".astype(np.float32) // 1"), "The first dimension is the batch"),
-        ("deadline", ch(", 0.5)", ", 0)"), "The answer to a question"),
+        ("deadline", ch("if response.has_error()", "if question[0] < 3"), "The answer to a question"),
         ("gather", ch('"STAMPS", image)', '"DOTS", image)'), "waits"),
     ],
 )

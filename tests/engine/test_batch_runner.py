@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from typing import Any
 
@@ -162,21 +163,19 @@ def serve(self, requests, values):
     gates.log.put([r.is_cancelled() for r in requests])
     return [reply(v) for v in values]
 '''), config())  # fmt: skip
-    repo.define("caller", model('''
-async def execute(self, requests):
-    futures = [ask_row("m", n).async_exec() for n in (1, 2)]
-    gates.open_gate("sent")
-    await asyncio.to_thread(gates.pass_gate, "running")
-    futures[0].cancel()
-    gates.open_gate("cancelled")
-    return [answer(int(pb.get_output_tensor_by_name(await futures[1], "Y").as_numpy().item()))]
-'''), pbtxt())  # fmt: skip
+
+    async def client() -> Any:
+        given_up, other = [asyncio.ensure_future(repo.infer_async("m", row(n))) for n in (1, 2)]
+        await asyncio.to_thread(until, lambda: queued(repo, "m") == 2)
+        gates.open_gate("go")
+        await asyncio.to_thread(gates.pass_gate, "running")
+        given_up.cancel()
+        gates.open_gate("cancelled")
+        return await other
+
     first = Caller(repo.infer, "m", row(0))
     gates.pass_gate("held")
-    caller = Caller(repo.infer, "caller", {"X": np.array([0], np.int32)})
-    gates.pass_gate("sent")
-    gates.open_gate("go")
-    assert caller.result()["Y"].as_numpy().item() == 2
+    assert outcome(asyncio.run(client())) == 2
     assert outcome(first.result()) == 0
     assert gates.logged() == [[1, 2], [True, False]]
 

@@ -1,4 +1,4 @@
-"""Cancelling: what each way of giving up tells a model that runs, and does to a request that waits."""
+"""Cancelling: what each way of giving up tells a model that runs, and does to a request that waits, as on Triton."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 import bls_notebook as bls
 from tests.engine import gates
-from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, until, value
+from tests.engine.ensembles import chain
+from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, queued, until, value
 from tests.engine.sources import model, pbtxt
 
 # Sends one response, waits until it is told to stop (or let go), and says what it was told.
@@ -105,27 +106,59 @@ def execute(self, requests):
     assert infer(repo, "a") == 1
 
 
-@pytest.mark.parametrize("scheduler", ["default", "dynamic"])
-def test_an_iterator_that_is_cancelled_before_the_model_began(repo: bls.ModelRepository, scheduler: str) -> None:
-    repo.define("stream", model(KINDS["sync"]), config(scheduler))
+def cancel_waiting(repo: bls.ModelRepository, scheduler: str) -> list[Any]:
+    """Cancel a request to `stream` that waits behind another one; return what its iterator yields."""
     first = Caller(lambda: [r.error is None for r in repo.stream("stream", rows(scheduler, 1))])
     gates.pass_gate("begun")
-    shape = "(1, 1)" if scheduler != "default" else "(1,)"
 
     def body() -> list[Any]:
         from bls_notebook.pb_utils import InferenceRequest, Tensor
 
-        array = np.full(eval(shape), 2, np.int32)
-        iterator = InferenceRequest("", 0, [Tensor("X", array)], ["Y"], "stream").exec(decoupled=True)
+        iterator = InferenceRequest("", 0, [Tensor("X", rows(scheduler, 2)["X"])], ["Y"], "stream").exec(decoupled=True)
         iterator.cancel()
-        return [(r.error().code().name, r.error().message()) for r in iterator]
+        gates.open_gate("go")
+        return [r.error().message() if r.has_error() else int(r.output_tensors()[0].as_numpy()[0]) for r in iterator]
 
-    ((code, words),) = repo.run(body)
-    assert code == "CANCELLED"
-    assert "the request was cancelled" in words
-    gates.open_gate("go")
+    responses = repo.run(body)
     assert first.result() == [True, True]
+    return list(responses)
+
+
+@pytest.mark.parametrize("scheduler", ["default", "dynamic"])
+def test_a_cancelled_request_that_waits_is_served(repo: bls.ModelRepository, scheduler: str) -> None:
+    """The default scheduler knows no cancellation, and a dynamic batcher has prefetched the request."""
+    repo.define("stream", model(KINDS["sync"]), config(scheduler))
+    assert cancel_waiting(repo, scheduler) == [2, "stopped"]
+    assert gates.logged()[-2:] == [("begin", 2, True, True), ("end", 2, True, True)]
+
+
+def test_a_batcher_that_prefetches_nothing_drops_a_cancelled_request(repo: bls.ModelRepository) -> None:
+    limited = config("dynamic").replace("{}", "{ default_queue_policy { max_queue_size: 9 } }")
+    repo.define("stream", model(KINDS["sync"]), limited)
+    (told,) = cancel_waiting(repo, "dynamic")
+    assert "the request was cancelled" in told
     assert [entry[1] for entry in gates.logged()] == [1, 1]
+
+
+def test_a_batcher_prefetches_two_batches_of_each_instance(repo: bls.ModelRepository) -> None:
+    repo.define("plain", model(PLAIN.format(kind="def", pause="time.sleep(0.001)")), config("dynamic", False))
+
+    async def call() -> None:
+        first = asyncio.create_task(repo.infer_async("plain", rows("dynamic", 1)))
+        await asyncio.to_thread(gates.pass_gate, "begun")
+        tasks = [asyncio.create_task(repo.infer_async("plain", rows("dynamic", n))) for n in range(4)]
+        await asyncio.to_thread(until, lambda: queued(repo, "plain") == 4)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        gates.open_gate("go")
+        await first
+
+    asyncio.run(call())
+    assert_all_idle(repo)
+    assert gates.logged() == [[False], [True], [True]]
+    (record,) = repo.statistics_records("plain")
+    assert (record.success.count, record.fail.count) == (3, 2)
 
 
 PLAIN = """
@@ -157,23 +190,71 @@ def test_a_task_that_is_cancelled(repo: bls.ModelRepository, scheduler: str, kin
     assert gates.logged() == [[True]]
 
 
-def test_a_future_of_a_model_that_is_cancelled(repo: bls.ModelRepository) -> None:
-    pause = "await asyncio.sleep(0.001)"
-    repo.define("plain", model(PLAIN.format(kind="async def", pause=pause)), pbtxt())
-    repo.define("a", model('''
+AWAITS = {
+    "cancel": "future.cancel()\n    await asyncio.wait([future])",
+    "wait_for": "await asyncio.wait_for(future, 0.001)",
+    "timeout": "async with asyncio.timeout(0.001):\n            await future",
+    "group": """async with asyncio.TaskGroup() as group:
+            group.create_task(asyncio.wait_for(future, 60))
+            await asyncio.sleep(0)
+            raise ValueError""",
+}
+
+
+@pytest.mark.parametrize("way", AWAITS)
+def test_a_cancelled_await_leaves_the_callee_running(repo: bls.ModelRepository, way: str) -> None:
+    """As on a server, where a thread of an executor waits for the response."""
+    if not hasattr(asyncio, {"timeout": "timeout", "group": "TaskGroup"}.get(way, "wait_for")):
+        pytest.skip("Python 3.11")
+    repo.define("plain", model(PLAIN.format(kind="async def", pause="await asyncio.sleep(0.001)")), pbtxt())
+    repo.define("a", model(f'''
 async def execute(self, requests):
     future = ask("plain").async_exec()
     await asyncio.to_thread(gates.pass_gate, "begun")
-    assert future.cancel()
-    assert future.cancelled()
     try:
-        await future
-    except asyncio.CancelledError:
-        return [answer(2)]
+        {AWAITS[way]}
+    except BaseException:
+        pass
+    return [answer(future.cancelled())]
+'''.replace("\n    await asyncio.wait([", "\n        await asyncio.wait([")), pbtxt())  # fmt: skip
+    with bls.profile() as session:
+        assert infer(repo, "a") == 1
+        gates.open_gate("go")
+        assert_all_idle(repo)
+    assert gates.logged() == [[False]]
+    assert bls.judge(session, "abandoned == 1 of plain")
+    assert bls.judge(session, "cancelled == 0")
+
+
+def test_a_request_whose_await_was_cancelled_leaves_the_queue_only_to_run(repo: bls.ModelRepository) -> None:
+    repo.define("plain", model(PLAIN.format(kind="def", pause="time.sleep(0.001)")), pbtxt())
+    repo.define("a", model('''
+async def execute(self, requests):
+    futures = [ask("plain").async_exec() for _ in range(3)]
+    await asyncio.to_thread(gates.pass_gate, "begun")
+    return [answer(sum(future.cancel() for future in futures))]
 '''), pbtxt())  # fmt: skip
-    assert infer(repo, "a") == 2
+    assert infer(repo, "a") == 3
+    gates.open_gate("go")
     assert_all_idle(repo)
-    assert gates.logged() == [[True]]
+    assert gates.logged() == [[False]] * 3
+
+
+def test_a_cancelled_ensemble_cancels_the_steps_that_begin_later(repo: bls.ModelRepository) -> None:
+    for name in "first", "second":
+        repo.define(name, model(PLAIN.format(kind="def", pause="time.sleep(0.001)")), pbtxt())
+    repo.define("both", "", chain("first", "second"))
+
+    async def call() -> None:
+        task = asyncio.create_task(repo.infer_async("both", ints(1)))
+        await asyncio.to_thread(gates.pass_gate, "begun")
+        task.cancel()
+        await asyncio.wait([task])
+        gates.open_gate("go")
+
+    asyncio.run(call())
+    assert_all_idle(repo)
+    assert gates.logged() == [[False], [True]]
 
 
 @pytest.mark.parametrize("way", ["stream", "stream_async"])

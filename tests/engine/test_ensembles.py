@@ -13,7 +13,7 @@ import pytest
 import bls_notebook as bls
 from tests.engine import gates
 from tests.engine.ensembles import SUM, chain, ensemble, with_steps
-from tests.engine.harness import Caller, infer, ints, message, until, value
+from tests.engine.harness import Caller, ctrl_c_once, idle, infer, ints, message, until, value
 from tests.engine.sources import GATED, caller_of, model, pbtxt
 
 TELL = model("""
@@ -332,26 +332,19 @@ def execute(self, requests):
     assert infer(models, "caller", 2) == 1
 
 
-def test_cancelling_reaches_the_steps(models: bls.ModelRepository) -> None:
+def test_ctrl_c_reaches_the_steps(models: bls.ModelRepository) -> None:
     models.define("long", model('''
 def execute(self, requests):
     gates.open_gate("began")
     while not requests[0].is_cancelled() and not gates.over[0]:
         gates.gate("never").wait(0.001)
-    gates.count("told")
     return [answer(1)]
 '''), pbtxt())  # fmt: skip
     models.define("e", "", chain("long", "plus"))
 
-    async def give_up() -> None:
-        task = asyncio.ensure_future(models.infer_async("e", ints(1)))
-        await asyncio.to_thread(gates.pass_gate, "began")
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(give_up())
-    until(lambda: gates.counts["told"] == 1)
+    with ctrl_c_once(lambda: gates.gate("began").is_set()):
+        infer(models, "e", 1)
+    until(lambda: idle(models, "long") == 1)
     assert infer(models, "plus", 1) == 2
 
 

@@ -333,7 +333,7 @@ def test_the_state_of_a_span_is_that_of_its_response(repo: bls.ModelRepository, 
     assert [(s.state, s.ran, s.responses) for s in session.spans] == [(state, True, int(state == "ok"))] * 2
 
 
-def test_requests_in_the_queue_are_served_in_turn_or_cancelled(repo: bls.ModelRepository) -> None:
+def test_requests_in_the_queue_are_served_in_turn_although_cancelled(repo: bls.ModelRepository) -> None:
     repo.define("w", WAITS, pbtxt())
 
     async def cancelled() -> None:
@@ -343,15 +343,13 @@ def test_requests_in_the_queue_are_served_in_turn_or_cancelled(repo: bls.ModelRe
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        while queued(repo, "w"):  # noqa: ASYNC110
-            await asyncio.sleep(0)
 
     with bls.profile() as profile:
         first = Caller(infer, repo, "w")
         gates.pass_gate("in")
         asyncio.run(cancelled())
         second = Caller(infer, repo, "w")
-        until(lambda: queued(repo, "w") == 1)
+        until(lambda: queued(repo, "w") == 2)
         gates.open_gate("go")
         assert (first.result(), second.result()) == (1, 1)
     session = check(profile.record)
@@ -359,6 +357,6 @@ def test_requests_in_the_queue_are_served_in_turn_or_cancelled(repo: bls.ModelRe
     assert [span.state for span in session.spans] == ["ok", "cancelled", "ok"]
     assert other.queue > 0
     assert one.released <= other.started
-    assert not gone.ran
+    assert gone.ran
     assert [m.kind for m in gone.marks] == ["cancelled"]
-    assert gone.queue == gone.ended - gone.queued > 0
+    assert gone.queue > 0

@@ -15,7 +15,13 @@ from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.intervals import levels
 from bls_notebook.profiling.session import Mark, ModelSeen, NamedMark, Session, Source, Span
 from bls_notebook.profiling.timeline.lanes import TimelineLayout
-from bls_notebook.profiling.timeline.picture import timeline_alt, timeline_block, timeline_lines, timeline_svg
+from bls_notebook.profiling.timeline.picture import (
+    UNAWAITED,
+    timeline_alt,
+    timeline_block,
+    timeline_lines,
+    timeline_svg,
+)
 from bls_notebook.profiling.timeline.widget import path_columns, session_columns
 from bls_notebook.records.models import TensorSeen
 from tests.display.samples import HOSTILE
@@ -216,7 +222,8 @@ def test_columns_hold_every_span() -> None:
             assert found[name][i] == getattr(span, name), name
         assert encoded["models"][found["model"][i]]["name"] == span.model
         assert encoded["kinds"][found["kind"][i]] == span.kind
-        assert encoded["states"][found["state"][i]] == span.state
+        is_awaited = span.state != "ok" or span.id not in SpanTree.of(session).unawaited()
+        assert encoded["states"][found["state"][i]] == (span.state if is_awaited else UNAWAITED)
         ends = [0, *found["text_end"]]
         at = found["error"][i]
         assert encoded["texts"][ends[at] : ends[at + 1]].decode() == span.error

@@ -8,9 +8,10 @@ import pytest
 from bls_notebook.engine.errors import execute_failed
 from bls_notebook.profiling.analysis.span_tree import lock_waits
 from bls_notebook.profiling.analysis.verdict import CAUSES
-from bls_notebook.profiling.records.spans import LockHeld, Source
+from bls_notebook.profiling.records.spans import LockHeld, Mark, Source
 from bls_notebook.profiling.records.verdicts import Verdict
 from bls_notebook.profiling.session import ModelSeen, Session, Span
+from bls_notebook.profiling.timeline.picture import timeline_svg
 from tests.profiling.simulated import Model, Step, session
 
 MS = 1_000_000
@@ -144,6 +145,17 @@ def test_responses_in_the_order_of_their_arrival(code: str, said: bool) -> None:
     assert ("uses asyncio.as_completed (line 2). If `a` uses each response as it arrives" in of(record).advice) == said
     in_order = replace(record, spans=(first, *calls))
     assert "arrive" not in of(in_order).advice
+
+
+def test_work_that_nobody_waits_for() -> None:
+    record = session({"a": Model(["b"]), "b": Model([10 * MS])}, "a")
+    first, call = record.spans
+    assert "nobody waited" not in of(record).advice
+    given_up = replace(call, marks=(Mark(call.ended - 4 * MS, "abandoned"),))
+    words = of(replace(record, spans=(first, given_up))).advice
+    assert "`b` worked for 4 ms although nobody waited for its response any more" in words
+    assert "`a` cancels no request" in words
+    assert "b (nobody waits)" in timeline_svg(replace(record, spans=(first, given_up)))
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,19 @@ def test_a_request_waits_for_a_call_until_it_cancels_it() -> None:
     assert judge(replace(run, spans=(run.spans[0], replace(north, marks=()), south)), "waits == 1 of page")
 
 
+def test_a_call_is_abandoned_if_its_await_is_cancelled_or_its_caller_is_answered_first() -> None:
+    page, north, south = session(steps=("scan",) * 3).spans
+    north = replace(north, parent=page.id, sent=10, ended=60, marks=(Mark(20, "abandoned"),))
+    south = replace(south, parent=page.id, sent=10, ended=60)
+    run = replace(session(), spans=(replace(page, model="page", sent=0, started=0, ended=70), north, south))
+    assert judge(run, "abandoned == 1 of scan")
+    assert "ran to its end" in judge(run, "abandoned == 0").hint
+    early = replace(run, spans=(replace(run.spans[0], ended=50), *run.spans[1:]))
+    assert judge(early, "abandoned == 2")
+    whole = replace(run, spans=(run.spans[0], replace(north, marks=()), south))
+    assert "Every response was awaited" in judge(whole, "abandoned == 1").hint
+
+
 def comparison(cause: str = "queue") -> Comparison:
     verdict = Verdict(cause, "They queued.", "Set a count.", "scan")
     setting = MeasuredSetting(0, session(steps=("scan",) * 4), session(4), Measured(4, 400, 200))

@@ -51,6 +51,7 @@ class Execution:
         "thread", "tickets", "warnings",
     )  # fmt: skip
 
+    is_client = False  # True outside any model: to cancel the await of a response cancels the request
     combined = False  # True for an ensemble, which runs no code itself: see `waits_for`
     _of = ""  # name of the model whose code runs if `model` is None; set by subclasses
 

@@ -29,6 +29,9 @@ class Scheduler(Protocol):
     def withdraw(self, ticket: Any) -> bool:
         """Remove a request from the queue; False if it is not in the queue any more."""
 
+    def drop_cancelled(self, ticket: Any) -> bool:
+        """Handle a request that was cancelled; return whether it was waiting and is dropped."""
+
     def settled(self, ticket: Any) -> Callable[[], None] | None:
         """Record that a ticket was answered; return a function to call after its waiter was notified, if any."""
 

@@ -131,5 +131,5 @@ def _refuse(ticket: Ticket, names: list[str]) -> None:
     )
     message = running(model.name, text)
     if model.scheduler.withdraw(ticket) or ticket.execution is None:
-        ticket.cancelled = True  # a worker that has taken it, but not begun it, skips it
+        ticket.interrupted = True  # a worker that has taken it, but not begun it, skips it
         ticket.finish(error_response(message))

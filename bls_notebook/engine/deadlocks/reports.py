@@ -74,7 +74,7 @@ def _suspects() -> list[Ticket]:
 
     def may_need(node: Node) -> Need:
         if isinstance(node, Ticket):
-            free = node.done or node.expires or node.cancelled or node.refused
+            free = node.done or node.expires or node.interrupted or node.refused
             if free or not node.queued:
                 return (LIVE, ()) if free or node.execution is None else (ANY, [node.execution])
             holders = [i.holder for i in candidates(node)]

@@ -89,11 +89,11 @@ def candidates(ticket: Ticket) -> tuple[Instance, ...]:
 
 
 def _needs_of_ticket(ticket: Ticket) -> Need:
-    if ticket.ready or ticket.cancelled or ticket.refused or (ticket.queued and ticket.expires):
+    if ticket.ready or ticket.interrupted or ticket.refused or (ticket.queued and ticket.expires):
         return _MOVES
     execution, sender = ticket.execution, ticket.parent
-    if ticket.model.decoupled and sender is not None and _has_threads(sender):
-        return _MOVES  # a thread may cancel the iterator
+    if ticket.model.decoupled and not ticket.queued and sender is not None and _has_threads(sender):
+        return _MOVES  # a thread may cancel the iterator, which ends no wait in a queue
     if execution is None or ticket.queued:
         return _needs_of_waiting(ticket)
     if _has_threads(execution) and (ticket.model.decoupled or any(r._response_sender for r in execution.requests)):

@@ -20,6 +20,7 @@ from bls_notebook.engine.batch_runner import BatchRunner, PendingAnswers, take_r
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.error_responses import cancelled_response
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.clock import Clock, NextAlarm, system_clock
 from bls_notebook.engine.waiting.interrupts import need_room
@@ -129,8 +130,13 @@ class BatchScheduler(Lifecycle):
             ticket.pass_on()
         elif refusal is not None:
             ticket.finish(refusal)
+        elif ticket.cancelled and self.withdraw(ticket):
+            ticket.finish(cancelled_response(self._model.name))
         else:
             self._look()
+
+    def drop_cancelled(self, ticket: Ticket) -> bool:
+        return self.withdraw(ticket)
 
     def _enter(self, ticket: Ticket, now: int) -> InferenceResponse | None:
         """Accept a ticket, or return the response that rejects it. Lock held."""

@@ -35,7 +35,8 @@ class CachingScheduler:
     def __init__(self, model: LoadedModel, inner: Scheduler) -> None:
         self._model = model
         self._inner = inner
-        self.withdraw, self.settled, self.resize = inner.withdraw, inner.settled, inner.resize
+        self.withdraw, self.drop_cancelled = inner.withdraw, inner.drop_cancelled
+        self.settled, self.resize = inner.settled, inner.resize
         self._cache = model.server.cache
         self._load = next(_loads)
         self._scope: Hashable = self._load

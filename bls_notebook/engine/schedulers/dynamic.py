@@ -308,6 +308,7 @@ class DynamicBatcher(BatchScheduler):
         self._ordering = Ordering() if config.preserve_ordering else None
         # Without a delay and timeouts, a request that is alone can run at once.
         timed = any(policy.timeout or policy.override for policy in (default, *policies.values()))
+        self._prefetches = not (timed or default.max_size or self._levels or self._rules.delay)
         if not (self._async or model.decoupled or self._ordering or self._rules.delay or timed):
             self.call, self._run = home_call(model, self, self._runner)  # type: ignore[assignment, method-assign]
         self._grows_at: int | None = None  # end of the delay of the waiting batch
@@ -339,6 +340,19 @@ class DynamicBatcher(BatchScheduler):
             )
         ticket.expires = deadline is not None and policy.rejects
         return None
+
+    def drop_cancelled(self, ticket: Ticket) -> bool:
+        """Drop a waiting request, unless the server's batcher would have prefetched it.
+
+        While all instances are busy, that prefetches two batches for each instance: what it has prefetched runs. A
+        queue with timeouts, priorities or a size limit, or one that waits for larger batches, prefetches nothing.
+        """
+        if self._prefetches:
+            with self._lock:
+                next_ones = islice(self._waiting, 0 if self._idle else 2 * self._count)
+                if any(entry.item is ticket for entry in next_ones):
+                    return False
+        return self.withdraw(ticket)
 
     def _remove(self, ticket: Ticket) -> None:
         self._waiting.remove(ticket)

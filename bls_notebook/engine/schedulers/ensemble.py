@@ -182,6 +182,7 @@ class EnsembleRun:
         ticket = Ticket(member, request, self.execution, self.context.copy())
         del request
         ticket.on_response = partial(self._answered, launch, ticket)
+        ticket.cancelled = self._ticket is not None and self._ticket.cancelled
         self.execution.submit(ticket)
         if ticket.queued:
             check([ticket])
@@ -189,8 +190,7 @@ class EnsembleRun:
     def _request_of(self, launch: Launch) -> InferenceRequest | InferenceResponse:
         """Return the request to a step's model, or an error response if it cannot be sent."""
         member = self._members[launch.step]
-        ticket = self._ticket
-        if self.execution.cancelled or (ticket is not None and ticket.cancelled):
+        if self.execution.cancelled:
             launch.tensors = []
             return cancelled_response(self._model.name)
         request = _new(InferenceRequest)
@@ -386,12 +386,11 @@ class EnsembleScheduler(Lifecycle):
         run.start()
 
     def withdraw(self, ticket: Ticket) -> bool:
-        """Cancel the steps of a request; its answer comes when they have ended."""
-        execution = ticket.execution
-        if execution is not None:
-            execution.cancelled = True
-            for child in list(execution.children):
-                child.cancel()
+        """Do nothing: an ensemble has no queue, and an interrupt reaches its steps through the execution."""
+        return False
+
+    def drop_cancelled(self, ticket: Ticket) -> bool:
+        """Keep a cancelled request: the steps that begin from now on are cancelled, too."""
         return False
 
     def settled(self, ticket: Ticket) -> None:

@@ -169,6 +169,9 @@ class ForwardingScheduler(Lifecycle):
             sent.exchange.cancel()
         return False
 
+    def drop_cancelled(self, ticket: Ticket) -> bool:
+        return self.withdraw(ticket)
+
     def _remove(self, ticket: Ticket) -> None:
         line = self._sequences.get(self._in_sequence.pop(ticket, 0))
         if line is not None and ticket in line:

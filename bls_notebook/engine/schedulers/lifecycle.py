@@ -122,6 +122,10 @@ class Lifecycle:
         self._look()
         return True
 
+    def drop_cancelled(self, ticket: Ticket) -> bool:
+        """Keep a cancelled request, as the server's default scheduler does."""
+        return False
+
     def resize(
         self, added: Sequence[Instance], removed: Sequence[Instance], on_left: Callable[[Instance], None]
     ) -> None:

@@ -132,16 +132,18 @@ class Events(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with CountedRequest(self._admission, self._call.model.name) as errors:
-            await until_disconnect(Request(scope, receive), asyncio.ensure_future(self._send_all(send, errors)))
+            begun = asyncio.Event()
+            work = asyncio.ensure_future(self._send_all(send, errors, begun))
+            await until_disconnect(Request(scope, receive), work, begun)
 
-    async def _send_all(self, send: Send, errors: list[BaseException]) -> None:
+    async def _send_all(self, send: Send, errors: list[BaseException], begun: asyncio.Event) -> None:
         began = False
 
         async def start(status: int) -> None:
             headers = [(b"content-type", _EVENTS.encode()), (b"cache-control", b"no-cache")]
             await send({"type": "http.response.start", "status": status, "headers": headers})
 
-        async with aclosing(responses(self._call)) as stream:
+        async with aclosing(responses(self._call, begun)) as stream:
             async for response in stream:
                 try:
                     document = await self._admission.work(*generating(self._call, without_error(response)))
@@ -161,10 +163,10 @@ class Events(Response):
         await send({"type": "http.response.body", "body": b""})
 
 
-async def only_response(call: DecodedRequest) -> InferenceResponse:
+async def only_response(call: DecodedRequest, begun: asyncio.Event) -> InferenceResponse:
     """Return the single response to a request; ProtocolError if there are none or several."""
     received = []
-    async with aclosing(responses(call)) as stream:
+    async with aclosing(responses(call, begun)) as stream:
         async for response in stream:
             received.append(response)
             if len(received) > 1:
@@ -172,13 +174,17 @@ async def only_response(call: DecodedRequest) -> InferenceResponse:
     return received[0] if len(received) == 1 else refuse(_ONE_RESPONSE)
 
 
-async def responses(call: DecodedRequest) -> AsyncGenerator[InferenceResponse]:
-    """Send a request and yield its responses, except an empty final one. Closing early cancels the request."""
+async def responses(call: DecodedRequest, begun: asyncio.Event) -> AsyncGenerator[InferenceResponse]:
+    """Send a request and yield its responses, except an empty final one. Closing early cancels the request.
+
+    `begun` is set when the first response arrives.
+    """
     stream = await send_request(call, stream=True)
     final = False
     try:
         while not final:
             response, final = await stream.next_response_async()
+            begun.set()
             if not (final and is_empty(response)):
                 yield response
     except StreamEnded:

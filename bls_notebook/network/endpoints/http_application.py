@@ -1,7 +1,7 @@
 """The HTTP routes of an endpoint: an ASGI application for the KServe v2 protocol with Triton's extensions.
 
 Guarantees: every request gets an answer; no more of its body is read or decompressed than the limits allow; if
-the client disconnects, the request is cancelled.
+the client disconnects, its request runs to the end, as on Triton, unless responses to it are being written.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class HttpApplication:
             call = await self._admission.work(json_codec.effort_of(body, length), json_codec.decode_request, *arguments)
             if self._admission.http.pattern:
                 call.parameters = self._admission.http.parameters(_decoded(request.scope)) | call.parameters
-            response = without_error(await until_disconnect(request, send(call)))
+            response = without_error(await send(call))
             coding = coding_of(request)
             effort = call.effort_of(response)
             content, json_length = await self._admission.work(
@@ -167,7 +167,9 @@ class HttpApplication:
         call = await self._decode_generate(request)
         with CountedRequest(self._admission, call.model.name):
             try:
-                response = without_error(await until_disconnect(request, asyncio.ensure_future(only_response(call))))
+                begun = asyncio.Event()
+                work = asyncio.ensure_future(only_response(call, begun))
+                response = without_error(await until_disconnect(request, work, begun))
                 return await self._admission.work(*generating(call, response))
             except ProtocolError as error:  # generate answers every error of a model with status 400
                 raise ProtocolError(error.message, origin=error.origin) from None

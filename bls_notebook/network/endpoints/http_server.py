@@ -179,28 +179,25 @@ class HttpServer:
 
 
 UNKNOWN_ENCODING = "Unsupported compression type"
-_SOON = 0.05  # seconds after which a request is watched for a disconnect
 _PIECE = 1 << 16  # bytes
 
 
-async def until_disconnect(request: Request, work: Any) -> Any:
-    """Await a future; if the client disconnects, cancel it and raise ClientDisconnect."""
-    loop = asyncio.get_running_loop()
-    watching: asyncio.Task[None] | None = None
+async def until_disconnect(request: Request, work: asyncio.Future[Any], begun: asyncio.Event) -> Any:
+    """Await a future; if the client disconnects, cancel it and raise ClientDisconnect.
+
+    Triton notices a disconnect only when it writes, so this watches from the first response on: `begun`.
+    """
     gone = False
 
     async def watch() -> None:
         nonlocal gone
+        await begun.wait()
         while (await request.receive())["type"] != "http.disconnect":
             pass
         gone = True
         work.cancel()
 
-    def begin() -> None:
-        nonlocal watching
-        watching = loop.create_task(watch())
-
-    timer = loop.call_later(_SOON, begin)
+    watching = asyncio.ensure_future(watch())
     try:
         return await work
     except asyncio.CancelledError:
@@ -209,9 +206,7 @@ async def until_disconnect(request: Request, work: Any) -> Any:
         work.cancel()
         raise
     finally:
-        timer.cancel()
-        if watching is not None:
-            watching.cancel()
+        watching.cancel()
 
 
 async def _read(request: Request, add: Callable[[int], None]) -> bytes | bytearray:

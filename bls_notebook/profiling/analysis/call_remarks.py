@@ -23,7 +23,8 @@ _MUCH = 0.15  # fraction of a request's time that gathering its calls could save
 def remarks(session: SessionData, cause: str) -> list[str]:
     """Return remarks on what may make the models slow or wrong, besides the cause of a verdict; some are empty."""
     blocked = "" if cause == "blocking" else _perhaps_blocked(session)
-    return [blocked, "" if cause == "sync_exec" else _one_after_the_other(session), _order_of_arrival(session)]
+    in_turn = "" if cause == "sync_exec" else _one_after_the_other(session)
+    return [blocked, in_turn, _order_of_arrival(session), _unawaited(session)]
 
 
 def _perhaps_blocked(session: SessionData) -> str:
@@ -102,6 +103,26 @@ def _order_of_arrival(session: SessionData) -> str:
                     "order matters, use asyncio.gather: it returns the responses in the order of the calls."
                 )
     return ""
+
+
+_WORTH_NAMING = 1_000_000  # ns: shorter work for which nobody waits is not mentioned
+
+
+def _unawaited(session: SessionData) -> str:
+    """Name the model that worked longest for responses that nobody waited for; empty without one."""
+    tree, work = SpanTree.of(session), Counter[tuple[str, str]]()
+    for number, left in tree.unawaited().items():
+        call = tree.spans[number]
+        work[call.model, tree.spans[call.parent].model] += call.ended - max(call.started, left) if call.ran else 0
+    ((name, caller), most), *_ = work.most_common(1) or [(("", ""), 0)]
+    if most < _WORTH_NAMING:
+        return ""
+    return (
+        f"`{name}` worked for {time_of(most)} although nobody waited for its response any more: as on a server, "
+        f"`{caller}` cancels no request when it cancels an await (`asyncio.wait_for`, `task.cancel()`). Let `{name}` "
+        "stop by itself (send `timeout=`, in microseconds, and read `request.timeout()`), or make it decoupled and use "
+        "`ResponseIterator.cancel()`."
+    )
 
 
 def called(spans: list[Span]) -> str:

@@ -73,6 +73,20 @@ class SpanTree:
         """Return the times in which the requests that an execution sent were in flight."""
         return [(c.sent, c.ended) for c in self.children.get(execution, ())]
 
+    def unawaited(self) -> dict[int, int]:
+        """Return the calls of models for whose response nobody waits, by id, with the time since when.
+
+        The caller cancelled its await, or it was answered itself.
+        """
+        out = {}
+        for execution, calls in self.children.items():
+            answered = max((span.ended for span in self.members[execution]), default=0) if execution else 0
+            for call in calls if execution else ():
+                left = min([answered, *(mark.ns for mark in call.marks if mark.kind == "abandoned")])
+                if left < call.ended:
+                    out[call.id] = left
+        return out
+
     def self_time(self, execution: int) -> list[Interval]:
         """Return the self time of an execution: its model ran and none of its callees did."""
         times = self._self_times.get(execution)

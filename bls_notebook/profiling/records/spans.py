@@ -14,7 +14,7 @@ SCHEMA = 2
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Mark(Record):
-    """A moment within a span; ``kind`` is response (of a stream), final, or cancelled."""
+    """A moment within a span; ``kind`` is response (of a stream), final, cancelled, or abandoned (by its await)."""
 
     ns: int
     kind: str = "response"

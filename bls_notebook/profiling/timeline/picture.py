@@ -44,6 +44,7 @@ _COLUMNS = 240  # columns of shades and curves
 _ROUNDED = 0.05  # requests in a column: a smaller part beyond a whole number is not drawn
 _LANE_LABEL = 26  # the most characters of a label of a lane
 LOCK = "x"  # the hatch of a wait for the GIL
+UNAWAITED = "nobody waits"  # for the response of a request that is not answered yet
 FAILED = "✗ "  # before the name of a failed request: a frame hardly differs from a block of its color
 LOOP = "."  # the hatch of a wait for an event loop
 
@@ -237,6 +238,7 @@ def _own(tree: SpanTree, span: Span) -> list[Interval]:
 def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink], failed: Counter[int]) -> None:
     """Write names into the blocks that are wide enough."""
     scale = pen.end / pen.plot
+    unawaited = tree.unawaited()
     stacks = {(panel.layout.lane[i], (begin + end) / 2) for i, begin, end, _, parts in panel.layout.ghosts if parts > 1}
     for i, span in enumerate(panel.session.spans):
         if not span.ran or not panel.shows(i) or panel.layout.part[i] or _streams(span):
@@ -245,6 +247,7 @@ def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink], failed:
             continue  # outlines would cross the name
         top, height = panel.block(i)
         name = FAILED * (span.state == "error") + (span.request_id or span.model)
+        name += f" ({UNAWAITED})" * (span.id in unawaited)
         if panel.layout.parts[i] > 1:
             bad = "all" if failed[i] == panel.layout.parts[i] else failed[i]
             text = f"batch of {panel.layout.parts[i]}" + (f": {FAILED}{bad}" if failed[i] > 0 else "")

@@ -37,7 +37,7 @@ from bls_notebook.profiling.session import Session, Source, Span
 from bls_notebook.records import ModelSeen, TensorSeen, count, duration, visible
 
 from .lanes import Panel, TimelineLayout, notebook_time, requests_and_calls, titles
-from .picture import timeline_block, timeline_lines, timeline_signs
+from .picture import UNAWAITED, timeline_block, timeline_lines, timeline_signs
 
 _CROWD = 12  # the most rows of queued requests that are drawn; beyond that only their number is
 
@@ -122,7 +122,7 @@ def session_columns(
         "model": ("n", models.of(map(named.__getitem__, zip(of["model"], of["version"], strict=True)))),
         "device": ("n", devices.of(of["device"])),
         "kind": ("u1", kinds.of(of["kind"])),
-        "state": ("u1", states.of(of["state"])),
+        "state": ("u1", states.of(_states(spans, tree))),
         "request": ("n", texts.of(of["request_id"])),
         "error": ("n", texts.of(of["error"])),
         **pieces,
@@ -351,8 +351,14 @@ _COUNTS = ("id", "bytes_in", "bytes_out", "batch", "rows", "crossings", "source"
 _FIELDS = (*_TIMES, *_COUNTS, "model", "version", "device", "kind", "state", "request_id", "error")
 
 
+def _states(spans: Sequence[Span], tree: SpanTree) -> list[str]:
+    """Return the states of requests as the details show them; one that is not plainly ``ok`` gets a frame."""
+    unawaited = tree.unawaited()
+    return [UNAWAITED if span.state == "ok" and span.id in unawaited else span.state for span in spans]
+
+
 def _marks(spans: Sequence[Span]) -> dict[str, tuple[str, Iterable[float]]]:
-    final = {"response": 0, "final": 1, "cancelled": 2}
+    final = {"response": 0, "final": 1, "cancelled": 2, "abandoned": 3}
     rows = [(i, mark) for i, span in enumerate(spans) if span.marks for mark in span.marks]
     return {
         "mark_span": ("u4", [i for i, _ in rows]),

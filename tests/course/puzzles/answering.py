@@ -371,30 +371,32 @@ ATTEMPTS = {
         ),
     ),
     "race": Attempts(
-        "No request was cancelled",
+        "Every response was awaited",
         ch(
-            "for task in pending:\n            task.cancel()",
-            "[task.cancel() for task in pending]",
-            "done.pop().result()",
-            "next(iter(done)).result()",
+            "done, _ = await",
+            "done, pending = await",
+            "return pb_utils.InferenceResponse([done.pop().result()])",
+            "[task.cancel() for task in pending]\n"
+            "        return pb_utils.InferenceResponse([next(iter(done)).result()])",
         ),
         (
             (
-                ch("for task in pending:\n            task.cancel()", "await asyncio.wait(pending)"),
-                "No request was cancelled",
+                ch(
+                    "return_when=asyncio.FIRST_COMPLETED)",
+                    "return_when=asyncio.FIRST_COMPLETED)\n        await asyncio.wait(tasks)",
+                ),
+                "Every response was awaited",
             ),
             (ch("done.pop().result()", "tasks[0].result()"), "failed"),
             (
                 ch("return_when=asyncio.FIRST_COMPLETED", "return_when=asyncio.ALL_COMPLETED"),
-                "No request was cancelled",
+                "Every response was awaited",
             ),
-            (ch('("north", "south")', '("north",)'), "No request was cancelled"),
-            (ch("        for task in pending:\n            task.cancel()\n", ""), "No request was cancelled"),
+            (ch('("north", "south")', '("north",)'), "Every response was awaited"),
             (
                 ch(
                     'tasks = [asyncio.ensure_future(self.ask(mirror, city, "DEGREES")) for mirror in ("north", "south")]\n'
-                    "        done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)\n"
-                    "        for task in pending:\n            task.cancel()\n"
+                    "        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)\n"
                     "        return pb_utils.InferenceResponse([done.pop().result()])",
                     'try:\n            answer = await asyncio.wait_for(self.ask("north", city, "DEGREES"), 0.005)\n'
                     '        except asyncio.TimeoutError:\n            answer = await self.ask("south", city, "DEGREES")\n'
@@ -406,22 +408,24 @@ ATTEMPTS = {
     ),
     "deadline": Attempts(
         "The answer to a question that takes too long is -1",
-        ch(
-            'await asyncio.wait_for(self.ask("oracle", question, "ANSWER"), 0.5)',
-            "await asyncio.wait_for(asyncio.ensure_future(self.ask('oracle', question, 'ANSWER')), timeout=0.6)",
-        ),
+        ch("timeout=500_000", "timeout=400_000", "await call.async_exec()", "call.exec()"),
         (
-            (ch("except asyncio.TimeoutError", "except ValueError"), "failed"),
-            (ch(", 0.5)", ", 5)"), "The answer to a question that takes too long is -1"),
+            (ch("timeout=500_000", "timeout=5_000_000"), "The answer to a question that takes too long is -1"),
+            (ch("timeout=500_000", "timeout=0"), "The answer to a question that takes too long is -1"),
             (ch("[-1]", "[0]"), "got 0, expected -1"),
-            (ch(", 0.5)", ", 0)"), "got -1, expected 40"),
-            (ch(", 0.5)", ", 1)"), "it waits or works for longer than expected"),
+            (ch("if response.has_error()", "if not response.has_error()"), "got -1, expected 40"),
+            (ch("timeout=500_000", "timeout=1_000_000"), "it waits or works for longer than expected"),
             (
                 ch(
-                    'self.ask("oracle", question, "ANSWER"), 0.5',
-                    'asyncio.shield(self.ask("oracle", question, "ANSWER")), 0.5',
+                    "await call.async_exec()",
+                    "None",
+                    ", timeout=500_000",
+                    "",
+                    "if response.has_error():\n",
+                    "try:\n            response = await asyncio.wait_for(call.async_exec(), 0.5)\n"
+                    "        except asyncio.TimeoutError:\n",
                 ),
-                "No request was cancelled",
+                "The callee ran to its end all the same",
             ),
         ),
     ),
