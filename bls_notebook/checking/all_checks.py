@@ -19,6 +19,7 @@ from .await_checks import await_findings
 from .callee_checks import callee_findings, cycle_findings, sequence_findings
 from .checked_model import CheckedModel, read_model
 from .config_checks import batching_findings, field_findings, file_findings, gpu_findings, is_model, tensor_findings
+from .process_checks import process_findings
 from .records import SEVERITIES, Finding, Findings, SharedMemory, finding
 from .release_checks import release_findings
 from .releases import known_release
@@ -126,6 +127,7 @@ def _model_findings(
     yield from callee_findings(model, models, remote)
     yield from sequence_findings(model, models)
     yield from package_findings(model, models, build_texts)
+    yield from process_findings(model, models)
     yield from release_findings(model, models, release)
     if model.problem:  # the other checks need a valid configuration
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from .checked_model import CheckedModel
 from .python_source import NameScope, PythonSource, argument, last_name, used_at_once
@@ -36,6 +37,8 @@ def await_findings(model: CheckedModel) -> Iterator[Finding]:
         unawaited = {node.lineno: node for node in _misused(code, scope) if node.lineno not in reported}
         for line, node in unawaited.items():
             yield model.in_code("await-missing", code, line, what=ast.unparse(node)[:80])
+        for name, line in _reused_buffers(scope):
+            yield model.in_code("buffer-reused", code, line, name=name)
         for node in _unchecked(scope):
             yield model.in_code("error-unchecked", code, node.lineno, what=ast.unparse(node)[:80])
 
@@ -136,6 +139,63 @@ def _misused(code: PythonSource, scope: NameScope) -> Iterator[ast.expr]:
             awaitable = scope.value(iterated)
             if _is_coroutine(code, awaitable) or _is_gather(scope, awaitable):
                 yield awaitable if awaitable is not None else iterated
+
+
+_VIEWS = frozenset({"reshape", "view", "ravel", "transpose", "squeeze"})  # methods that return the same memory
+
+
+def _reused_buffers(scope: NameScope) -> Iterator[tuple[str, int]]:
+    """Yield arrays from outside a loop that it fills again while calls of `async_exec` may not have read them.
+
+    The loop puts the array into a tensor, sends requests by `async_exec`, and awaits none of them.
+    """
+    for loop in scope.nodes:
+        if not isinstance(loop, (ast.For, ast.While, ast.AsyncFor)):
+            continue
+        nodes = [node for part in loop.body for node in ast.walk(part)]
+        awaits = any(isinstance(node, ast.Await) for node in nodes)
+        if awaits or not any(_sends(node, "async_exec") for node in nodes):
+            continue
+        bound = {n.id for n in [*nodes, *ast.walk(getattr(loop, "target", loop))] if _is_bound(n)}
+        filled = {name: line for node in nodes for name, line in _filled(node)}
+        for node in nodes:
+            if isinstance(node, ast.Call) and last_name(node.func) == "Tensor":
+                name = _memory_of(argument(node, "numpy_array", 1))
+                if name in filled and name not in bound:
+                    yield name, filled.pop(name)
+
+
+def _is_bound(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
+def _filled(node: ast.AST) -> Iterator[tuple[str, int]]:
+    """Yield the names of arrays whose content a node changes, with the line."""
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = [target for target in node.targets if isinstance(target, ast.Subscript)]
+    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
+        targets = [node.target]
+    elif isinstance(node, ast.Call):
+        targets = [keyword.value for keyword in node.keywords if keyword.arg == "out"]
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "fill":
+            targets.append(node.func.value)
+        if last_name(node.func) == "copyto":
+            targets += node.args[:1]
+    for target in targets:
+        if name := _memory_of(target):
+            yield name, target.lineno
+
+
+def _memory_of(node: ast.expr | None) -> str:
+    """Return the name of the array whose memory an expression is; empty if unknown, or if it depends on the round."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS:
+        return _memory_of(node.func.value)
+    if isinstance(node, ast.Subscript):
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        begins = [part.lower if isinstance(part, ast.Slice) else part for part in parts]
+        return _memory_of(node.value) if all(b is None or isinstance(b, ast.Constant) for b in begins) else ""
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_response(scope: NameScope, node: ast.AST | None) -> bool:

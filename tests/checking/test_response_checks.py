@@ -41,6 +41,7 @@ def asks(body: str, head: str = "async def execute(self, requests):", more: str 
 
 PLAIN = "def execute(self, requests):"
 CHECKED = "\nassert not answer.has_error()\nREAD"
+BUFFER = REQUEST.replace("[x]", '[pb_utils.Tensor("IN", buffer)]')
 ASYNC_HELPER = "\n    async def one(self, x):\n        return OK\n"
 CASES = [
     # -- await
@@ -55,6 +56,24 @@ CASES = [
      {"await-missing": 8}),
     (asks("for answer in await asyncio.gather(REQUEST.async_exec()):\n    answer.error()"), {}),
     (asks("for answer in [REQUEST.async_exec() for _ in requests]:\n    answer.error()"), {"await-missing": 8}),
+    # -- one buffer for several calls
+    *(
+        (asks(f"import numpy as np\nbuffer, calls = np.zeros(2), []\nfor n in 1, 2:\n    {fill}\n"
+              f"    calls.append({send}.async_exec())\nawait asyncio.gather(*calls)"), expected)
+        for fill, send, expected in (
+            ("buffer[:] = n", BUFFER, {"buffer-reused": 11}),
+            ("buffer[:len(calls)] = n", BUFFER.replace("buffer", "buffer[:1]"), {"buffer-reused": 11}),
+            ("np.copyto(buffer, n)", BUFFER.replace("buffer", "buffer.reshape(1, 2)"), {"buffer-reused": 11}),
+            ("buffer.fill(n)", BUFFER, {"buffer-reused": 11}),
+            ("np.add(buffer, n, out=buffer)", BUFFER, {"buffer-reused": 11}),
+            ("buffer = np.full(2, n)", BUFFER, {}),
+            ("buffer = np.zeros(2); buffer[:] = n", BUFFER, {}),
+            ("buffer[:] = n", BUFFER.replace("buffer", "buffer.copy()"), {}),
+            ("buffer[n - 1] = n", BUFFER, {}),
+            ("buffer[:] = n; await asyncio.sleep(0)", BUFFER, {}),
+            ("pass", BUFFER, {}),
+        )
+    ),
     (asks("self.one(x)", more=ASYNC_HELPER), {"await-missing": 8}),
     (asks("await self.one(x)", more=ASYNC_HELPER), {}),
     (asks("answer = REQUEST.exec()" + CHECKED), {"exec-in-async": 8}),
@@ -122,6 +141,7 @@ def test_wrong_awaits_and_responses_of_execute(check: Check, text: str, expected
     rules = {
         "async-in-sync",
         "await-missing",
+        "buffer-reused",
         "exec-in-async",
         "error-unchecked",
         "raise-no-exception",
