@@ -161,9 +161,16 @@ def option(
     return Option(tuple(names.split()), {"metavar": metavar, "help": help, "type": type, **keywords}, surface, state)
 
 
-def pairs(names: str, metavar: str, help: str, type: Callable[[str], object] = key_and_value, dest: str = "") -> Option:
+def pairs(
+    names: str,
+    metavar: str,
+    help: str,
+    type: Callable[[str], object] = key_and_value,
+    surface: str = "",
+    dest: str = "",
+) -> Option:
     """Return an option that may be repeated; its pairs of key and value make a dict."""
-    return option(names, metavar, help, type, action=_Merge, **({"dest": dest} if dest else {}))
+    return option(names, metavar, help, type, surface, action=_Merge, **({"dest": dest} if dest else {}))
 
 
 def flag(names: str, help: str, surface: str = "", **keywords: Any) -> Option:
@@ -216,11 +223,11 @@ class OperationSpec:
 
 
 @contextmanager
-def opened(repository: str, models: Sequence[str] | None = None) -> Iterator[ModelRepository]:
+def opened(repository: str, models: Sequence[str] | None = None, **options: Any) -> Iterator[ModelRepository]:
     """Open a repository for a command, and load models with their callees. The output of models goes to stderr."""
     from .repository.call_order import load_with_callees
 
-    with redirect_stdout(sys.stderr), bls.ModelRepository(repository) as repo:
+    with redirect_stdout(sys.stderr), bls.ModelRepository(repository, **options) as repo:
         if models is not None:
             load_with_callees(repo, models)
         yield repo

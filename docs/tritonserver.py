@@ -27,14 +27,24 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--model-control-mode", choices=["none", "poll", "explicit"])
     parser.add_argument("--repository-poll-secs", type=float)
     parser.add_argument("--response-cache-byte-size", type=int, default=0)
-    for name in ("backend-directory", "exit-on-error", "cache-config", "allow-metrics", "strict-readiness"):
+    for name in ("backend-directory", "exit-on-error", "cache-config", "allow-metrics"):
         parser.add_argument(f"--{name}")
+    parser.add_argument("--http-max-input-size", type=int, default=64 << 20)
+    parser.add_argument("--exit-timeout-secs", type=float, default=30.0)
+    parser.add_argument("--allow-client-shm", default="false")
+    parser.add_argument("--strict-readiness", default="true")
+    parser.add_argument("--model-config-name", default="")
+    parser.add_argument("--metrics-config", action="append", default=[])
     for name in ("http-header-forward-pattern", "grpc-header-forward-pattern"):
         parser.add_argument(f"--{name}", default="")
     arguments, ignored = parser.parse_known_args()
     if ignored:
         print(f"without effect: {' '.join(ignored)}", file=sys.stderr)
     return arguments
+
+
+def _is_true(text: str) -> bool:
+    return text.lower() not in ("false", "0")
 
 
 class _Repository(bls.ModelRepository):
@@ -54,6 +64,8 @@ def _repository(arguments: argparse.Namespace) -> bls.ModelRepository:
     return _Repository(
         [*arguments.model_repository, *arguments.model_store], control_mode=mode, poll_seconds=seconds or 15.0,
         cache_bytes=cache, backend_directory=arguments.backend_directory,
+        model_config_name=arguments.model_config_name,
+        metrics_config=dict(setting.partition("=")[::2] for setting in arguments.metrics_config),
     )  # fmt: skip
 
 
@@ -94,7 +106,7 @@ def main() -> int:
         states = {row.name: row for row in repository.index() if row.reason != "not loaded"}
         failed = [row for row in states.values() if row.state != "READY"]
         missing = [name for name in names if name != "*" and name not in states]
-        if (failed or missing) and str(arguments.exit_on_error).lower() not in ("false", "0"):
+        if (failed or missing) and _is_true(str(arguments.exit_on_error)):
             print("error: creating server: Internal - failed to load all models", file=sys.stderr)
             return 1
         with bls.endpoint(
@@ -103,8 +115,11 @@ def main() -> int:
             grpc_restricted_protocol=arguments.grpc_restricted_protocol,
             http_header_forward_pattern=arguments.http_header_forward_pattern,
             grpc_header_forward_pattern=arguments.grpc_header_forward_pattern,
+            http_max_input_size=arguments.http_max_input_size, exit_timeout_secs=arguments.exit_timeout_secs,
+            allow_client_shm=_is_true(arguments.allow_client_shm),
+            strict_readiness=_is_true(arguments.strict_readiness),
         ):  # fmt: skip
-            if str(arguments.allow_metrics).lower() not in ("false", "0"):
+            if _is_true(str(arguments.allow_metrics)):
                 _serve_metrics(repository, arguments.metrics_port)
             print("started", file=sys.stderr, flush=True)
             stopped.wait()

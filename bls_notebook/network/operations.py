@@ -114,7 +114,8 @@ def _endpoint(call: MagicCall, stop: bool = False, **options: Any) -> Endpoint:
 
 
 def _serve(repository: str, models: Sequence[str] = (), **options: Any) -> Generator[Any, None, None]:
-    with opened(repository, models) as repo:
+    of_repository = {name: options.pop(name) for name in ("model_config_name", "metrics_config") if name in options}
+    with opened(repository, models, **of_repository) as repo:
         yield from serve_until_interrupt(bls.endpoint(repo, **options))
 
 
@@ -133,6 +134,10 @@ ENDPOINT = OperationSpec(
     options=(
         REPOSITORY,
         option("models", "MODEL", "models to load (default: all)", nargs="*", surface="shell"),
+        option("--model-config-name", "NAME", "as Triton's option: use configs/NAME.pbtxt of models", surface="shell"),
+        pairs(
+            "--metrics-config", "SETTING=VALUE", "as Triton's option, such as summary_latencies=true", surface="shell"
+        ),
         flag("--stop", "stop the endpoint", "notebook"),
         option("--http-port", "N", "default: a free one", int),
         option("--grpc-port", "N", "default: a free one", int),

@@ -11,6 +11,7 @@ interrupts model code and waits; KeyboardInterrupt is raised once the repository
 from __future__ import annotations
 
 import logging
+import re
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from bls_notebook import pb_utils
+from bls_notebook.engine.core.metrics_config import metrics_config as parsed_metrics_config
 from bls_notebook.engine.core.model import LoadedModel, wait_until_closed
 from bls_notebook.engine.core.response_cache import DEFAULT_CACHE_BYTES, ResponseCache
 from bls_notebook.engine.core.server import Server
@@ -89,7 +91,14 @@ class Catalog:
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         backend_directory: str | Path | None = None,
         fill: Mapping[str, object] | None = None,
+        model_config_name: str = "",
+        metrics_config: Mapping[str, str] | None = None,
     ) -> None:
+        if not isinstance(model_config_name, str) or re.search(r"[\s/\\\0]", model_config_name):
+            raise BLSError(
+                f"model_config_name: got {model_config_name!r}, expected a name without spaces, such as h100"
+            )
+        self.model_config_name = model_config_name
         self.fill = None if fill is None else dict(fill)
         self._paths = repository_paths(paths)
         self.backend_directory = backend_path(backend_directory)
@@ -102,6 +111,7 @@ class Catalog:
         self._service = Service(self, ResponseCache(cache_bytes), strict)
         self._server: Server = self._service.server
         self._server.backend_folders = folders
+        self._server.metrics_config = parsed_metrics_config(metrics_config or {})
         index = self._service.index
         self._known = Known(index.newest, partial(index.rows, self._paths), pb_utils.__all__, self._server.elsewhere)
         self.metrics = Metrics(partial(server_families, weakref.ref(self._server)))
@@ -516,7 +526,7 @@ class Catalog:
         from .config.templates import filled_config  # first needed here
 
         folder = find_model(self._paths, name)
-        filled, warnings = filled_config(config_text(folder), self.fill, name)
+        filled, warnings = filled_config(config_text(folder, self.model_config_name), self.fill, name)
         source = ModelSource(name, folder, shown_path(folder), filled, warnings=warnings)
         for hook in list(self._before_load):
             source = hook(source)

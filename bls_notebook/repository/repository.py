@@ -46,6 +46,12 @@ class ModelRepository(Catalog):
     fill : mapping of str to object, optional
         Values for templates such as ``${engine_dir}``, and for parameters, by key. Other templates are filled
         from the environment or with harmless defaults. None: no template is filled, as on Triton.
+    model_config_name : str
+        As Triton's ``--model-config-name``: a model with a file ``configs/<name>.pbtxt`` uses it as its config.pbtxt.
+    metrics_config : mapping of str to str, optional
+        As Triton's ``--metrics-config``: ``{"summary_latencies": "true"}`` adds summaries of durations,
+        ``"summary_quantiles": "0.5:0.05,0.9:0.01"`` changes their quantiles, and ``"counter_latencies": "false"``
+        removes the counters.
 
     Raises
     ------

@@ -7,11 +7,14 @@ Names, labels and help texts are those of a tritonserver's ``/metrics``. The met
 
 from __future__ import annotations
 
+import math
+import time
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from bls_notebook.engine.core.metrics_config import MetricsConfig
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 
@@ -58,6 +61,33 @@ def statistics_record_of(model: LoadedModel) -> StatisticsRecord:
     )
 
 
+_SUMMARY_SECONDS = 60  # the age of the requests from which quantiles are computed, as on Triton
+
+
+def _summaries(rows: Iterable[_Row], config: MetricsConfig) -> Iterable[Any]:
+    """Yield the summaries of durations. Of requests from the cache, only queueing counts; Triton omits the whole."""
+    from prometheus_client.core import Metric
+
+    since = time.perf_counter_ns() - _SUMMARY_SECONDS * 1_000_000_000
+    latest = {model: model.statistics.latest_durations(since) for model, _ in rows}
+    for at, (name, part, what, cached) in enumerate(_DURATIONS):
+        form = "Cumulative" if name.startswith("compute") else "Summary of"
+        text = f"{form} {what} duration in microseconds ({cached} cached requests)"
+        family = Metric(f"nv_inference_{name}_summary_us", text, "summary")
+        for model, row in rows:
+            if name == "request" and model.spec.response_cache:
+                continue
+            labels = {"model": model.name, "version": str(model.version)}
+            figures = row["inference_stats"][part]
+            family.add_sample(f"{family.name}_count", labels, figures["count"])
+            family.add_sample(f"{family.name}_sum", labels, figures["ns"] // 1000)
+            values = sorted(durations[at] // 1000 for durations in latest[model])
+            for quantile in config.quantiles:
+                value = values[max(0, int(quantile * len(values)) - 1)] if values else math.nan
+                family.add_sample(family.name, {**labels, "quantile": f"{quantile:g}"}, value)
+        yield family
+
+
 def server_families(reference: weakref.ref[Server]) -> list[Any]:
     """Return the metric families of the models in service, for a `prometheus_client` registry."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -92,15 +122,18 @@ def server_families(reference: weakref.ref[Server]) -> list[Any]:
     computed = "performed (does not include cached requests)"
     add("nv_inference_count", f"Number of inferences {computed}", lambda _, row: row["inference_count"])
     add("nv_inference_exec_count", f"Number of model executions {computed}", lambda _, row: row["execution_count"])
-    for name, part, what, cached in _DURATIONS:
+    metrics_config = MetricsConfig() if server is None else server.metrics_config
+    for name, part, what, cached in _DURATIONS if metrics_config.counters else ():
         text = f"Cumulative {what} duration in microseconds ({cached} cached requests)"
         add(f"nv_inference_{name}_duration_us", text, microseconds(part))
     text = "Instantaneous number of pending requests awaiting execution per-model."
     add("nv_inference_pending_request_count", text, lambda model, _: model.scheduler.pending, GaugeMetricFamily)
+    out += _summaries(rows, metrics_config) if metrics_config.summaries else ()
     cached_rows = [row for row in rows if row[0].spec.response_cache]
     if server is None or not cached_rows:
         return out
-    for name, plural, what in ("hit", "hits", "hit"), ("miss", "misses", "miss (insert+lookup)"):
+    kinds = ("hit", "hits", "hit"), ("miss", "misses", "miss (insert+lookup)")
+    for name, plural, what in kinds if metrics_config.counters else ():
         text = f"Number of cache {plural} per model"
         add(f"nv_cache_num_{plural}_per_model", text, count(f"cache_{name}"), of=cached_rows)
         text = f"Total cache {what} duration per model, in microseconds"

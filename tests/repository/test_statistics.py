@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -206,3 +207,39 @@ def test_cancelled_and_rejected_in_the_queue(repo: bls.ModelRepository, config: 
     (record,) = repo.statistics_records("m")
     assert record.failures == (("REJECTED", 1),)
     assert 'nv_inference_request_failure{model="m",reason="REJECTED",version="1"} 1.0' in repo.metrics.text()
+
+
+def test_metrics_config_chooses_counters_summaries_and_quantiles() -> None:
+    settings = {"summary_latencies": "true", "counter_latencies": "false", "summary_quantiles": "0.5:0.05,0.9:0.01"}
+    name = "nv_inference_request_summary_us"
+    with bls.ModelRepository(metrics_config=settings) as repo:
+        repo.define("m", ECHOES, ECHO)
+        assert f'{name}{{model="m",quantile="0.9",version="1"}} NaN' in repo.metrics.text()
+        for _ in range(3):
+            assert repo.infer("m", ONE).error is None
+        text = repo.metrics.text()
+        model = repo._server.find("m")
+        assert model is not None
+        whole = sorted(durations[0] // 1000 for durations in model.statistics.latest_durations(0))
+    assert "nv_inference_request_duration_us" not in text
+    assert f"# TYPE {name} summary" in text
+    assert f'{name}_count{{model="m",version="1"}} 3.0' in text
+    for quantile, value in (("0.5", whole[0]), ("0.9", whole[1])):
+        assert f'{name}{{model="m",quantile="{quantile}",version="1"}} {float(value)}' in text
+    for part in ("queue", "compute_input", "compute_infer", "compute_output"):
+        assert f'nv_inference_{part}_summary_us_count{{model="m",version="1"}} 3.0' in text
+    with pytest.raises(bls.BLSError, match=r"summary_quantiles: got '0\.5'"):
+        bls.ModelRepository(metrics_config={"summary_quantiles": "0.5"})
+
+
+def test_a_custom_configuration_is_used_where_a_model_has_it(tmp_path: Path) -> None:
+    for name in ("custom", "plain"):
+        write(tmp_path, name, ECHOES, f"max_batch_size: 8\n{ECHO}")
+    (tmp_path / "custom/configs").mkdir()
+    (tmp_path / "custom/configs/h100.pbtxt").write_text(f"max_batch_size: 3\n{ECHO}")
+    with bls.ModelRepository(tmp_path, model_config_name="h100") as repo:
+        for name, size in (("custom", 3), ("plain", 8)):
+            repo.load(name)
+            assert repo.config(name).max_batch_size == size
+    with pytest.raises(bls.BLSError, match=r"model_config_name: got '\.\./x'"):
+        bls.ModelRepository(model_config_name="../x")

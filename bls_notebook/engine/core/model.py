@@ -84,6 +84,8 @@ class LoadedModel:
         )
         self.outputs = OutputCheck(spec, server.strict)
         self.statistics = ModelCounters()
+        if server.metrics_config.summaries:
+            self.statistics.keep_latencies(True)
         self.be(
             ModelSeen(
                 name=spec.name,

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 FOLD_AT = 256
 LATEST = 1024
@@ -22,6 +22,14 @@ Durations = tuple[int, int, int, int, int]  # whole request, queue, compute_inpu
 Alone = tuple[int, int, int, int, int, int]
 REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 _PHASES = ("compute_input", "compute_infer", "compute_output")
+
+
+_Timed = tuple[int, tuple[int, ...]]  # the end of a request, and its Durations; of one from the cache, the first
+
+
+def _timed(entry: Alone) -> _Timed:
+    _, arrived, queued, begun, inferred, ended = entry
+    return ended, (ended - arrived, begun - queued, queued - arrived, inferred - begun, ended - inferred)
 
 
 def _stat(count: int, ns: int) -> dict[str, int]:
@@ -49,7 +57,7 @@ class ModelCounters:
         self._failures = dict.fromkeys(REASONS, 0)
         self._fail_ns = 0
         self._keepers = 0
-        self._latest: deque[tuple[int, ...]] | None = None  # entries as in `alone`, while `keep_latencies` is on
+        self._latest: deque[_Timed] | None = None  # of successful requests, while `keep_latencies` is on
         self._cache = [0] * 5  # hits, ns of their look-ups, misses, ns of theirs, ns of the requests that were hits
 
     def fold(self) -> None:
@@ -59,7 +67,7 @@ class ModelCounters:
             self._last = self._last_ended()
             self._sums, self._batches = self._with(entries)
             if self._latest is not None:
-                self._latest.extend(entries)
+                self._latest.extend(map(_timed, entries))
             del self.alone[: len(entries)]  # keeps entries that were added meanwhile
 
     def _last_ended(self) -> int:
@@ -92,7 +100,7 @@ class ModelCounters:
         """Count one successful request; `execution` counts the execution itself."""
         with self._lock:
             self._sums = _added(self._sums, (1, rows, *durations))
-            self._note(durations[0])
+            self._note(durations)
 
     def failed(self, ns: int, reason: str = "BACKEND") -> None:
         """Count a failed request; `reason` is one of Triton's."""
@@ -103,18 +111,17 @@ class ModelCounters:
     def hit(self, request_ns: int, lookup_ns: int) -> None:
         with self._lock:
             self._cache = _added(self._cache, (1, lookup_ns, 0, 0, request_ns))
-            self._note(request_ns)
+            self._note((request_ns,))
             self._last = time.perf_counter_ns()
 
     def miss(self, ns: int) -> None:
         with self._lock:
             self._cache = _added(self._cache, (0, 0, 1, ns, 0))
 
-    def _note(self, request_ns: int) -> None:
-        """Keep the latency of a request, if `keep_latencies` is on; lock held."""
+    def _note(self, durations: tuple[int, ...]) -> None:
+        """Keep the durations of a request, if `keep_latencies` is on; lock held."""
         if self._latest is not None:
-            ended = time.perf_counter_ns()
-            self._latest.append((1, ended - request_ns, 0, 0, 0, ended))
+            self._latest.append((time.perf_counter_ns(), durations))
 
     def failures(self) -> dict[str, int]:
         return dict(self._failures)
@@ -128,6 +135,13 @@ class ModelCounters:
             elif self._latest is None:
                 self._latest = deque(maxlen=LATEST)
 
+    def latest_durations(self, since: int) -> list[Durations]:
+        """Return the durations of the latest requests that ended after `since` and were not answered by the cache."""
+        self.fold()
+        with self._lock:
+            latest = list(self._latest or ())
+        return [cast(Durations, durations) for ended, durations in latest if ended > since and len(durations) > 1]
+
     def latest(self, since: int) -> tuple[int, int, list[int]]:
         """Return the numbers of successful and failed requests, and latencies (ns) of requests ended after `since`.
 
@@ -136,7 +150,8 @@ class ModelCounters:
         alone = self.alone[:]
         self.fold()
         with self._lock:
-            latencies = [entry[5] - entry[1] for entry in self._latest or alone if entry[5] > since]
+            timed = self._latest or map(_timed, alone)
+            latencies = [durations[0] for ended, durations in timed if ended > since]
             return self._sums[0] + self._cache[0], sum(self._failures.values()), latencies
 
     def as_dict(self) -> dict[str, Any]:

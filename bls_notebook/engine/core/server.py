@@ -21,6 +21,7 @@ from bls_notebook.engine.metrics import Metrics
 from bls_notebook.pb_utils import _runtime
 from bls_notebook.pb_utils.errors import failed_for
 
+from .metrics_config import MetricsConfig
 from .model import LoadedModel, wait_until_closed
 
 log = logging.getLogger("bls_notebook")
@@ -55,6 +56,7 @@ class Server:
         self._loader = loader
         self.cache = ResponseCache() if cache is None else cache
         self.strict = strict
+        self.metrics_config = MetricsConfig()
         self.backend_folders: tuple[Path, ...] = ()  # search path of Python-based backends
         self._versions: dict[str, dict[int, LoadedModel]] = {}
         self._newest: dict[str, LoadedModel] = {}

@@ -179,11 +179,14 @@ def pointers_in(folder: Path) -> list[Path]:
     return sorted(filter(is_pointer, map(Path, islice(files_below(folder), _MOST_FILES))))
 
 
-def config_text(folder: Path) -> str | ConfigError | None:
-    """Return the text of a model's config.pbtxt; None if there is no such file, a ConfigError if it is unreadable."""
-    data = b""
+def config_text(folder: Path, config_name: str = "") -> str | ConfigError | None:
+    """Return the text of a model's config.pbtxt; None if there is no such file, a ConfigError if it is unreadable.
+
+    ``configs/<config_name>.pbtxt`` is used instead, if it exists.
+    """
+    data, custom = b"", folder / "configs" / f"{config_name}.pbtxt"
     try:
-        data = read_file(folder / "config.pbtxt", MAX_CONFIG)
+        data = read_file(custom if config_name and custom.is_file() else folder / "config.pbtxt", MAX_CONFIG)
         return data.decode()
     except FileNotFoundError:
         return None

@@ -1,0 +1,42 @@
+"""`MetricsConfig`: which of Triton's latency metrics there are, as with its option `--metrics-config`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bls_notebook.engine.errors import BLSError
+
+_PAIR = re.compile(r"\s*([0-9.]+)\s*:\s*([0-9.eE-]+)\s*")
+
+
+@dataclass(frozen=True)
+class MetricsConfig:
+    """Counters or summaries of durations, and the quantiles of summaries."""
+
+    counters: bool = True
+    summaries: bool = False
+    quantiles: tuple[float, ...] = (0.5, 0.9, 0.95, 0.99, 0.999)
+
+
+def metrics_config(settings: Mapping[str, str]) -> MetricsConfig:
+    """Return the configuration in Triton's settings, of which others are ignored; BLSError for a wrong one."""
+    quantiles: list[float] = []
+    for name, value in settings.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise BLSError(
+                f"metrics_config: got {name!r}: {value!r}, expected text, as in {{'summary_latencies': 'true'}}"
+            )
+    for pair in settings.get("summary_quantiles", "").split(",") if settings.get("summary_quantiles") else ():
+        match = _PAIR.fullmatch(pair)
+        if match is None or not 0 <= float(match[1]) <= 1:
+            raise BLSError(
+                f"metrics_config: summary_quantiles: got {pair!r}, expected <quantile>:<error>, as in 0.9:0.01"
+            )
+        quantiles.append(float(match[1]))
+    return MetricsConfig(
+        settings.get("counter_latencies") != "false",
+        settings.get("summary_latencies") == "true",
+        tuple(quantiles) or MetricsConfig.quantiles,
+    )
