@@ -11,7 +11,6 @@ interrupts model code and waits; KeyboardInterrupt is raised once the repository
 from __future__ import annotations
 
 import logging
-import re
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from bls_notebook import pb_utils
-from bls_notebook.engine.core.metrics_config import metrics_config as parsed_metrics_config
+from bls_notebook.engine.core.metrics_config import parsed_metrics_config
 from bls_notebook.engine.core.model import LoadedModel, wait_until_closed
 from bls_notebook.engine.core.response_cache import DEFAULT_CACHE_BYTES, ResponseCache
 from bls_notebook.engine.core.server import Server
@@ -45,7 +44,7 @@ from .source.definition_changes import changes, texts_of
 from .source.fingerprints import signature
 from .source.model_folders import backend_folders, backend_path, config_text, find_model, repository_paths, shown_path
 from .source.model_source import ModelSource
-from .source.names import check_model_name, check_version
+from .source.names import check_config_name, check_model_name, check_version
 from .source.replaced_config import ReplacedConfig, replaced_config
 from .statistics import server_families, statistics_of, statistics_record_of
 from .substitution.stub_config import backend_of
@@ -94,15 +93,10 @@ class Catalog:
         model_config_name: str = "",
         metrics_config: Mapping[str, str] | None = None,
     ) -> None:
-        if not isinstance(model_config_name, str) or re.search(r"[\s/\\\0]", model_config_name):
-            raise BLSError(
-                f"model_config_name: got {model_config_name!r}, expected a name without spaces, such as h100"
-            )
-        self.model_config_name = model_config_name
+        self.model_config_name = check_config_name(model_config_name)
         self.fill = None if fill is None else dict(fill)
         self._paths = repository_paths(paths)
         self.backend_directory = backend_path(backend_directory)
-        folders = backend_folders(self._paths, self.backend_directory)
         if control_mode not in CONTROL_MODES:
             raise BLSError(f"control_mode: got {control_mode!r}, expected one of {', '.join(map(repr, CONTROL_MODES))}")
         if poll_seconds is not None and not poll_seconds > 0:
@@ -110,7 +104,7 @@ class Catalog:
         self.control_mode = control_mode
         self._service = Service(self, ResponseCache(cache_bytes), strict)
         self._server: Server = self._service.server
-        self._server.backend_folders = folders
+        self._server.backend_folders = backend_folders(self._paths, self.backend_directory)
         self._server.metrics_config = parsed_metrics_config(metrics_config or {})
         index = self._service.index
         self._known = Known(index.newest, partial(index.rows, self._paths), pb_utils.__all__, self._server.elsewhere)

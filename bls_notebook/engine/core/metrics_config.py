@@ -20,7 +20,7 @@ class MetricsConfig:
     quantiles: tuple[float, ...] = (0.5, 0.9, 0.95, 0.99, 0.999)
 
 
-def metrics_config(settings: Mapping[str, str]) -> MetricsConfig:
+def parsed_metrics_config(settings: Mapping[str, str]) -> MetricsConfig:
     """Return the configuration in Triton's settings, of which others are ignored; BLSError for a wrong one."""
     quantiles: list[float] = []
     for name, value in settings.items():

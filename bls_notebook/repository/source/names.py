@@ -80,3 +80,10 @@ def file_override_path(name: str) -> PurePosixPath:
             "model's folder, such as 'file:1/model.py'"
         )
     return path
+
+
+def check_config_name(name: str) -> str:
+    """Return the name of custom configurations, such as h100; InvalidNameError if it cannot be the name of a file."""
+    if not isinstance(name, str) or re.search(r"[\s/\\\0]", name):
+        raise InvalidNameError(f"model_config_name: got {name!r}, expected a name without spaces, such as h100")
+    return name
