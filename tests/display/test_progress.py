@@ -116,7 +116,7 @@ def test_threads_of_instances_show_their_own_operations(bar: Seen) -> None:
     thread.join()
 
 
-def test_nobody_is_asked_twice_where_nobody_looks(bar: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_without_a_display_is_asked_once(bar: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     both = threading.Event()
 

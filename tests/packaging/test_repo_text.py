@@ -78,3 +78,20 @@ def test_paths_in_pages_for_contributors_exist(page: str) -> None:
     paths = [f"/{path.as_posix()}" for path in text_files()]
     missing = [name for name in names if not any(f"/{name}" in path for path in paths)]
     assert not missing, f"{page} names files that do not exist: {missing}"
+
+
+def test_tests_that_documents_name_exist() -> None:
+    named = {
+        (str(path), name)
+        for path, text in text_files().items()
+        if path.suffix in (".md", ".toml") or path.name == "Makefile"
+        for name in re.findall(r"\btests/\w+/[\w/]+\.py\b", text)
+    }
+    assert named
+    assert not {(page, name) for page, name in named if not (ROOT / name).exists()}
+
+
+def test_names_of_tests_begin_with_searchable_words() -> None:
+    vague = re.compile(r"def (test_(?:what\w*|it|who|nobody|they)_\w+)")
+    tests = ((path, text) for path, text in text_files().items() if path.parts[0] == "tests" and path.suffix == ".py")
+    assert not [f"{path}: {name}" for path, text in tests for name in vague.findall(text)]
