@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import join, parts, prose, tag
-from bls_notebook.inspection.differences_table import differences_table, in_last_place, inputs_table, lines_beside_table
+from bls_notebook.inspection.differences_table import differences_table, inputs_table, lines_beside_table
 from bls_notebook.records import count, duration, listed, ns, size, visible
 
 from .proof.proof_script import DROPPED
@@ -78,12 +78,28 @@ def _verdict(record: Certificate) -> doc.Piece:
         is_here = any(line.startswith("no answer here") for each in record.unequal for line in each.what)
         return _marked("?", f"got no answer {'here' if is_here else 'from the server'}", record)
     if record.unequal:
-        nearly = in_last_place((each.what, each.tensors) for each in record.unequal)
-        return _marked("≈" if nearly else "✗", f"answers differently on the server{nearly}", record)
+        if record.rounds:
+            return _marked("≈", "answers differently on the server by rounding", record, _rounding(record))
+        return _marked("✗", "answers differently on the server", record)
     return _marked("✗", "answers as the server does, but its statistics differ", record)
 
 
-def _marked(sign: str, text: str, record: Certificate) -> doc.Piece:
+def _rounding(record: Certificate) -> str:
+    """Return how much answers are rounded otherwise, by which NumPy, and what accepts it."""
+    numpy = [f" (NumPy {p.here} here, {p.there} on the server)" for p in record.packages if p.name == "numpy"]
+    units = f"by at most {count(int(record.ulps_needed), 'unit')} in the last place"
+    accepts = f"`--tolerance {tolerance_above(record.rounding)}` accepts it"
+    return f". {record.rounded:,} of them differ, {units}{''.join(numpy[:1])}; {accepts}"
+
+
+def tolerance_above(needed: float) -> str:
+    """Return a number with one digit that is at least as large, such as ``3e-07``."""
+    text = f"{needed:.0e}"
+    digit, exponent = text.split("e")
+    return text if float(text) >= needed else f"{int(digit) + 1}e{exponent}"
+
+
+def _marked(sign: str, text: str, record: Certificate, remark: str = "") -> doc.Piece:
     text += f": {count(record.requests, 'request')}"
     if record.equal:
         codes = " without the codes of errors" if record.decoupled and record.failed > 0 else ""
@@ -91,6 +107,7 @@ def _marked(sign: str, text: str, record: Certificate) -> doc.Piece:
     text += f", against {record.server.partition(', ')[0]}"
     if record.seconds:
         text += f", in {ns(int(record.seconds * 1e9))}"
+    text += remark
     color = {"✓": "findings-good", "✗": "findings-tally-error"}.get(sign, "findings-tally-warning")
     mark = tag("span", sign, cls=color)
     return doc.Piece(f"{sign} {record.model} {text}", join(mark, tag("code", record.model), text, by=" "))
@@ -124,6 +141,8 @@ def _request_facts(record: Certificate) -> Iterator[str]:
     if record.requests:
         of_stream = ", codes of errors, and versions and parameters of responses in streams" if record.decoupled else ""
         yield f"not compared: configurations, times, logs, custom metrics{of_stream}"
+    if record.requests and record.never_sent:
+        yield f"never sent: {listed(record.never_sent, 12)}"
     if record.counted and all(each.equal for each in record.counted):
         twice = any(each.here[:2] != each.there[:2] for each in record.counted)
         exception = ", but the server counts failed requests of ensembles twice" if twice else ""
@@ -151,6 +170,9 @@ def _unequal_blocks(unequal: Unequal) -> Iterator[doc.Block]:
     if not unequal.steady:
         title += "; sent again, it got equal answers"
     yield doc.Words(title, gap=True)
+    for number, options in enumerate(unequal.options):
+        if options:
+            yield doc.Words(f"{f'request {number} ' * (len(unequal.steps) > 1)}with {options}")
     tensors = [tensor for step in unequal.steps for tensor in step]
     yield inputs_table("The request", tensors) if tensors else doc.Words(parts.quiet("no inputs"))
 

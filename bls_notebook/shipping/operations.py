@@ -177,8 +177,10 @@ PROVE = OperationSpec(
     separate environment.) It compares outputs bit by bit, errors by text and code, and the whole stream of decoupled
     models; it sends the rows of batches again one by one; and it compares Triton's counts of requests and executions,
     those of callees included. Requests are given (INPUT=EXPRESSION, as in %bls), recorded (--requests), or generated
-    from the model's config (100 by default if none are given); generated ones sometimes reuse given inputs. A
-    difference is shown with the smallest request that reproduces it. In scripts: bls.prove(); in a shell: python -m
+    from the model's config (100 by default if none are given); generated ones sometimes reuse given inputs, and vary
+    the requested outputs, parameters, IDs and timeouts. The certificate lists what was never sent. A difference is
+    shown with the smallest request that reproduces it; one of rounding alone (≈) with the tolerance that accepts it; and
+    a model whose answers vary cannot be compared (?). In scripts: bls.prove(); in a shell: python -m
     bls_notebook prove REPOSITORY. Evidence: docs/evidence/conformance.md.""",
     _prove,
     (

@@ -136,7 +136,8 @@ class Unequal(Record):
 
     ``steps`` are the inputs of one request, or of each request of a sequence from its start. ``what`` has a line
     for each difference; ``tensors`` compares the outputs that differ. ``shrunk``: it is the smallest such request
-    that hypothesis found. ``steady``: its answers differed each time it was sent.
+    that hypothesis found. ``steady``: its answers differed each time it was sent. ``options`` has what each step set
+    besides its inputs, such as ``request_id='7'``.
     """
 
     what: tuple[str, ...]
@@ -144,6 +145,7 @@ class Unequal(Record):
     tensors: tuple[TensorsCompared, ...] = ()
     shrunk: bool = False
     steady: bool = True
+    options: tuple[str, ...] = ()
 
     @property
     def lost(self) -> bool:
@@ -199,6 +201,10 @@ class Certificate(Record):
     ``varies`` has the differences between two fresh instances on one side, for example of a model that uses random
     numbers or the time: its answers cannot be compared. ``stateful``: answers depend on earlier requests.
     ``decoupled``: it answers with streams.
+
+    ``never_sent`` names variations of requests that the proof did not try. ``rounded`` is the number of requests whose
+    floats differ by rounding alone: by at most ``ulps_needed`` units in the last place, which the tolerance
+    ``rounding`` accepts; the last of ``unequal`` is then the one with the largest difference.
     """
 
     model: str
@@ -224,6 +230,15 @@ class Certificate(Record):
     varies: tuple[str, ...] = ()
     stateful: bool = False
     decoupled: bool = False
+    never_sent: tuple[str, ...] = ()
+    rounded: int = 0
+    rounding: float = 0.0
+    ulps_needed: float = 0.0
+
+    @property
+    def rounds(self) -> bool:
+        """Whether rounding is the only difference."""
+        return self.rounded > 0 and len(self.unequal) == 1
 
     @property
     def equal(self) -> bool:

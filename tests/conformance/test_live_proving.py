@@ -13,6 +13,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
+from bls_notebook.shipping.display import tolerance_above
 from bls_notebook.shipping.proof.prover import Prover, proving
 from bls_notebook.shipping.records import Certificate
 from bls_notebook.shipping.servers.server_programs import ServerEnvironment
@@ -35,12 +36,23 @@ ensemble_scheduling {{ step {{ model_name: "scaled" model_version: -1
 """
 MODEL = """\
 import json
+import os
 import sys
+import tempfile
 import time
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
 OLD = int(np.__version__.split(".")[0]) < 2  # as on the server
+
+
+def next_number():
+    # Counts the requests of all processes.
+    path = os.path.join(tempfile.gettempdir(), "bls-notebook-seldom")
+    number = os.path.getsize(path) if os.path.exists(path) else 0
+    with open(path, "a") as file:
+        file.write(".")
+    return np.float32(number)
 
 
 class TritonPythonModel:
@@ -50,6 +62,7 @@ class TritonPythonModel:
         self.more = np.float32(count > 1 and OLD)
 
     def execute(self, requests):
+        self.together = len(requests) > 1
         return [self.answer(request) for request in requests]
 
     def answer(self, request):
@@ -75,6 +88,8 @@ ANSWERS = {
     "hex": "return pb_utils.InferenceResponse(error=pb_utils.TritonError(f'0x{int(OLD)}'))",
     "metered": "self.metric.increment(1)\n        values = np.array([self.metric.value()], np.float32)",
     "early": "values = values + 1",
+    "paired": "values = values + np.float32(OLD and self.together)",
+    "seldom": "values = values + (next_number() % 37 == 0)",
 }
 SOURCES = {name: MODEL.replace("ANSWER", answer) for name, answer in ANSWERS.items()}
 INITIALIZE = {
@@ -94,7 +109,8 @@ def prover(environment: ServerEnvironment) -> Iterator[Prover]:
             repository.load(name)
         for name, source in (*SOURCES.items(), ("failing_late", SOURCES["failing"])):
             batched = CONFIG.replace("[ -1 ]", "[ 1 ]") + "max_batch_size: 8"
-            repository.define(name, source, batched if name == "moody" else CONFIG)
+            batched += "\ndynamic_batching { }" * (name == "paired")
+            repository.define(name, source, batched if name in ("moody", "paired") else CONFIG)
         repository.define("chained", "", CHAINED)
         with proving(repository, NAMES, environment) as prover:
             yield prover
@@ -142,19 +158,48 @@ def test_codes_of_errors_callees_and_slow_models(prover: Prover) -> None:
 
 
 def test_the_smallest_request_that_differs(prover: Prover) -> None:
-    found = prover.prove("scaled", {"IN": [1.0, 2.0]}, generate=200)
+    found = prover.prove("scaled", {"IN": [1.0, 2.0]}, generate=200)  # of infinity it makes the largest float
     assert not found.equal
-    (unequal,) = found.unequal
-    assert unequal.shrunk
-    assert [tensor.shape for tensor in unequal.steps[0]] == [(1,)]
-    assert unequal.tensors[0].ulps == 1
+    assert not found.rounds
+    assert found.unequal[0].shrunk
+    assert [tensor.shape for tensor in found.unequal[0].steps[0]] == [(1,)]
+    assert found.unequal[0].options == ("",)
     assert "the smallest request that shows the difference" in render(found).text
 
 
-def test_ulps_and_tolerance_of_floats(prover: Prover) -> None:
-    assert not prover.prove("scaled", {"IN": [1.0, 6.0]}).equal
-    assert prover.prove("scaled", {"IN": [1.0, 6.0]}, ulps=1).equal
-    assert prover.prove("scaled", {"IN": [1.0, 6.0]}, tolerance=1e-5).equal
+def test_rounding_is_amber_with_the_tolerance_that_accepts_it(prover: Prover) -> None:
+    asked = {"IN": [1.0, 6.0]}, {"IN": [7e8]}, {"IN": [1.0]}
+    found = prover.prove("scaled", *asked)
+    assert (found.equal, found.rounds, found.rounded, found.ulps_needed) == (False, True, 2, 1)
+    said = " ".join(render(found).text.split())
+    assert said.startswith("≈ scaled answers differently on the server by rounding: 3 requests")
+    (numpy,) = [package for package in found.packages if package.name == "numpy"]
+    tolerance = tolerance_above(found.rounding)
+    assert "2 of them differ, by at most 1 unit in the last place" in said
+    assert f"(NumPy {numpy.here} here, {numpy.there} on the server); `--tolerance {tolerance}` accepts it" in said
+    assert prover.prove("scaled", *asked, tolerance=float(tolerance)).equal
+    assert prover.prove("scaled", *asked, ulps=1).equal
+
+
+def test_a_model_that_seldom_varies_cannot_be_compared(prover: Prover) -> None:
+    found = prover.prove("seldom", generate=60)
+    assert (found.equal, found.unequal) == (False, ())
+    assert render(found).text.startswith("? seldom cannot be compared with a server")
+
+
+def test_variations_that_were_sent_and_those_that_were_not(prover: Prover) -> None:
+    found = prover.prove("add_sub", generate=60)
+    assert found.equal, render(found).text
+    assert found.never_sent == ("parallel requests", "cancelled requests")
+    assert "never sent: parallel requests, cancelled requests" in " ".join(render(found).text.split())
+    found = prover.prove("add_sub", {"INPUT0": [1, 2, 3, 4], "INPUT1": [1, 2, 3, 4]})
+    assert {"some of the outputs", "request IDs", "correlation IDs", "timeouts", "parameters"} < {*found.never_sent}
+    found = prover.prove("moody", generate=40, instances=(2,))
+    assert "parallel requests" not in found.never_sent
+    found = prover.prove("paired", generate=40)
+    (unequal,) = found.unequal
+    assert unequal.what[0].startswith("two requests at the same time, to be one batch: output 'OUT'")
+    assert "two requests in one execution" not in found.never_sent
 
 
 def test_an_ensemble_and_nothing_but_errors(prover: Prover) -> None:

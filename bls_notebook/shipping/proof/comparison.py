@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,7 +63,19 @@ class Allowed:
 EXACT = Allowed()
 Sides = tuple[str, str]
 PLACES: Sides = ("here", "on the server")
-Differences = tuple[tuple[str, ...], tuple[TensorsCompared, ...]]
+_ROUNDED = {"FP16": 1e-2, "BF16": 5e-2, "FP32": 2e-5, "FP64": 4e-14}
+"""The largest tolerance that accepts mere rounding: some hundred times the precision of the data type."""
+
+
+class Differences(NamedTuple):
+    """Differences of answers: lines, and the outputs that differ.
+
+    `rounding` is the smallest tolerance that accepts all of them, if they are no more than rounding; else None.
+    """
+
+    lines: tuple[str, ...] = ()
+    tensors: tuple[TensorsCompared, ...] = ()
+    rounding: float | None = None
 
 
 def differences(
@@ -76,25 +88,33 @@ def differences(
     """
     lines: list[str] = []
     tensors: list[TensorsCompared] = []
+    rounding: list[float | None] = []
     if any(answer.lost for answer in (*here, *there)):
         lost = (f"no answer from the server: {a.error}" for a in there if a.lost)
-        return (*(str(a.error) for a in here if a.lost), *lost), ()
+        return Differences((*(str(a.error) for a in here if a.lost), *lost))
     if len(here) != len(there):
         lines.append(f"{len(here)} responses {sides[0]}, {len(there)} {sides[1]}")
+        rounding.append(None)
     for number, (first, second) in enumerate(zip(here, there, strict=False)):
-        response_lines, unequal = _pair(first, second, allowed, sides)
+        found = _pair(first, second, allowed, sides)
         prefix = f"response {number}: " if len(here) > 1 or len(there) > 1 else ""
-        lines += [prefix + line for line in response_lines]
-        tensors += unequal
-    return tuple(lines), tuple(tensors)
+        lines += [prefix + line for line in found.lines]
+        tensors += found.tensors
+        rounding += [found.rounding] if found.lines else []
+    return Differences(tuple(lines), tuple(tensors), most(rounding))
 
 
-def _pair(
-    here: ProofAnswer, there: ProofAnswer, allowed: Allowed, sides: Sides
-) -> tuple[list[str], list[TensorsCompared]]:
+def most(rounding: Sequence[float | None]) -> float | None:
+    """Return the tolerance that accepts several differences; None without any, or if one is more than rounding."""
+    known = [each for each in rounding if each is not None]
+    return max(known) if known and len(known) == len(rounding) else None
+
+
+def _pair(here: ProofAnswer, there: ProofAnswer, allowed: Allowed, sides: Sides) -> Differences:
     if here.error is not None or there.error is not None:
-        return _errors(here, there, sides), []
+        return Differences(tuple(_errors(here, there, sides)))
     lines, tensors = [], []
+    rounding: list[float | None] = []
     one, other = sides
     if here.version != there.version:
         lines.append(f"answered by version {here.version} {one}, {there.version} {other}")
@@ -108,7 +128,21 @@ def _pair(
             lines.append(f"output {name!r}: {difference}")
             pair = compared(Tensor(name, first.values), Tensor(name, second.values), bits=True)
             tensors += [pair] if pair.differing or pair.reason else []
-    return lines, tensors
+            rounding.append(_rounding(first, second))
+    rounding += [None] * (len(lines) - len(rounding))
+    return Differences(tuple(lines), tuple(tensors), most(rounding))
+
+
+def _rounding(here: Output, there: Output) -> float | None:
+    """Return the smallest tolerance that accepts the difference of two outputs; None if it is more than rounding."""
+    first, second = here.values, there.values
+    if here.datatype != there.datatype or first.shape != second.shape or here.datatype not in _ROUNDED:
+        return None
+    with np.errstate(all="ignore"):
+        wide = [values.astype(np.float64) for values in (first, second)]
+        gaps = np.where((wide[0] == wide[1]) | (np.isnan(wide[0]) & np.isnan(wide[1])), 0.0, np.abs(wide[0] - wide[1]))
+        needed = float(np.max(gaps / (1 + np.abs(wide[1])), initial=0.0))
+    return needed if 0 < needed <= _ROUNDED[here.datatype] else None
 
 
 def _errors(here: ProofAnswer, there: ProofAnswer, sides: Sides) -> list[str]:

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import platform
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -37,17 +37,21 @@ from bls_notebook.shipping.records import Certificate, Package, Unequal, Verifie
 from bls_notebook.shipping.servers.server_programs import ServerEnvironment, distribution_name
 from bls_notebook.shipping.servers.serving import LocalServer, serve
 
-from .comparison import Allowed, Differences, ProofAnswer, differences
+from .comparison import Allowed, ProofAnswer, differences, most
 from .requests import DifferentError, NotSteadyError, ProofCase, ProofRequest, cases_of, generator, sequence_options
 from .requests import generate as _generate
-from .targets import LocalTarget, RemoteTarget, ServerTarget, compare_counts, fresh
+from .steadiness import NoAnswerError, answers_of, compared_with_itself, variation_of
+from .targets import LocalTarget, RemoteTarget, ServerTarget, compare_counts, fresh, grown
 from .targets import reached as reached_models
+from .variations import PARALLEL, TOGETHER, possible_variations, variations_of
 
 _CORRELATIONS = itertools.count(1)
 _KEPT = 64  # equal cases that are kept, to be sent again as single rows and with other instance counts
 _OLDEST = 5.0  # seconds that an instance waits at most, to become as old as the one that answered differently
 _SELF_COMPARED = 4  # given and generated cases that the model here answers three times
 _EXPLICIT = "pb_utils.load_model or unload_model, which a server allows only with --model-control-mode=explicit"
+_TIMES_AGAIN = 2  # that requests are sent again after a difference
+_PAIRS = 8  # pairs of requests that are sent at the same time
 _BATCHES = 16  # batches whose rows are sent again one by one
 
 
@@ -63,6 +67,10 @@ def prove(
     order, with fresh instances; rows of batches are sent again one by one. `prove` compares outputs, errors (text,
     code), parameters, the version, whole streams, and the numbers of requests and executions. The model also answers
     some requests several times, which shows whether its answers vary or depend on earlier requests.
+
+    Generated requests also ask for some of the outputs, and have parameters, IDs and timeouts; a model with a dynamic
+    batcher gets pairs of them at the same time. The certificate lists what was never sent. Floats that differ by
+    rounding alone are counted, with the tolerance that accepts them.
 
     Parameters
     ----------
@@ -113,8 +121,8 @@ def prove(
         generator()  # BLSError if it is missing, before a server is started
     if cases := cases_of(spec, requests, parameters or {}):
         local = LocalTarget(repository, spec, timeout=timeout)
-        with fresh(repository, [model]), suppress(_NoAnswerError):  # reveals callees that the source does not name
-            _answers(local, cases)
+        with fresh(repository, [model]), suppress(NoAnswerError):  # reveals callees that the source does not name
+            answers_of(local, cases)
     options: dict[str, Any] = {
         "generate": generate, "seed": seed, "tolerance": tolerance, "ulps": ulps, "instances": instances,
         "parameters": parameters,
@@ -281,9 +289,9 @@ def _certified(
         if generate:
             _generate(spec, _SELF_COMPARED, seed, examples.append, words=there.words)
         try:
-            varies, is_stateful = _compared_with_itself(here, examples)
-        except _NoAnswerError as error:
-            return replace(draft, given=1, unequal=(_unequal((error.request,), ((str(error),), ())),))
+            varies, is_stateful = compared_with_itself(here, examples)
+        except NoAnswerError as error:
+            return replace(draft, given=1, unequal=(_unequal((error.request,), [str(error)]),))
         if varies:
             return replace(draft, varies=varies)
         draft = replace(draft, stateful=is_stateful)
@@ -291,55 +299,11 @@ def _certified(
             comparison = _Comparison(here, there, Allowed(tolerance, ulps), bar)
             certificate = comparison.run(draft, cases, generate, instances)
         if certificate.unequal and not certificate.unequal[0].lost:
-            # A model that seldom varies, or varies by process or by age, is equal to itself in a few requests.
-            age = min(perf_counter() - started, _OLDEST)
-            for target, pause in [(here, age), (there, 0.0)][: 1 + isinstance(there, ServerTarget)]:
-                with suppress(_NoAnswerError):
-                    varies = varies or _compared_with_itself(target, comparison.until_difference, pause)[0]
+            with suppress(NoAnswerError):
+                varies = comparison.sent_again(min(perf_counter() - started, _OLDEST))
         return replace(
             certificate, seconds=perf_counter() - began, varies=varies, unequal=() if varies else certificate.unequal
         )
-
-
-def _answers(target: LocalTarget, cases: Iterable[ProofCase]) -> list[list[ProofAnswer]]:
-    """Return the answers of a target to each request of these cases, in order."""
-    answers = []
-    for correlation, case in enumerate(cases, 1):  # the same each time: a model may answer with it
-        for step, request in enumerate(case):
-            answers.append(target.ask(request, sequence_options(target.spec, correlation, step, len(case)))[0])
-            if lost := [answer.error for answer in answers[-1] if answer.lost]:
-                raise _NoAnswerError(request, str(lost[0]))
-    return answers
-
-
-class _NoAnswerError(BaseException):
-    """A request got no answer. Not an `Exception`, because hypothesis would try to reproduce those."""
-
-    def __init__(self, request: ProofRequest, text: str) -> None:
-        super().__init__(text)
-        self.request = request
-
-
-def _compared_with_itself(
-    target: LocalTarget, cases: Sequence[ProofCase], pause: float = 0.0
-) -> tuple[tuple[str, ...], bool]:
-    """Return how the answers of two fresh instances differ, and whether answers depend on earlier requests.
-
-    The second instance waits `pause` seconds before its first request.
-    """
-    while True:
-        with target.fresh() as revealed:
-            first, again = _answers(target, cases), _answers(target, cases)
-        if not revealed:
-            break
-    with target.fresh():
-        Parker().park(pause)
-        second = _answers(target, cases)
-    place = "on the server" if isinstance(target, RemoteTarget) else "here"
-    for answers, others in zip(first, second, strict=True):
-        if lines := differences(answers, others, sides=("the first time", "the second time"))[0]:
-            return tuple(f"{place}: {line}" for line in lines), False
-    return (), any(differences(*pair)[0] for pair in zip(first, again, strict=True))
 
 
 class _Comparison:
@@ -353,13 +317,17 @@ class _Comparison:
         self.compared = self.failed = self.alone = 0
         self.times: tuple[list[int], list[int]] = ([], [])  # ns of each request, here and there
         self.equal: list[ProofCase] = []  # up to `_KEPT` of them
-        self.until_difference: list[ProofCase] = []
+        self.asked: list[_Asked] = []  # until the first difference
         self.has_differed = False
+        self.sent: set[str] = set()  # variations of requests
+        self.rounded = 0  # requests that differ by rounding alone
+        self.rounding = self.ulps = 0.0  # the smallest tolerance that accepts these, and the largest difference
+        self.roundest: Unequal | None = None  # the one with the largest difference
 
     def run(self, draft: Certificate, cases: Sequence[ProofCase], number: int, instances: Sequence[int]) -> Certificate:
         """Compare given cases, then `number` generated ones, single rows of batches, and other instance counts."""
         before = self.here.counts(), self.there.counts()
-        unequal = [_unequal(case, found) for case in cases if (found := self.differ(case))]
+        unequal = [found for case in cases if (found := self.differ(case))]
         given = self.compared
         if number:
             # Generated requests that reuse a differing input would only show the same difference.
@@ -378,13 +346,20 @@ class _Comparison:
         if draft.stateful and instances:
             notes.append("not sent in parallel: the model has state, and parallel requests have no order")
             instances = ()
+        if number and not (unequal or draft.stateful or self.there.lost):
+            unequal += self._together()
         for count in instances:
             if not unequal:
                 unequal += self._with_instances(count)
+                self.sent.add(PARALLEL)
+        never = (each for each in possible_variations(self.spec) if each not in self.sent)
+        if self.roundest is not None:
+            unequal.append(self.roundest)
         here_ns, there_ns = (int(median(times or [0])) for times in self.times)
         return replace(
             draft, given=given, generated=generated, failed=self.failed, alone=self.alone, here_ns=here_ns,
             there_ns=there_ns, unequal=tuple(unequal), counted=counted, instances=tuple(instances), notes=tuple(notes),
+            never_sent=tuple(never), rounded=self.rounded, rounding=self.rounding, ulps_needed=self.ulps,
         )  # fmt: skip
 
     def _generated(self, seed: int, number: int, examples: list[ProofRequest]) -> list[Unequal]:
@@ -392,8 +367,8 @@ class _Comparison:
 
         def check(case: ProofCase) -> None:
             if found := self.differ(case):
-                last[:] = [_unequal(case, found)]
-                raise _NoAnswerError(case[0], "") if last[0].lost else DifferentError
+                last[:] = [found]
+                raise NoAnswerError(case[0], "") if last[0].lost else DifferentError
 
         try:
             if _generate(self.spec, number, seed, check, examples, self.there.words):
@@ -401,28 +376,25 @@ class _Comparison:
             return [replace(last[0], shrunk=True)]
         except NotSteadyError:
             return [replace(last[0], steady=False)]
-        except _NoAnswerError:  # no shrinking: each attempt would restart the server
+        except NoAnswerError:  # no shrinking: each attempt would restart the server
             return last
 
-    def differ(self, case: ProofCase) -> Differences | None:
-        """Send a case to both sides; return the differences of the answers, None if they are equal."""
+    def differ(self, case: ProofCase) -> Unequal | None:
+        """Send a case to both sides; return how the answers differ by more than rounding, None if they do not."""
         self.compared += 1
-        if not self.has_differed:
-            self.until_difference.append(case)
-        here, there = self._ask(case)
-        found = self._differences(here, there)
-        if found is not None:
-            self.has_differed = True
-        else:
+        here, there = self._ask(case, keep=True)
+        found = self._judge(case, here, there)
+        if found is None:
             self.failed += any(answer.error is not None for answers in here for answer in answers)
             if len(self.equal) < _KEPT:
                 self.equal.append(case)
         self.bar.step()
         return found
 
-    def _ask(self, case: ProofCase) -> tuple[list[list[ProofAnswer]], list[list[ProofAnswer]]]:
-        """Return the responses to each request of a case, here and on the server."""
+    def _ask(self, case: ProofCase, keep: bool = False) -> tuple[list[list[ProofAnswer]], list[list[ProofAnswer]]]:
+        """Return the responses to each request of a case, here and on the server; `keep`: to send it again."""
         correlation = next(_CORRELATIONS)
+        self.sent.update(variations_of(self.spec, case))
         answers: tuple[list[list[ProofAnswer]], list[list[ProofAnswer]]] = ([], [])
         for step, request in enumerate(case):
             options = sequence_options(self.spec, correlation, step, len(case))
@@ -430,17 +402,83 @@ class _Comparison:
                 responses, took = side.ask(request, options)
                 into.append(responses)
                 times.append(took)
+        if keep and not self.has_differed:
+            self.asked.append(_Asked(case, correlation, answers))
         return answers
 
-    def _differences(self, here: list[list[ProofAnswer]], there: list[list[ProofAnswer]]) -> Differences | None:
+    def _judge(
+        self, case: ProofCase, here: list[list[ProofAnswer]], there: list[list[ProofAnswer]], prefix: str = ""
+    ) -> Unequal | None:
+        """Return how answers differ by more than rounding, None if they do not; count those that are rounded."""
         lines: list[str] = []
         tensors: list[TensorsCompared] = []
+        rounding: list[float | None] = []
         for step, (first, second) in enumerate(zip(here, there, strict=True)):
-            words, unequal = differences(first, second, self.allowed)
-            prefix = f"request {step} of the sequence: " if len(here) > 1 else ""
-            lines += [prefix + line for line in words]
-            tensors += unequal
-        return (tuple(lines), tuple(tensors)) if lines else None
+            found = differences(first, second, self.allowed)
+            of_step = f"request {step} of the sequence: " if len(here) > 1 else ""
+            lines += [of_step + line for line in found.lines]
+            tensors += found.tensors
+            rounding += [found.rounding] if found.lines else []
+        if not lines:
+            return None
+        self.has_differed = True
+        unequal = _unequal(case, lines, tensors, prefix)
+        needed = most(rounding)
+        if needed is None:
+            return unequal
+        self.rounded += 1
+        self.rounding = max(self.rounding, needed)
+        ulps = max(pair.ulps or 0.0 for pair in tensors)
+        if self.roundest is None or ulps > self.ulps:
+            self.ulps, self.roundest = ulps, unequal
+        return None
+
+    def sent_again(self, pause: float) -> tuple[str, ...]:
+        """Return how a side answers otherwise if it gets the same requests again, up to the first difference.
+
+        A difference between the sides stays the same; that of a model which varies, however seldom, does not. The
+        model may also vary by process, or by its age: fresh instances wait `pause` seconds.
+        """
+        cases = [asked.case for asked in self.asked]
+        correlations = [asked.correlation for asked in self.asked]
+        for side, target in enumerate((self.here, self.there)[: 1 + isinstance(self.there, ServerTarget)]):
+            answers = [responses for asked in self.asked for responses in asked.answers[side]]
+            for number in range(_TIMES_AGAIN):
+                with target.fresh():
+                    Parker().park(0 if side or number else pause)
+                    if lines := variation_of(target, answers, answers_of(target, cases, correlations)):
+                        return lines
+        return ()
+
+    def _together(self) -> list[Unequal]:
+        """Send pairs of equal requests at the same time, so that the batcher combines each pair."""
+        pairs = _pairs(self.spec, self.equal) if isinstance(self.there, ServerTarget) else []
+        if not pairs or not self.spec.config.HasField("dynamic_batching"):
+            return []
+        rows = sum(map(_rows, pairs[0]))
+        with self.here.with_batches(rows), self.there.with_batches(rows), ThreadPoolExecutor(2) as pool:
+            before = self.there.counts()[self.spec.name]
+            count = 0
+            for pair in pairs:
+                count += len(pair)
+                here, there = self._pair(pool, self.here, pair), self._pair(pool, self.there, pair)
+                for _ in range(_TIMES_AGAIN):  # the order in a batch is that of arrival
+                    if any(differences(*sides, self.allowed).lines for sides in zip(here, there, strict=True)):
+                        there = self._pair(pool, self.there, pair)
+                found = [
+                    self._judge((request,), [first], [second], "two requests at the same time, to be one batch: ")
+                    for request, first, second in zip(pair, here, there, strict=True)
+                ]
+                if any(found):
+                    break
+            requests, _, _, executions = grown(self.there, self.spec.name, before, count)
+        if any(found) or executions < requests:
+            self.sent.add(TOGETHER)
+        return [each for each in found if each][:1]
+
+    @staticmethod
+    def _pair(pool: ThreadPoolExecutor, target: LocalTarget, pair: Sequence[ProofRequest]) -> list[list[ProofAnswer]]:
+        return list(pool.map(lambda request: target.ask(request, {})[0], pair))
 
     def _rows_alone(self, notes: list[str]) -> list[Unequal]:
         """Send the rows of batches one by one: a batching queue could form other batches from them."""
@@ -453,16 +491,16 @@ class _Comparison:
             if whole.error is not None:
                 continue
             for row in range(_rows(batch)):
-                request = ProofRequest({t._name: _row(t, row) for t in batch.inputs.values()}, batch.parameters)
+                request = replace(batch, inputs={t._name: _row(t, row) for t in batch.inputs.values()})
                 here, there = self._ask((request,))
                 self.alone += 1
-                if found := self._differences(here, there):
-                    return [_unequal((request,), found, f"row {row} of a batch, sent alone: ")]
+                if found := self._judge((request,), here, there, f"row {row} of a batch, sent alone: "):
+                    return [found]
                 outputs = {
                     name: replace(output, values=output.values[row : row + 1]) if output.values.ndim else output
                     for name, output in whole.outputs.items()
                 }
-                changed += bool(differences(there[0], [replace(whole, outputs=outputs)], self.allowed)[0])
+                changed += bool(differences(there[0], [replace(whole, outputs=outputs)], self.allowed).lines)
         if changed:
             notes.append(
                 f"{changed} of {self.alone} rows get other answers alone than in a batch, on both sides: with a "
@@ -476,14 +514,39 @@ class _Comparison:
             answered = list(pool.map(self._ask, self.equal))
         prefix = f"with {count} instance{'s' if count > 1 else ''}, requests in parallel: "
         for case, (here, there) in zip(self.equal, answered, strict=True):
-            if found := self._differences(here, there):
-                return [_unequal(case, found, prefix)]
+            if found := self._judge(case, here, there, prefix):
+                return [found]
         return []
 
 
-def _unequal(case: ProofCase, found: Differences, prefix: str = "") -> Unequal:
+@dataclass(frozen=True)
+class _Asked:
+    """A case that both sides got, with its correlation ID and the responses to each request, here and there."""
+
+    case: ProofCase
+    correlation: int
+    answers: tuple[list[list[ProofAnswer]], list[list[ProofAnswer]]]
+
+
+def _unequal(
+    case: ProofCase, lines: Sequence[str], tensors: Sequence[TensorsCompared] = (), prefix: str = ""
+) -> Unequal:
     steps = [[tensor_record(t._name, t._datatype, t._array) for t in step.inputs.values()] for step in case]
-    return Unequal(tuple(prefix + line for line in found[0]), tuple(map(tuple, steps)), found[1])
+    options = (", ".join(f"{name}={value!r}" for name, value in step.options.items()) for step in case)
+    what = tuple(prefix + line for line in lines)
+    return Unequal(what, tuple(map(tuple, steps)), tuple(tensors), options=tuple(options))
+
+
+def _pairs(spec: ModelSpec, cases: Sequence[ProofCase]) -> list[tuple[ProofRequest, ProofRequest]]:
+    """Return pairs of requests that fit into one batch, all with the same number of rows."""
+    found: dict[int, list[tuple[ProofRequest, ProofRequest]]] = {}
+    requests = [case[0] for case in cases if len(case) == 1 and _rows(case[0])]
+    for first, second in itertools.pairwise(requests) if spec.scheduler != "sequence" else ():
+        shapes = [{name: t._array.shape[1:] for name, t in each.inputs.items()} for each in (first, second)]
+        rows = _rows(first) + _rows(second)
+        if shapes[0] == shapes[1] and rows <= spec.max_batch_size:
+            found.setdefault(rows, []).append((first, second))
+    return max(found.values(), key=len, default=[])[:_PAIRS]
 
 
 def _rows(request: ProofRequest) -> int:

@@ -19,6 +19,7 @@ from bls_notebook.pb_utils import (
     TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
     Tensor,
 )
+from bls_notebook.pb_utils.dtypes import DataType
 from bls_notebook.repository import ModelRepository, Response, tensors_of
 
 if TYPE_CHECKING:
@@ -26,15 +27,33 @@ if TYPE_CHECKING:
 
 _LONGEST = 4  # limit of free dimensions and of batches
 _GREATEST = 99  # limit of generated integers with more than 16 bits
+_TIMEOUT = 60_000_000  # microseconds: no request waits this long
+_PARAMETERS: Mapping[str, Any] = {"proof_flag": True, "proof_number": 7, "proof_text": "é"}
 _STEPS = 3  # limit of requests in a sequence
 
 
 @dataclass(frozen=True)
 class ProofRequest:
-    """One request: its inputs by name, and its parameters."""
+    """One request: its inputs by name, its parameters, and what else a client may set.
+
+    `outputs` are the requested outputs, by default all. `timeout` is in microseconds.
+    """
 
     inputs: Mapping[str, Tensor]
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
+    request_id: str = ""
+    correlation_id: int | str = 0
+    timeout: int = 0
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the request sets besides its inputs, as keywords of `ModelRepository.infer`."""
+        options = {
+            "parameters": dict(self.parameters), "outputs": list(self.outputs), "request_id": self.request_id,
+            "correlation_id": self.correlation_id, "timeout": self.timeout,
+        }  # fmt: skip
+        return {name: value for name, value in options.items() if value}
 
 
 ProofCase = tuple[ProofRequest, ...]
@@ -82,7 +101,9 @@ def sequence_options(spec: ModelSpec, correlation_id: int, step: int, steps: int
         return {}
     flags = TRITONSERVER_REQUEST_FLAG_SEQUENCE_START * (step == 0)
     flags |= TRITONSERVER_REQUEST_FLAG_SEQUENCE_END * (step == steps - 1)
-    return {"correlation_id": correlation_id, "flags": flags}
+    controls = [c for each in spec.config.sequence_batching.control_input for c in each.control]
+    has_text = any(c.kind == c.CONTROL_SEQUENCE_CORRID and c.data_type == DataType.BYTES for c in controls)
+    return {"correlation_id": f"proof-{correlation_id}" if has_text else correlation_id, "flags": flags}
 
 
 def send(
@@ -91,7 +112,7 @@ def send(
 ) -> list[Response]:  # fmt: skip
     """Send a request to a model of a repository, and return its responses; TimeoutError: none after `timeout` s."""
     host = Host(repository)
-    options = {**options, "parameters": dict(request.parameters), "preferred_memory": "cpu"}
+    options = {**request.options, **options, "preferred_memory": "cpu"}
     future = host.send(host.request(spec.name, dict(request.inputs), **options), stream=spec.decoupled)
     try:
         result = future.result(timeout)
@@ -171,7 +192,12 @@ def generate(
 def _requests(spec: ModelSpec, examples: Sequence[ProofRequest], words: Sequence[str]) -> st.SearchStrategy[ProofCase]:
     from hypothesis import strategies as st
 
-    parameters = [example.parameters for example in examples if example.parameters]
+    parameters = [{}, *(example.parameters for example in examples if example.parameters), _PARAMETERS]
+    ids: list[int | str] = [0] if spec.scheduler == "sequence" else [0, 0, 7, "seven"]
+
+    names = list(spec.outputs)
+    some_names = st.lists(st.sampled_from(names or [""]), min_size=1, unique=True).map(tuple)
+    some_outputs = some_names if len(names) > 1 else st.just(())
 
     @st.composite
     def request(draw: st.DrawFn) -> ProofRequest:
@@ -190,7 +216,11 @@ def _requests(spec: ModelSpec, examples: Sequence[ProofRequest], words: Sequence
             free = st.integers(1, _LONGEST) if length is None else st.just(length)
             shape = (*batch, *(size if size >= 0 else draw(free) for size in tensor.dims))
             inputs[name] = draw(_tensor(tensor, shape, words))
-        return ProofRequest(inputs, draw(st.sampled_from([{}, *parameters])) if parameters else {})
+        return ProofRequest(
+            inputs, draw(st.sampled_from(parameters)), draw(st.just(()) | some_outputs),
+            draw(st.sampled_from(["", "", "proof 7"])), draw(st.sampled_from(ids)),
+            draw(st.sampled_from([0, 0, _TIMEOUT])),
+        )  # fmt: skip
 
     return st.lists(request(), min_size=1, max_size=_STEPS if spec.scheduler == "sequence" else 1).map(tuple)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -13,7 +14,17 @@ from bls_notebook.engine import BLSError, ModelSpec, Parker
 from bls_notebook.extending import Host
 from bls_notebook.network.connection import connect
 from bls_notebook.network.kserve.errors import GRPC_STATUS
-from bls_notebook.repository import ModelRepository, Response, Variant, VariantChange, sources_in, with_instances
+from bls_notebook.repository import (
+    ModelRepository,
+    Response,
+    Variant,
+    VariantChange,
+    sources_in,
+    with_count,
+    with_fields,
+    with_instances,
+)
+from bls_notebook.repository.config import to_json
 from bls_notebook.shipping.proof.proof_script import PREFIX
 from bls_notebook.shipping.records import ModelCounts
 from bls_notebook.shipping.servers.server_programs import TritonServerError
@@ -25,6 +36,7 @@ from .requests import ProofRequest, send
 _COUNT_SECONDS = 2.0  # a server counts a request after it has sent the response
 _PAUSE = 0.02
 _UNLOAD_SECONDS = 20.0
+_BATCH_MICROSECONDS = 2_000_000  # a request waits this long for another one, which is sent at the same time
 
 Counts = Mapping[str, tuple[int, ...]]
 """Per model: numbers of successful requests, failed requests, inferences (rows) and executions."""
@@ -105,6 +117,12 @@ class LocalTarget:
     def with_instances(self, count: int) -> AbstractContextManager[None]:
         """Run the model with this instance count during the ``with``."""
         return with_instances(self.repository, [self.spec.name], count)
+
+    def with_batches(self, rows: int) -> AbstractContextManager[object]:
+        """Run the model with one instance and batches of so many rows during the ``with``."""
+        name = self.spec.name
+        fields = _batches(json.loads(to_json(self.spec.config)), rows)
+        return with_fields(self.repository, {name: fields | with_count(self.repository, name, 1)})
 
 
 class RemoteTarget(LocalTarget):
@@ -210,16 +228,28 @@ class ServerTarget(RemoteTarget):
     def counts(self) -> Counts:
         return {name: _counts(self.server.statistics(name)["model_stats"]) for name in self.names}
 
+    def with_instances(self, count: int) -> AbstractContextManager[None]:
+        return self._with(count, {})
+
+    def with_batches(self, rows: int) -> AbstractContextManager[None]:
+        return self._with(1, _batches(self.server.config(self.spec.name), rows))
+
     @contextmanager
-    def with_instances(self, count: int) -> Iterator[None]:
+    def _with(self, instances: int, fields: Mapping[str, Any]) -> Iterator[None]:
         name = self.spec.name
         config = self.server.config(name)
         groups = config.get("instance_group") or [{}]
-        self._load_fresh({name: {**config, "instance_group": [{**groups[0], "count": count}]}})
+        self._load_fresh({name: {**config, **fields, "instance_group": [{**groups[0], "count": instances}]}})
         try:
             yield
         finally:
             self._load_fresh({name: config})
+
+
+def _batches(config: Mapping[str, Any], rows: int) -> dict[str, Any]:
+    """Return the field with which a model waits until requests with so many rows form a batch."""
+    waits = {"preferred_batch_size": [rows], "max_queue_delay_microseconds": _BATCH_MICROSECONDS}
+    return {"dynamic_batching": {**config.get("dynamic_batching", {}), **waits}}
 
 
 def _counts(model_stats: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
@@ -230,6 +260,16 @@ def _counts(model_stats: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
         counts = [inferences.get(key, {}).get("count", 0) for key in ("success", "fail")]
         rows.append([*counts, row.get("inference_count", 0), row.get("execution_count", 0)])
     return tuple(sum(map(int, column)) for column in zip(*rows, strict=True)) or (0, 0, 0, 0)
+
+
+def grown(target: LocalTarget, name: str, before: tuple[int, ...], requests: int) -> tuple[int, ...]:
+    """Return the growth of a model's counts, once so many requests are counted or two seconds have passed."""
+    deadline = time.monotonic() + _COUNT_SECONDS
+    while True:
+        growth = tuple(map(sub, target.counts()[name], before))
+        if growth[0] >= requests or time.monotonic() > deadline:
+            return growth
+        Parker().park(_PAUSE)
 
 
 def compare_counts(

@@ -308,7 +308,7 @@ def _resent(
             replace(answer, outputs={name: out for name, out in answer.outputs.items() if name not in unkept})
             for answer in now
         ]
-    what, tensors = differences(then, now, allowed, _SIDES)
+    what, tensors, _ = differences(then, now, allowed, _SIDES)
     what += tuple(dict.fromkeys(problem for callee in callees for problem in callee.unknown_requests))
     for callee in callees:
         callee.unknown_requests.clear()

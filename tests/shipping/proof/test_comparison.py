@@ -33,7 +33,7 @@ def one(values: Any, datatype: str = "FP32", **more: Any) -> list[ProofAnswer]:
     ],
 )
 def test_equal(here: list[ProofAnswer], there: list[ProofAnswer]) -> None:
-    assert differences(here, there) == ((), ())
+    assert differences(here, there) == ((), (), None)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_values_that_print_alike_are_shown_with_their_bits(first: Any, second: A
 
 def test_equal_numbers_of_other_types_differ_only_by_type() -> None:
     doubles = [ProofAnswer({"OUT": Output("FP64", np.array([0.5]))})]
-    assert differences(one([0.5]), doubles) == (("output 'OUT': FP32 here, FP64 on the server",), ())
+    assert differences(one([0.5]), doubles) == (("output 'OUT': FP32 here, FP64 on the server",), (), None)
     (tensors,) = differences(one([0.1]), [ProofAnswer({"OUT": Output("FP64", np.array([0.1]))})])[1]
     assert tensors.values == ("0.1 (0x3dcccccd)", "0.1 (0x3fb999999999999a)")
 

@@ -9,8 +9,8 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.extending import Host
-from bls_notebook.shipping.proof.prover import _compared_with_itself
 from bls_notebook.shipping.proof.requests import ProofCase, cases_of, generate
+from bls_notebook.shipping.proof.steadiness import compared_with_itself
 from bls_notebook.shipping.proof.targets import LocalTarget
 
 pytest.importorskip("hypothesis")
@@ -55,4 +55,4 @@ def test_correlation_ids_are_no_variation(samples: bls.ModelRepository) -> None:
     )
     spec = Host(samples).ready("named").spec
     cases = cases_of(spec, [{"IN": [1.0]}, {"IN": [2.0]}], {})
-    assert _compared_with_itself(LocalTarget(samples, spec), cases) == ((), False)
+    assert compared_with_itself(LocalTarget(samples, spec), cases) == ((), False)
