@@ -179,8 +179,8 @@ PROVE = OperationSpec(
     those of callees included. Requests are given (INPUT=EXPRESSION, as in %bls), recorded (--requests), or generated
     from the model's config (100 by default if none are given); generated ones sometimes reuse given inputs, and vary
     the requested outputs, parameters, IDs and timeouts. The certificate lists what was never sent. A difference is
-    shown with the smallest request that reproduces it; one of rounding alone (≈) with the tolerance that accepts it; and
-    a model whose answers vary cannot be compared (?). In scripts: bls.prove(); in a shell: python -m
+    shown with the smallest request that reproduces it; one of rounding alone (≈) with the tolerance that accepts it. A
+    model whose answers vary cannot be compared (?). In scripts: bls.prove(); in a shell: python -m
     bls_notebook prove REPOSITORY. Evidence: docs/evidence/conformance.md.""",
     _prove,
     (

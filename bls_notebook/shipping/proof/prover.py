@@ -40,7 +40,7 @@ from bls_notebook.shipping.servers.serving import LocalServer, serve
 from .comparison import Allowed, ProofAnswer, differences, most
 from .requests import DifferentError, NotSteadyError, ProofCase, ProofRequest, cases_of, generator, sequence_options
 from .requests import generate as _generate
-from .steadiness import NoAnswerError, answers_of, compared_with_itself, variation_of
+from .steadiness import UnansweredError, answers_of, compared_with_itself, variation_of
 from .targets import LocalTarget, RemoteTarget, ServerTarget, compare_counts, fresh, grown
 from .targets import reached as reached_models
 from .variations import PARALLEL, TOGETHER, possible_variations, variations_of
@@ -121,7 +121,7 @@ def prove(
         generator()  # BLSError if it is missing, before a server is started
     if cases := cases_of(spec, requests, parameters or {}):
         local = LocalTarget(repository, spec, timeout=timeout)
-        with fresh(repository, [model]), suppress(NoAnswerError):  # reveals callees that the source does not name
+        with fresh(repository, [model]), suppress(UnansweredError):  # reveals callees that the source does not name
             answers_of(local, cases)
     options: dict[str, Any] = {
         "generate": generate, "seed": seed, "tolerance": tolerance, "ulps": ulps, "instances": instances,
@@ -290,7 +290,7 @@ def _certified(
             _generate(spec, _SELF_COMPARED, seed, examples.append, words=there.words)
         try:
             varies, is_stateful = compared_with_itself(here, examples)
-        except NoAnswerError as error:
+        except UnansweredError as error:
             return replace(draft, given=1, unequal=(_unequal((error.request,), [str(error)]),))
         if varies:
             return replace(draft, varies=varies)
@@ -299,7 +299,7 @@ def _certified(
             comparison = _Comparison(here, there, Allowed(tolerance, ulps), bar)
             certificate = comparison.run(draft, cases, generate, instances)
         if certificate.unequal and not certificate.unequal[0].lost:
-            with suppress(NoAnswerError):
+            with suppress(UnansweredError):
                 varies = comparison.sent_again(min(perf_counter() - started, _OLDEST))
         return replace(
             certificate, seconds=perf_counter() - began, varies=varies, unequal=() if varies else certificate.unequal
@@ -368,7 +368,7 @@ class _Comparison:
         def check(case: ProofCase) -> None:
             if found := self.differ(case):
                 last[:] = [found]
-                raise NoAnswerError(case[0], "") if last[0].lost else DifferentError
+                raise UnansweredError(case[0], "") if last[0].lost else DifferentError
 
         try:
             if _generate(self.spec, number, seed, check, examples, self.there.words):
@@ -376,7 +376,7 @@ class _Comparison:
             return [replace(last[0], shrunk=True)]
         except NotSteadyError:
             return [replace(last[0], steady=False)]
-        except NoAnswerError:  # no shrinking: each attempt would restart the server
+        except UnansweredError:  # no shrinking: each attempt would restart the server
             return last
 
     def differ(self, case: ProofCase) -> Unequal | None:

@@ -23,11 +23,11 @@ def answers_of(
         for step, request in enumerate(case):
             answers.append(target.ask(request, sequence_options(target.spec, correlation, step, len(case)))[0])
             if lost := [answer.error for answer in answers[-1] if answer.lost]:
-                raise NoAnswerError(request, str(lost[0]))
+                raise UnansweredError(request, str(lost[0]))
     return answers
 
 
-class NoAnswerError(BaseException):
+class UnansweredError(BaseException):
     """A request got no answer. Not an `Exception`, because hypothesis would try to reproduce those."""
 
     def __init__(self, request: ProofRequest, text: str) -> None:

