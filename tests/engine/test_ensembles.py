@@ -13,7 +13,7 @@ import pytest
 import bls_notebook as bls
 from tests.engine import gates
 from tests.engine.ensembles import SUM, chain, ensemble, with_steps
-from tests.engine.harness import Caller, ctrl_c_once, idle, infer, ints, message, until, value
+from tests.engine.harness import Caller, ctrl_c_once, idle, infer, ints, message, queued, until, value
 from tests.engine.sources import GATED, caller_of, model, pbtxt
 
 TELL = model("""
@@ -250,6 +250,55 @@ def execute(self, requests):
             *branches[::order], ("last", {"X": "t"}, {"Y": "b"}), ("sum", {"A": "a", "B": "b"}, {"Y": "Y"}),
         ))  # fmt: skip
         assert infer(models, "e", 1) == 3
+
+
+INFLIGHT = "ensemble_scheduling {\nmax_inflight_requests: 1"
+
+
+def test_requests_to_an_ensemble_share_the_slots_of_a_step(models: bls.ModelRepository) -> None:
+    """As on a server since 26.04: at most `max_inflight_requests` requests of a step, in the order of arrival."""
+    models.define("gated", model("""
+def execute(self, requests):
+    gates.log.put(number(requests[0]))
+    gates.open_gate(f"begun {number(requests[0])}")
+    gates.pass_gate(f"end {number(requests[0])}")
+    return [answer(number(r)) for r in requests]
+"""), pbtxt(3))  # fmt: skip
+    models.define("e", "", chain("plus", "gated").replace("ensemble_scheduling {", INFLIGHT))
+    callers = [Caller(infer, models, "e", 1)]
+    gates.pass_gate("begun 2")
+    for n in (2, 3):
+        callers.append(Caller(infer, models, "e", n))
+        until(lambda n=n: len(models._server.find("e").scheduler._limits[1]._waiting) == n - 1)
+    for n in (2, 3, 4):
+        gates.pass_gate(f"begun {n}")
+        assert gates.logged() == [n]
+        gates.open_gate(f"end {n}")
+    assert [caller.result() for caller in callers] == [2, 3, 4]
+    assert infer(models, "e", 1) == 2
+
+
+def test_responses_of_a_decoupled_step_share_the_slots_of_the_next(models: bls.ModelRepository) -> None:
+    config = ensemble(("countdown", {"X": "X"}, {"Y": "t"}), ("raises", {"X": "t"}, {"Y": "Y"}))
+    models.define("e", "", config.replace("ensemble_scheduling {", INFLIGHT))
+    for _ in range(2):  # errors free their slots, too
+        assert "no good" in message([*models.stream("e", ints(500))][-1])
+    models.define("e", "", config.replace("raises", "plus").replace("ensemble_scheduling {", INFLIGHT))
+    assert streamed(models, "e", 500) == [n + 1 for n in range(500, 0, -1)]
+
+
+def test_a_step_whose_queue_is_full_fails_the_ensemble(models: bls.ModelRepository) -> None:
+    models.define("gated", GATED, f"{pbtxt()}\ndynamic_batching {{ default_queue_policy {{ max_queue_size: 1 }} }}")
+    models.define("e", "", chain("plus", "gated"))
+    callers = [Caller(infer, models, "e", 1)]
+    gates.pass_gate("begun")
+    callers.append(Caller(infer, models, "e", 2))
+    until(lambda: queued(models, "gated") == 1)
+    assert message(models.infer("e", ints(3))) == (
+        "in ensemble 'e', [request id: <id_unknown>] Exceeds maximum queue size"
+    )
+    gates.open_gate("go on")
+    assert [caller.result() for caller in callers] == [2, 3]
 
 
 def test_large_tensors_move_from_step_to_step(repo: bls.ModelRepository) -> None:

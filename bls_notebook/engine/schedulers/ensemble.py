@@ -3,7 +3,8 @@
 Guarantees: independent steps run concurrently. A synchronous caller runs one of the ready steps on its own thread, so
 an ensemble without branches needs no other thread. Responses of steps are processed one at a time and in order; no
 lock is held while a step is sent or a response is delivered. The request gets its final response once, when no step is
-running. The models of the steps stay loaded from the first step to the last. Errors are worded as Triton's.
+running. `max_inflight_requests` limits each step. The models of the steps stay loaded from the first step to the last.
+Errors are worded as Triton's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context, copy_context
 from dataclasses import replace
 from functools import partial
@@ -41,6 +42,7 @@ from bls_notebook.records.models import RecordedInstance
 from bls_notebook.records.visible_text import encodable
 
 from .ensemble_flow import EnsembleFlow, EnsemblePlan, Launch, Membership
+from .inflight_limit import InflightLimit
 from .lifecycle import Lifecycle
 
 Members = dict[tuple[str, int], LoadedModel]  # by name and version, as configured in the steps
@@ -80,7 +82,9 @@ class EnsembleRun:
         request: InferenceRequest,
         ticket: Ticket | None,
         ended: Callable[[Members], None],
+        limits: Sequence[InflightLimit] = (),
     ) -> None:
+        self._limits = limits
         self._model, self._plan, self._ended = model, plan, partial(ended, held)
         self._members = [held[step.model, step.version] for step in plan.steps]
         self._options = options = request._options
@@ -112,11 +116,11 @@ class EnsembleRun:
         """Run on the caller's thread; concurrent steps also use other threads."""
         launches = self._begin()
         while launches:
-            if len(launches) > 1 or self._members[launches[0].step].decoupled:
+            if len(launches) > 1 or self._limits or self._members[launches[0].step].decoupled:
                 self._need_ticket()
-            while len(launches) > 1:
+            while len(launches) > (0 if self._limits else 1):
                 self._submit(launches.pop(0))
-            launches = self._run_here(launches.pop())
+            launches = self._run_here(launches.pop()) if launches else []
         if self._answer is None and self._ticket is not None:
             self._answer = first_response(self._ticket)
         assert self._answer is not None
@@ -172,6 +176,12 @@ class EnsembleRun:
         return self._take(launch, response, True, perf_counter_ns() - begun)
 
     def _submit(self, launch: Launch) -> None:
+        if self._limits:
+            self._limits[launch.step].enter(partial(self._send, launch))
+        else:
+            self._send(launch)
+
+    def _send(self, launch: Launch) -> None:
         member = self._members[launch.step]
         request = self._request_of(launch)
         if isinstance(request, InferenceResponse):
@@ -258,6 +268,8 @@ class EnsembleRun:
             del outputs
             responses, over = self._collect()
         self._give(responses, over)
+        if final and self._limits:
+            self._limits[launch.step].leave()
         return launches
 
     def _collect(self) -> tuple[list[tuple[InferenceResponse, bool]], bool]:
@@ -360,6 +372,9 @@ class EnsembleScheduler(Lifecycle):
         super().__init__(model)
         self._idle, self._queue = [], set()  # always empty: requests wait in the queues of the steps' models
         self._plan = EnsemblePlan(model.spec)
+        most = model.spec.config.ensemble_scheduling.max_inflight_requests
+        steps = enumerate(self._plan.steps, 1) if most else ()
+        self._limits = [InflightLimit(most, f"ensemble '{model.name}', step {n} ({s.model})") for n, s in steps]
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         need_room()
@@ -370,7 +385,7 @@ class EnsembleScheduler(Lifecycle):
                 watching.sent(self._model, parent, request, perf_counter_ns())
                 watching.answered(request._observed, held)
             return held
-        return EnsembleRun(self._model, self._plan, held, parent, request, None, self._ended).serve()
+        return EnsembleRun(self._model, self._plan, held, parent, request, None, self._ended, self._limits).serve()
 
     def submit(self, ticket: Ticket) -> None:
         need_room()
@@ -381,7 +396,7 @@ class EnsembleScheduler(Lifecycle):
             return
         assert request is not None
         parent = ticket.parent or root_of(self._model.server)
-        run = EnsembleRun(self._model, self._plan, held, parent, request, ticket, self._ended)
+        run = EnsembleRun(self._model, self._plan, held, parent, request, ticket, self._ended, self._limits)
         run.context = ticket.context or copy_context()
         run.start()
 

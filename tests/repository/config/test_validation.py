@@ -266,24 +266,10 @@ def test_rejected_fields_are_refused(name: str) -> None:
 
 
 def test_load_and_check_name_fields_without_effect(tmp_path: Path) -> None:
-    limited = """platform: "ensemble"
-input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
-output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
-ensemble_scheduling {
-  max_inflight_requests: 1
-  step [ { model_name: "a" model_version: -1 input_map { key: "IN" value: "IN" }
-           output_map { key: "OUT" value: "OUT" } } ]
-}
-"""
     environment = 'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "/env.tar.gz" } }\n'
     pinned = "optimization { input_pinned_memory { enable: true } output_pinned_memory { enable: false } }\n"
-    files = {"both/config.pbtxt": limited, "both/1/": "", **model("a", CONFIG + environment + pinned)}
-    (tmp_path / "both" / "1").mkdir(parents=True)
-    files.pop("both/1/")
-    with bls.ModelRepository(write(tmp_path, files)) as repo:
-        (warning,) = repo.load("both").warnings
+    with bls.ModelRepository(write(tmp_path, model("a", CONFIG + environment + pinned))) as repo:
         of_a = repo.load("a").warnings
         idle = [f for f in bls.check(repo=repo).findings if f.code == "field-idle"]
-    assert warning.startswith("config.pbtxt: ensemble_scheduling.max_inflight_requests has no effect here.")
     assert [w.split()[1] for w in of_a] == ["optimization.output_pinned_memory", "parameters.EXECUTION_ENV_PATH"]
-    assert [(f.model, f.severity, f.line) for f in idle] == [("a", "note", 5), ("a", "note", 4), ("both", "note", 5)]
+    assert [(f.model, f.severity, f.line) for f in idle] == [("a", "note", 5), ("a", "note", 4)]
