@@ -157,7 +157,7 @@ class CourseCase(Record):
         if not same:
             return [same]
         records = {"%%blsprofile": profile.record, "%bls": sum(map(tuple, answers), ())}
-        records |= {"%%blsmemory": memory.record} if memory else {}
+        records |= {"%%blsmemory": replace(memory.record, kept=())} if memory else {}
         judged = [bls.judge(records, claim) for claim in claims]
         copies = None if before is None else judge_copies(before, host_of(repo), len(requests))
         return [same, *judged] if copies is None or not all(judged) else [same, copies]

@@ -181,7 +181,7 @@ def _measure(puzzle: PuzzleData, source: str, case: PuzzleCase, seconds: float, 
         side.finish()
     session = profile.record
     ended = max((span.ended for span in session.spans), default=session.wall)
-    lifetimes = memory.record if remembers else Lifetimes()
+    lifetimes = replace(memory.record, kept=()) if remembers else Lifetimes()  # `judge_copies` is about kept memory
     return _Run(replace(session, wall=ended), lifetimes, answers, peak, copies, lost)
 
 

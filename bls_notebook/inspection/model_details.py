@@ -9,19 +9,17 @@ variables. The search for it (`lifetimes.owners`) is bounded, and never calls co
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-import numpy as np
 from google.protobuf.json_format import MessageToDict
 
-from bls_notebook.devices import backend_of, device_of
 from bls_notebook.engine import BLSError, Execution, Instance, LoadedModel
 from bls_notebook.extending import Host
+from bls_notebook.lifetimes.kept_memory import array_memory
 from bls_notebook.lifetimes.owners import SearchRoot, reachable, roots_of
 from bls_notebook.records import source_text
 from bls_notebook.repository import members_of, read_config, statistics_record_of
@@ -159,8 +157,6 @@ def _fields(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 LEAST = 1 << 16  # bytes; smaller texts are ignored
-_nbytes = np.ndarray.__dict__["nbytes"].__get__
-_base = np.ndarray.__dict__["base"].__get__
 
 
 def kept_memory(roots: Iterable[SearchRoot]) -> list[KeptMemory]:
@@ -172,18 +168,8 @@ def kept_memory(roots: Iterable[SearchRoot]) -> list[KeptMemory]:
 
 def _memory(value: Any) -> KeptMemory | None:
     """Return a value's memory if it is an array, not a view of another one, or a large text."""
-    kind = type(value)
-    if issubclass(kind, np.ndarray):
-        if issubclass(type(_base(value)), np.ndarray):
-            return None
-        plain = np.ndarray.view(value, np.ndarray)
-        return KeptMemory("", int(_nbytes(value)), f"{plain.dtype.name} {list(plain.shape)}")
-    if backend_of(value) is not None:
-        return KeptMemory("", int(value.nbytes), f"{value.dtype.name} {list(value.shape)}", device_of(value).label)
-    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
-    if isinstance(tensor, type) and issubclass(kind, tensor):
-        size = int(value.element_size() * value.nelement())
-        return KeptMemory("", size, f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}", str(value.device))
-    if kind in (bytes, bytearray, str) and len(value) >= LEAST:
-        return KeptMemory("", len(value), kind.__name__)
+    if (memory := array_memory(value)) is not None:
+        return KeptMemory("", *memory)
+    if type(value) in (bytes, bytearray, str) and len(value) >= LEAST:
+        return KeptMemory("", len(value), type(value).__name__)
     return None

@@ -18,9 +18,11 @@ from bls_notebook.lifetimes.records import Maker
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.profiling.code_lines import CodeLine, line_of
 
+from .allocation_site import allocation_line
+
 MOST_STOPS = 1_000  # stays of a block; beyond it, the first half and the latest half are kept
 MOST_REQUESTS = 10_000  # requests are dropped only beyond this number
-_ITEM_BYTES = {"BF16": 2, **{name: dtype.itemsize for name, dtype in DTYPE_OF_DATATYPE.items()}}
+ITEM_BYTES = {"BF16": 2, **{name: dtype.itemsize for name, dtype in DTYPE_OF_DATATYPE.items()}}
 
 
 @dataclass(eq=False, slots=True)
@@ -66,6 +68,7 @@ class AllocatedBlock:
     how: str = "new"
     transfer_ns: int = 0
     line: Origin | None = None
+    is_wrapped: bool = False  # `line` made a `Tensor` of the block, and may not have allocated it
     stays: list[Stop] = field(default_factory=list)
 
     def stop_at(self, stop: Stop) -> None:
@@ -76,15 +79,15 @@ class AllocatedBlock:
 
 def lines_of(blocks: Iterable[AllocatedBlock]) -> dict[int, CodeLine]:
     """Return, by block ID, the lines of code that made blocks; only lines of the block's own model."""
-    known: dict[tuple[int, int], CodeLine] = {}
+    known: dict[tuple[int, int, bool], CodeLine] = {}
     lines: dict[int, CodeLine] = {}
     for block in blocks:
         # When the engine allocates for one model, the running line may belong to another model, which waits.
         if block.line is None or block.line[2] != ("" if block.maker is None else block.maker.model):
             continue
-        spot = id(block.line[0]), block.line[1]
+        spot = id(block.line[0]), block.line[1], block.is_wrapped
         if spot not in known:
-            known[spot] = line_of(block.line)
+            known[spot] = allocation_line(block.line) if block.is_wrapped else line_of(block.line)
         lines[block.id] = known[spot]
     return lines
 
@@ -152,11 +155,12 @@ class AllocationTable:
         """Record a tensor that was passed from `sender` to `receiver`; if it was copied, `maker` made the copy."""
         at, sizes = row.at, [row.source_size, row.target_size]
         if allocation_log.PLAIN in sizes:
-            plain = math.prod(row.shape) * _ITEM_BYTES.get(row.datatype, 1)
+            plain = math.prod(row.shape) * ITEM_BYTES.get(row.datatype, 1)
             sizes = [plain if size == allocation_log.PLAIN else size for size in sizes]
+        first = self._next
         source = target = self._seen(row.source, sizes[0], at, sender)
-        if source.line is None:
-            source.line = row.line
+        if source.line is None and source.id >= first:  # no line of a model allocates the engine's copy of an input
+            source.line, source.is_wrapped = row.line, True
         if row.target is not row.source:
             known = self._next
             target = self._seen(row.target, sizes[1], at, maker)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from time import perf_counter_ns
+from typing import Any
 from weakref import ref
 
 from bls_notebook.devices import allocation_log, cupy_memory_hook, devices, gpus
@@ -25,8 +26,9 @@ from bls_notebook.profiling.code_lines import NOWHERE, CodeLine, place_finder
 from bls_notebook.profiling.request_log import span_id
 
 from .allocation_table import AllocatedBlock, AllocationTable, TrackedRequest, lines_of
+from .kept_memory import MemorySnapshot, process_bytes
 from .owners import SearchRoot, find_holders, frame_roots, providers
-from .records import DeviceSeen, Life, Lifetimes, LifetimesAnalysis, Stay
+from .records import DeviceSeen, KeptGrowth, Life, Lifetimes, LifetimesAnalysis, Stay
 
 DEFAULT_LIMIT = 50_000
 MOST_LOG = 40_000  # items of the log; a longer log is read into the allocation table
@@ -50,7 +52,8 @@ def track_memory(
     lines : bool
         Whether to record the line of code that made each tensor, which is a fifth of the cost.
     holders : bool
-        Whether to search for the holders of blocks that are still alive at the end.
+        Whether to search for the holders of blocks that are still alive at the end, and for other memory that models
+        keep.
 
     Returns
     -------
@@ -132,6 +135,8 @@ class MemoryTrack(Scope, LifetimesAnalysis):
         self._start = self._end = 0
         self._began = ""
         self._used: dict[str, int] = {}
+        self._kept_before: MemorySnapshot | None = None
+        self._process_before = 0
 
     def _check(self) -> None:
         if self._record is not None or self._recording is not None:
@@ -156,6 +161,8 @@ class MemoryTrack(Scope, LifetimesAnalysis):
         backend = gpus()
         if backend is not None:
             self._used = {d.name: backend.usage(d.index).ours for d in devices() if d.kind == "gpu"}
+        self._kept_before = MemorySnapshot() if self._look_for_holders else None
+        self._process_before = process_bytes()
         self._start = perf_counter_ns()
         _on = ref(self, _abandoned)
         allocation_log.recording = recording
@@ -229,6 +236,7 @@ class MemoryTrack(Scope, LifetimesAnalysis):
             blocks = [block for block in blocks if block.id not in without]
         holders = self._holders(blocks) if self._look_for_holders else {}
         lines = lines_of(blocks)
+        grown = process_bytes() - self._process_before if self._process_before else 0
         return Lifetimes(
             tuple(self._life(block, wall, holders.get(block.id, ()), lines.get(block.id, NOWHERE)) for block in blocks),
             tuple(_devices(self._used, older)),
@@ -237,7 +245,18 @@ class MemoryTrack(Scope, LifetimesAnalysis):
             self.name,
             dropped + len(rest),
             sum(block.bytes for block in rest),
+            kept=self._kept(blocks),
+            process_growth=max(0, grown),
         )
+
+    def _kept(self, blocks: list[AllocatedBlock]) -> tuple[KeptGrowth, ...]:
+        """Return what models keep more, except blocks of tensors."""
+        return () if self._kept_before is None else self._kept_before.growth(_owners(blocks))
+
+    def owners(self) -> list[Any]:
+        """Return the objects that own the blocks of host memory that are alive now."""
+        with self._lock:
+            return _owners(self._fold().blocks())
 
     def _life(self, block: AllocatedBlock, wall: int, holders: tuple[Holder, ...], line: CodeLine) -> Life:
         def at(ns: int) -> int:
@@ -259,6 +278,11 @@ class MemoryTrack(Scope, LifetimesAnalysis):
         owners = {number: owner for number, owner in on_host if owner is not None}
         gpu = {b.id: b.key for b in living if isinstance(b.key, tuple)}
         return find_holders(owners, gpu, _roots()) if owners or gpu else {}
+
+
+def _owners(blocks: list[AllocatedBlock]) -> list[Any]:
+    on_host = (block.key() for block in blocks if block.died < 0 and not isinstance(block.key, tuple))
+    return [owner for owner in on_host if owner is not None]
 
 
 def _quiet(recording: allocation_log.AllocationRecorder) -> None:

@@ -85,11 +85,11 @@ def _finish(
 
 
 MEMORY = OperationSpec(
-    """Run the cell and show the lifetime of every tensor that passed through a request and of every block of GPU
-    memory. The cell may send requests in any way, await included. The display has bytes over time on each device, the
-    blocks alive at the peak and the lines of code that made them, a bar for each block, and the blocks that the cell
-    left behind, with their owners and the command that releases them. If the cell fails, the recording until then is
-    shown. In scripts: with bls.track_memory(). Guide: docs/guides/leaks.md.""",
+    """Run the cell and show the lifetimes of tensors that pass through requests and of blocks of GPU memory, and what
+    models keep more that is no tensor. The cell may send requests in any way, await included. The display has bytes
+    over time on each device, the blocks alive at the peak and the lines of code that made them, a bar for each
+    block, and the blocks that the cell left behind, with their owners and the command that releases them. If the
+    cell fails, the recording until then is shown. In scripts: with bls.track_memory(). Guide: docs/guides/leaks.md.""",
     options=(
         INTO,
         SAVE,

@@ -42,6 +42,7 @@ AT_FIRST = 1_000  # objects of each root that are visited first, so that a large
 MOST = 4  # owners of a block
 PARENTS = 6  # referrers of an object that are kept
 ELEMENTS = 1000  # the most elements of an object array that are visited
+_FRAMES = 20  # of a traceback
 _SHORT = 40  # characters of a dict's key in a path
 # Modules whose frames and objects lead to every test, by the beginnings of their names.
 _TEST_RUNNERS = ("_pytest.", "pluggy.", "xdist.", "execnet.", "__channelexec__")
@@ -95,22 +96,30 @@ def find_holders(
 
 def reachable(roots: Iterable[SearchRoot]) -> Iterator[tuple[Any, Callable[[], str]]]:
     """Yield the objects that named objects lead to, texts included, with a function that returns the shortest name."""
-    search = _Search(set(), tuple(kind for kind in ATOMS if kind not in (str, bytes)))
-    search.walk(list(roots))
+    search = search_of_memory(roots)
     yield from ((value, partial(search.name_of, value)) for value in list(search.seen.values()))
+
+
+def search_of_memory(roots: Iterable[SearchRoot]) -> OwnerSearch:
+    """Search everything that named objects lead to, texts included."""
+    search = OwnerSearch(set(), tuple(kind for kind in ATOMS if kind not in (str, bytes)))
+    search.walk(list(roots))
+    return search
 
 
 def _holders_from(
     roots: list[SearchRoot], owners: Mapping[int, Any], gpu: Mapping[int, tuple[str, int]]
 ) -> dict[int, tuple[Holder, ...]]:
-    search = _Search({id(owner) for owner in owners.values()})
+    search = OwnerSearch({id(owner) for owner in owners.values()})
     search.walk(roots)
     memories = {number: search.memories[key] for number, key in gpu.items() if key in search.memories}
     by_block = {number: search.holders(owner) for number, owner in [*owners.items(), *memories.items()]}
     return {number: holders for number, holders in by_block.items() if holders}
 
 
-class _Search:
+class OwnerSearch:
+    """One bounded search: the objects that it has `seen`, and the paths to them."""
+
     def __init__(self, wanted: set[int], atoms: tuple[type, ...] = ATOMS) -> None:
         self.memories: dict[tuple[str, int], Any] = {}  # blocks of GPUs by key
         self._wanted, self._atoms = wanted, atoms
@@ -174,6 +183,15 @@ class _Search:
                     queue.append((parent, *way))
         return tuple(out.values())[:MOST]
 
+    @property
+    def was_cut(self) -> bool:
+        """Whether the search reached its limit."""
+        return self._left <= 0
+
+    def parent_of(self, value: Any) -> Any:
+        """Return the first object that leads to an object; None for a root."""
+        return next(iter(self._parents.get(id(value), ())), None)
+
     def name_of(self, value: Any) -> str:
         """Return the shortest path to an object, "" if none is known."""
         return next((holder.name for holder in self.holders(value)), "")
@@ -184,6 +202,8 @@ class _Search:
             return _of_array(value)
         if issubclass(type(value), types.FunctionType):
             return (*(value.__closure__ or ()), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+        if type(value) is types.TracebackType:
+            return (*_of_frames(value.tb_frame), value.tb_next)
         if backend_of(value) is not None:
             key, _ = gpu_block(value)
             memory = value.data.mem
@@ -218,6 +238,15 @@ def _of_array(array: np.ndarray[Any, Any]) -> Iterator[Any]:
         yield from (e for e in array.reshape(-1).tolist() if not issubclass(type(e), ATOMS))
 
 
+def _of_frames(frame: types.FrameType | None) -> Iterator[Any]:
+    """Yield the variables of a traceback's frame and of the frames that called it, which it keeps alive."""
+    for _ in range(_FRAMES):
+        if frame is None or not frame.f_code.co_flags & CO_OPTIMIZED:
+            break
+        yield from (child for _, child in _variables(frame) if not issubclass(type(child), ATOMS))
+        frame = frame.f_back
+
+
 def _holder(root: SearchRoot, way: tuple[Any, ...]) -> Holder:
     path, deletable = text_of_path(way)
     if root.kind == "frame":
@@ -226,6 +255,8 @@ def _holder(root: SearchRoot, way: tuple[Any, ...]) -> Holder:
         return Holder(passed[0] if root.name == "" and passed else "frame", root.name)
     name = root.name + path
     remedy = root.remedy
+    if error := next((value for value in way if isinstance(value, BaseException)), None):
+        name += f" (the traceback of its {type(error).__name__})"
     if not remedy and root.kind == "variable":
         remedy = f"del {name if deletable else root.name}"
     return Holder(root.kind, name, remedy)
@@ -317,7 +348,9 @@ def frame_roots(asking: str) -> Iterator[SearchRoot]:
 
 
 def _hidden_roots() -> Iterator[SearchRoot]:
-    """Yield the variables of suspended generators and coroutines, and of the user's own modules."""
+    """Yield the variables of suspended generators and coroutines, of the user's own modules, and the last exception."""
+    if (error := getattr(sys, "last_value", None)) is not None:
+        yield SearchRoot("variable", "sys.last_value", error)
     kinds = {types.GeneratorType: "gi", types.CoroutineType: "cr", types.AsyncGeneratorType: "ag"}
     suspended = [(kinds[type(value)], value) for value in gc.get_objects() if type(value) in kinds]
     frames = [getattr(value, f"{kind}_frame") for kind, value in suspended if not getattr(value, f"{kind}_running")]
@@ -365,6 +398,8 @@ _OWN = _count_own()
 
 def _model_roots() -> Iterator[SearchRoot]:
     for server in list(servers):
+        if server.last_failure is not None:
+            yield SearchRoot("attribute", "repo.last_failure", server.last_failure)
         for name in server.names():
             for loaded in server.serving(name).values():
                 yield from roots_of(loaded)

@@ -127,6 +127,20 @@ class DeviceSeen(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class KeptGrowth(Record):
+    """Memory outside of tensors that a model keeps more at the end of a recording than at its beginning.
+
+    `owner` is a path such as ``leaky.history``; `lines` are those that add to it, as far as the source shows them.
+    """
+
+    model: str
+    owner: str
+    bytes: int
+    lines: tuple[CodeLine, ...] = ()
+    remedy: str | Remedy = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Peak(Record):
     """Peak memory of a device: its time and the blocks alive then, largest first."""
 
@@ -240,6 +254,7 @@ class Lifetimes(Record, LifetimesAnalysis):
 
     ``lives`` are in the order of birth. Beyond the limit the oldest dead blocks are dropped, then the
     smallest: ``dropped`` counts them, and ``dropped_bytes`` are the bytes of dropped blocks that are still alive.
+    ``kept`` is what models keep more that is no tensor; ``process_growth`` are the bytes that the process has more.
     """
 
     lives: tuple[Life, ...] = ()
@@ -250,6 +265,8 @@ class Lifetimes(Record, LifetimesAnalysis):
     dropped: int = 0
     dropped_bytes: int = 0
     schema: int = SCHEMA
+    kept: tuple[KeptGrowth, ...] = ()
+    process_growth: int = 0
 
     @property
     def record(self) -> Lifetimes:

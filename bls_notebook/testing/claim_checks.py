@@ -36,7 +36,7 @@ from bls_notebook.records import (
 
 from . import recorded_calls
 from .check_figures import first_problem, largest_pools, problems
-from .claim_values import OPERATORS, GivenAnswer, answer_of, lines_that_name, output, value_of
+from .claim_values import OPERATORS, GivenAnswer, answer_of, growth_words, left_words, lines_that_name, output, value_of
 from .recorded_calls import TOO_FEW_OR_MANY, complete_sequences
 
 _OPERATOR = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*")
@@ -461,19 +461,12 @@ def _why_called(model: str, got: list[int], wanted: list[int]) -> str:
 
 
 def left_nothing(lifetimes: Lifetimes, device: str = "") -> Judgement:
-    """Judge whether all memory that requests allocated is free, on one device or on all."""
+    """Judge whether all memory that requests allocated is free, on one device or on all, tensors or not."""
     lives = [life for life in lifetimes.left_behind() if device in ("", life.device)]
     on = f" on {device}" if device else ""
-    if not lives:
-        return Judgement(f"nothing_left{on}", True, f"nothing left behind{on}")
-    holders = [holder for life in lives for holder in life.holders]
-    names = list(dict.fromkeys(holder.name.partition("[")[0] or holder.kind for holder in holders))
-    by = f", held by {' and '.join(names[:3])}" if names else ""
-    places = " and ".join(dict.fromkeys(life.device for life in lives))
-    held = f"{size(sum(life.bytes for life in lives))} on {places} in {count(len(lives), 'block')}{by}"
-    remedy = next((holder.remedy for holder in holders if holder.remedy), "")
-    hint = "A reference to a tensor, to its response or to a view keeps all of the tensor's memory."
-    return Judgement(f"nothing_left{on}", False, held, hint + (f" To free it: {remedy}" if remedy else ""))
+    kept = lifetimes.kept if device in ("", "cpu") else ()
+    seen, hint = left_words(lives) if lives else growth_words(kept)
+    return Judgement(f"nothing_left{on}", not hint, seen or f"nothing left behind{on}", hint)
 
 
 def peak(lifetimes: Lifetimes, compare: str, limit: float, device: str = "") -> Judgement:

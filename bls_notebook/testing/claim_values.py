@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.lifetimes.records import KeptGrowth, Life
 from bls_notebook.pb_utils.dtypes import from_bits, triton_string_to_numpy
-from bls_notebook.records import BLSError, Remedy, ResponseRecord, count, first_line, spoken
+from bls_notebook.records import BLSError, Remedy, ResponseRecord, count, first_line, size, spoken
 
 from .failure_text import as_array, equal
 from .recording.payload_tape import copied
@@ -201,3 +202,27 @@ def lines_that_name(text: str, name: str) -> list[tuple[int, str]]:
     """Return the lines of a source, with their numbers, that have a name in quotes."""
     found = enumerate(text.splitlines(), 1)
     return [(number, line.strip()) for number, line in found if re.search(rf"""["']{re.escape(name)}["']""", line)]
+
+
+def left_words(lives: Sequence[Life]) -> tuple[str, str]:
+    """Return the blocks that are left behind, in words, and a hint."""
+    holders = [holder for life in lives for holder in life.holders]
+    names = list(dict.fromkeys(holder.name.partition("[")[0] or holder.kind for holder in holders))
+    by = f", held by {' and '.join(names[:3])}" if names else ""
+    places = " and ".join(dict.fromkeys(life.device for life in lives))
+    seen = f"{size(sum(life.bytes for life in lives))} on {places} in {count(len(lives), 'block')}{by}"
+    remedy = next((holder.remedy for holder in holders if holder.remedy), "")
+    hint = "A reference to a tensor, to its response or to a view keeps all of the tensor's memory."
+    return seen, hint + (f" To free it: {remedy}" if remedy else "")
+
+
+def growth_words(kept: Sequence[KeptGrowth]) -> tuple[str, str]:
+    """Return what models keep that is no tensor, in words, and a hint with the lines that add to it; "" without it."""
+    if not kept:
+        return "", ""
+    owners = " and ".join(dict.fromkeys(each.owner for each in kept[:3]))
+    seen = f"{size(sum(each.bytes for each in kept))} that is no tensor, held by {owners}"
+    lines = [f"Line {line.line} of {line.file} adds to it: {line.text}." for each in kept for line in each.lines]
+    hint = "A copy takes as much memory as the tensor. Keep what you need of it, such as a number or a shape."
+    remedy = f"To free it: {kept[0].remedy}" if kept[0].remedy else ""
+    return seen, " ".join(filter(None, (*lines[:3], hint, remedy)))

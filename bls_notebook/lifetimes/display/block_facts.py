@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bls_notebook.lifetimes.records import DeviceSeen, Holder, Life, Lifetimes, Maker, is_left_behind
+from bls_notebook.lifetimes.allocation_table import ITEM_BYTES
+from bls_notebook.lifetimes.records import DeviceSeen, Holder, KeptGrowth, Life, Lifetimes, Maker, is_left_behind
 from bls_notebook.profiling.code_lines import CodeLine
 from bls_notebook.records import count, grouped, shape, size
 
@@ -21,6 +23,7 @@ _WORDS = {
 _INDEX = re.compile(r"(?:\[[^\[\]]*\])+$")
 _MOST, _NAMED = 5, 40  # warnings about one holder each; names in the last warning
 UNKNOWN = "an unknown owner"
+_UNEXPLAINED = 32 << 20  # bytes of the process's growth that are worth a warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,10 @@ def line_text(line: CodeLine) -> str:
 
 
 def kind_of(life: Life) -> str:
-    """Return type and shape of a block, ``FP32 [4,3]``; empty if unknown."""
-    return f"{life.datatype} {shape(life.shape) if life.shape else ''}".strip()
+    """Return type and shape of a block, ``FP32 [4,3]``, of a view ``part: FP32 [4]``; empty if unknown."""
+    kind = f"{life.datatype} {shape(life.shape) if life.shape else ''}".strip()
+    itemsize = ITEM_BYTES.get(life.datatype, 0)
+    return f"part: {kind}" if itemsize and math.prod(life.shape) * itemsize < life.bytes else kind
 
 
 def sizes_text(lives: Iterable[Life]) -> str:
@@ -201,6 +206,30 @@ def left_behind(record: Lifetimes) -> list[str]:
     if record.dropped_bytes:
         said.append(f"left behind by this cell: {size(record.dropped_bytes)} in blocks beyond the limit")
     return said
+
+
+def outside_of_tensors(record: Lifetimes) -> list[str]:
+    """Return warnings about memory that no tensor shows: of models, and of the whole process."""
+    said = []
+    if record.kept:
+        owners = [_kept(each) for each in record.kept[:_MOST]]
+        owners += [f"{len(record.kept) - _MOST} more"] if record.kept[_MOST:] else []
+        remedies = list(dict.fromkeys(str(each.remedy) for each in record.kept if each.remedy))
+        remedy = f"; to release: {'; '.join(remedies[:2])}" if remedies else ""
+        total = size(sum(each.bytes for each in record.kept))
+        said.append(f"models keep {total} more that is no tensor: {', '.join(owners)}{remedy}")
+    explained = sum(each.bytes for each in record.kept) + record.bytes("cpu")
+    if record.process_growth - explained >= _UNEXPLAINED:
+        said.append(
+            f"the process has {size(record.process_growth)} more than before, of which tensors and models explain "
+            f"{size(explained)}: libraries keep the rest, or it is free and not yet returned to the system"
+        )
+    return said
+
+
+def _kept(growth: KeptGrowth) -> str:
+    lines = ", ".join(line_text(line) for line in growth.lines)
+    return f"`{growth.owner or UNKNOWN}` {size(growth.bytes)}{f' (added in {lines})' if lines else ''}"
 
 
 def _warning(record: Lifetimes, group: BlockGroup) -> str:

@@ -24,7 +24,7 @@ def lifetimes_document(record: Lifetimes, *, widget: Any = None) -> doc.Document
     devices = _devices(record)
     said = zip(verdict(record), ("session-verdict", "session-advice"), strict=True)
     words = [doc.Words(parts.coded(sentence), style, "  ") for sentence, style in said if sentence]
-    warnings = doc.Warnings(block_facts.left_behind(record))
+    warnings = doc.Warnings([*block_facts.left_behind(record), *block_facts.outside_of_tensors(record)])
     picture: list[doc.Block] = [chart_block(record, widget=widget, gap=True)]
     peaks = flame_svg(record)
     if peaks:

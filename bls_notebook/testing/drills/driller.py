@@ -36,6 +36,7 @@ from .verdicts import DrillCase, Healthy, Outcome, judge
 
 TIMEOUT = 1.0
 _TOGETHER = 6  # requests that are sent at once to form a batch
+_MANY = 5  # times the usual number of requests, which a note mentions
 _OF_BATCH = 3  # calls below which no request of the batch failed: the model sends one for the whole batch
 SLOW = 0.25  # a request that takes longer (s) is not repeated to find leaks
 _RANK = {"good": 0, "open": 0, "odd": 1, "bad": 2}
@@ -303,6 +304,14 @@ class Driller:
             yield f"with this request '{self.model}' calls no model: there is nothing to drill"
         if baseline.healthy.varying:
             yield "its responses differ from request to request, so values cannot be compared"
+        asked = {callee.name: callee.asked for callee in baseline.callees}
+        for case in cases:
+            name = case.faults[0].model
+            if len(case.faults) == 1 and case.calls >= _MANY * max(1, asked.get(name, 1)):
+                yield (
+                    f"{case.name}: '{name}' received {case.calls} requests, {asked.get(name, 1)} without the fault: "
+                    "check the limit of retries"
+                )
         if baseline.usual.blocks >= COUNTED:
             size = baseline.usual.bytes // COUNTED
             yield f"each request leaves {size:,} bytes behind without a fault too: this does not count as a leak"

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from time import monotonic, perf_counter_ns
 
 from bls_notebook.engine import LoadedModel, Parker, Server
+from bls_notebook.lifetimes.kept_memory import LEAST, MemorySnapshot
 from bls_notebook.lifetimes.memory_recording import track_memory
-from bls_notebook.lifetimes.records import Lifetimes
+from bls_notebook.lifetimes.records import KeptGrowth, Lifetimes
 from bls_notebook.records import count
 
 from .verdicts import Outcome
@@ -25,12 +26,16 @@ _SLICE = 0.005
 
 @dataclass(frozen=True)
 class Left:
-    """Leftovers of requests: blocks of memory of the first `COUNTED`, threads and open files of all `TIMES`."""
+    """Leftovers of requests: blocks of memory of the first `COUNTED`, threads and open files of all `TIMES`.
+
+    Memory that is no tensor is of the last `COUNTED`: a model may allocate it once.
+    """
 
     blocks: int = 0
     bytes: int = 0
     threads: int = 0
     files: int = 0
+    kept: tuple[KeptGrowth, ...] = ()  # memory that is no tensor
 
 
 @contextmanager
@@ -51,22 +56,27 @@ def left_by(server: Server, ask: Callable[[], Outcome]) -> tuple[Left, Lifetimes
     before, files = _other_threads(), open_files()
     with track_memory(lines=False, holders=False) as track:
         began = perf_counter_ns()
-        outcomes = [ask() for _ in range(COUNTED)]
+        outcomes = [ask()]
+        kept_before = MemorySnapshot()
+        outcomes += [ask() for _ in range(COUNTED - 1)]
         last = perf_counter_ns() - began
         outcomes.append(ask())
         server.last_failure = None  # its frames would keep the last request's memory alive
+        grown = tuple(each for each in kept_before.growth(track.owners()) if each.bytes >= COUNTED * LEAST)
     lives = track.record
     kept = [life for life in lives.left_behind() if life.born < last]
     threads = [thread for thread in _other_threads() - before if thread.is_alive()]
     opened = len(open_files() - files)
-    return Left(len(kept), sum(life.bytes for life in kept), len(threads), opened), lives, outcomes
+    return Left(len(kept), sum(life.bytes for life in kept), len(threads), opened, grown), lives, outcomes
 
 
 def leaks(server: Server, ask: Callable[[], Outcome], usual: Left) -> tuple[str, ...]:
     """Return one line for each kind of leftover that a request has only with the fault."""
     left, _, _ = left_by(server, ask)
     more = left.threads >= usual.threads + TIMES or left.files >= usual.files + TIMES
-    if not (more or left.blocks >= usual.blocks + COUNTED):
+    usual_bytes = {each.owner: each.bytes for each in usual.kept}
+    kept = [each for each in left.kept if each.bytes >= usual_bytes.get(each.owner, 0) + COUNTED * LEAST]
+    if not (more or kept or left.blocks >= usual.blocks + COUNTED):
         return ()
     again, _, _ = left_by(server, ask)  # memory that is allocated once, such as a pool, is no leak
     out = []
@@ -74,6 +84,13 @@ def leaks(server: Server, ask: Callable[[], Outcome], usual: Left) -> tuple[str,
         size = again.bytes // COUNTED
         blocks = count(again.blocks // COUNTED, "block")
         out.append(f"each request leaves memory behind: {blocks}, {size:,} bytes")
+    still = {each.owner for each in again.kept}
+    for each in kept:
+        if each.owner in still:
+            lines = ", ".join(f"{line.function}:{line.line}" for line in each.lines)
+            added = f", added in {lines}" if lines else ""
+            size = each.bytes // COUNTED
+            out.append(f"each request leaves {size:,} bytes behind that are no tensor, in {each.owner}{added}")
     if min(left.threads, again.threads) >= usual.threads + TIMES:
         out.append(f"each request leaves a thread behind: {again.threads} after {TIMES} requests")
     if min(left.files, again.files) >= usual.files + TIMES:

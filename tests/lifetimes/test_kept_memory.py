@@ -1,0 +1,101 @@
+"""Memory that models keep outside of tensors, in recordings, assertions and drills."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.lifetimes.records import Lifetimes
+
+IO = """
+input [ { name: "X", data_type: TYPE_FP32, dims: [ -1 ] } ]
+output [ { name: "Y", data_type: TYPE_FP32, dims: [ -1 ] } ]
+"""
+SOURCE = """\
+import functools
+import numpy as np
+import triton_python_backend_utils as pb
+CACHE = {}
+
+@functools.lru_cache(None)
+def big(value):
+    return np.full(5000, value)
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.history = []
+        self.weights = np.ones(100_000)
+
+    def execute(self, requests, seen=[]):
+        return [self.answer(request, seen) for request in requests]
+
+    def answer(self, request, seen):
+        x = pb.get_input_tensor_by_name(request, "X").as_numpy()
+        %s
+        return pb.InferenceResponse([pb.Tensor("Y", x[:2] + 1)])
+"""
+
+
+def kept(body: str, requests: int = 3) -> Lifetimes:
+    with bls.ModelRepository() as repo:
+        repo.define("m", SOURCE % body, IO)
+        repo.infer("m", {"X": np.zeros(5000, np.float32)})
+        with bls.track_memory() as track:
+            for value in range(1, requests + 1):
+                assert repo.infer("m", {"X": np.full(5000, value, np.float32)}).error is None
+    return track.record
+
+
+@pytest.mark.parametrize(
+    ("body", "owner", "least"),
+    [
+        ("self.history.append(x * 2)", "m.history", 60_000),
+        ("self.history += [x.tobytes()]", "m.history", 60_000),
+        ("CACHE[float(x[0])] = x * 2", "m/model.py: CACHE", 60_000),
+        ("CACHE.setdefault('all', []).append([0.0] * 2000)", "m/model.py: CACHE", 48_000),
+        ("seen.append(bytes(20_000))", "m.execute", 60_000),
+        ("big(float(x[0]))", "m/model.py: big", 120_000),
+    ],
+)
+def test_growth_names_its_owner_and_the_line_that_adds_to_it(body: str, owner: str, least: int) -> None:
+    record = kept(body)
+    [growth] = record.kept
+    assert (growth.model, growth.owner, growth.bytes >= least) == ("m", owner, True)
+    if not body.startswith("seen"):  # the line adds to a parameter of another function
+        assert [line.line for line in growth.lines] == [7 if "big" in body else 20]
+    assert f"that is no tensor: `{owner}`" in str(record).replace("\n           ", " ")
+
+
+def test_replaced_and_unchanged_memory_does_not_grow() -> None:
+    assert kept("self.last = x * 2").kept == ()
+    assert kept("self.last = x").kept == (), "a block of a tensor is left behind, and counted once"
+
+
+def test_assert_nothing_left_finds_memory_that_is_no_tensor(triton_repository) -> None:
+    repo = triton_repository
+    repo.define("m", SOURCE % "self.history.append(x * 2)", IO)
+    with pytest.raises(AssertionError, match=r"no tensor, held by m\.history"), repo.assert_nothing_left():
+        repo.infer("m", {"X": np.zeros(5000, np.float32)})
+
+
+def test_the_line_of_a_block_allocated_it(tmp_path: Path) -> None:
+    views = {
+        "self.kept = x\n        return pb.InferenceResponse([pb.Tensor('Y', x[:2])])": 0,
+        "return pb.InferenceResponse([pb.Tensor('Y', big(x[0])[:2].view('f4'))])": 8,
+        "y = x * 2\n        return pb.InferenceResponse([pb.Tensor('Y', y[:2])])": 20,
+        "y = x\n        y = np.concatenate([y, y])\n        return pb.InferenceResponse([pb.Tensor('Y', y)])": 21,
+        "y = x * 2 if x[0] else x * 3\n        return pb.InferenceResponse([pb.Tensor('Y', y)])": 0,
+    }
+    for body, line in views.items():
+        record = kept(body, 1)
+        lines = {life.line.line for life in record.lives if life.bytes >= 10_000 and life.maker.model}
+        assert lines == {0, line}, body
+
+
+def test_a_block_of_an_exception_names_the_exception() -> None:
+    body = "try:\n            raise ValueError\n        except ValueError as error:\n            self.error = error"
+    [life, *_] = kept(body, 1).left_behind()
+    assert [holder.name for holder in life.holders] == ["m.error (the traceback of its ValueError)"]
