@@ -29,17 +29,18 @@ from .core.model import LoadedModel
 from .core.server import Server
 from .deadlocks.reports import report_if_long
 from .error_responses import error_response, originating, over_bls, seen_inputs
-from .errors import running
+from .errors import not_ready, running
 from .exception_text import label_of
 from .observer import Observed
 from .response_stream import AnsweredStream, AsyncResponseStream, TicketStream
-from .tensors.outputs import memory_problem
+from .tensors.outputs import is_ignored, memory_problem
 from .tensors.received_inputs import NotReceivedError, received
 from .tensors.reused_buffers import watch
 from .ticket import Ticket
 from .waiting.busy_code import line_below, name_line
 from .waiting.event_loops import ModelEventLoop, response_of
 from .waiting.interrupts import CtrlC, Interrupted
+from .waiting.worker_threads import start_in_thread
 
 MAX_DEPTH = 1000
 _noting = threading.Lock()  # bare threads of one execution note at the same time
@@ -63,8 +64,11 @@ class SendingExecution(Execution):
         if model is None:
             model = self.server.missed(request._model_name, request._model_version)
         if model is None:
-            return self._refused(request, self.server.not_ready(request._model_name), decoupled)
+            problem = self.server.unknown(request._model_name, request._model_version)
+            return self._refused(request, problem, decoupled)
         caller = self.model
+        if model.asks_ready and not decoupled and caller is not None and not model.ready():
+            return self._refused(request, not_ready(model.name), decoupled)
         if caller is not None and model.name not in caller.calls:
             caller.calls.add(model.name)
         problem = model.check.problem(request)
@@ -114,7 +118,7 @@ class SendingExecution(Execution):
         if not self.is_client and inputs:
             watch(loop, self, model.name, inputs, ticket.request._inputs)  # type: ignore[union-attr]
         future = response_of(ticket, loop, self.responses_of(TicketStream(ticket, self)) if decoupled else None)
-        self.submit(ticket)
+        self._send(ticket)
         if loop.__class__ is not ModelEventLoop and (self.model is not None or self.bare):
             report_if_long(ticket)
         return future
@@ -135,12 +139,38 @@ class SendingExecution(Execution):
         problem = problem or correlation_problem(options.correlation_id)
         if problem is not None:
             return running(model.name, problem)
-        return None if options.preferred_memory is None else memory_problem(options.preferred_memory)
+        memory = options.preferred_memory
+        if memory is None:
+            return None
+        if self.model is None or not is_ignored(memory):
+            return memory_problem(memory)
+        self.note_warnings([
+            f"model '{self.model.name}' prefers gpu:{memory._device_id} for the outputs of '{model.name}', but there "
+            "is no GPU: they are in the CPU's memory, as on a server built without GPUs. NVIDIA's server without a GPU "
+            "answers with an error"
+        ])  # fmt: skip
+        return None
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
         ticket = Ticket(model, received(model, request, given, "stream", self), self, copy_context())
-        self.submit(ticket)
+        self._send(ticket)
         return self.responses_of(TicketStream(ticket, self))
+
+    def _send(self, ticket: Ticket) -> None:
+        """Submit a request; one of a model only after the callee's own `is_ready` has returned True."""
+        if not ticket.model.asks_ready or self.model is None:
+            self.submit(ticket)
+            return
+
+        def send_if_ready() -> None:
+            if ticket.model.ready():
+                self.submit(ticket)
+            else:
+                ticket.outside = True
+                ticket.finish(error_response(not_ready(ticket.model.name)))
+
+        self.adopt(ticket)
+        start_in_thread(send_if_ready)
 
     def submit(self, ticket: Ticket) -> None:
         """Send a request of this execution to its model's scheduler."""
@@ -175,7 +205,7 @@ class SendingExecution(Execution):
         self, loop: Any, request: InferenceRequest, problem: str | None, decoupled: bool
     ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = loop.create_future()
-        problem = problem or self.server.not_ready(request._model_name)
+        problem = problem or self.server.unknown(request._model_name, request._model_version)
         future.set_result(self._refused(request, problem, decoupled, "async"))
         return future
 

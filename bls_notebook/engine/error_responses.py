@@ -18,7 +18,7 @@ from bls_notebook.records.visible_text import encodable, first_line, spoken, wit
 
 from .core.execution import MOST_WARNINGS, Execution, ReceivedError
 from .core.model import LoadedModel
-from .errors import execute_failed
+from .errors import execute_failed, without_running
 from .exception_text import describe, frame_at, internal_paths
 
 _MOST_UNCHECKED = 1000  # characters of a callee's error that the model did not check
@@ -120,9 +120,15 @@ def was_run(response: InferenceResponse, model: LoadedModel) -> bool:
 
 
 def over_bls(response: InferenceResponse) -> InferenceResponse:
-    """Return an error response as a BLS caller gets it: with the code INTERNAL, as in Triton, unless cancelled."""
+    """Return an error response as a BLS caller gets it: with the callee's code, or INTERNAL if it was not accepted.
+
+    The server's backend submits the request, and reports every refusal as its own error. (Before 25.04 it reported
+    every error as INTERNAL.)
+    """
     error = response._error
     if error is None or error._code in (ErrorCode.INTERNAL, ErrorCode.CANCELLED):
+        return response
+    if error._origin.stage != "refused" or without_running(error._message) == error._message:
         return response
     out = error_response(error._message, ErrorCode.INTERNAL, error._origin)
     out._parameters = response._parameters
@@ -133,14 +139,15 @@ def over_bls(response: InferenceResponse) -> InferenceResponse:
 def _ignored_errors(execution: Execution, returned: bool) -> Iterator[str]:
     """Yield errors that a model did not ask for before it returned, or of responses that no longer exist."""
     for received in execution.causes or ():
-        if received.read is None or not (received.read or (received.response() and not returned)):
-            record, why = received.record, "its code answered without calling has_error() or error() on the response"
-            if received.read is None:
-                why = "as in Triton, a response iterator skips an error between the first and the final response"
+        if not (received.read or (received.response() and not returned)):
+            record = received.record
             words = first_line(without_traceback(spoken(record.message)), _MOST_UNCHECKED)
             at = f" ({record.frames[-1].file} line {record.frames[-1].line})" if record.frames else ""
             callee = ".".join(record.chain[:1])
-            yield f"model '{execution.model_name}' ignored an error of '{callee}': {words}{at}; {why}"
+            yield (
+                f"model '{execution.model_name}' ignored an error of '{callee}': {words}{at}; its code answered "
+                "without calling has_error() or error() on the response"
+            )
 
 
 def cancelled_response(name: str) -> InferenceResponse:

@@ -6,6 +6,8 @@ others.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from bls_notebook.records.errors import BLSError as BLSError
 from bls_notebook.records.errors import ErrorRecord
 
@@ -73,9 +75,27 @@ def of_request(model: str, request_id: str, message: str) -> str:
 
 
 def not_ready(model: str) -> str:
-    """Return the error of a request to a model without a ready version."""
-    model = model.partition("\0")[0]  # a C string in Triton, which ends at a NUL
+    """Return the error of a BLS request to a model whose `is_ready` does not return True."""
     return running(model, f"Failed for execute the inference request. Model '{model}' is not ready.")
+
+
+def unknown_model(model: str, version: int, known: Collection[int]) -> str:
+    """Return the error for a version that does not serve; `known`: the versions that were ever loaded or tried.
+
+    The words are those of core/src/model_repository_manager/model_lifecycle.cc. (Before 26.07, a BLS caller got
+    `not_ready` instead.)
+    """
+    problem = "is not found"
+    if version in known:
+        problem = f"version {version} is not at ready state"
+    elif known:
+        problem = "has no available versions" if version == -1 else f"version {version} is not found"
+    return f"Request for unknown model: '{c_text(model)}' {problem}"
+
+
+def c_text(text: str) -> str:
+    """Return a text as C reads it: up to the first NUL."""
+    return text.partition("\0")[0]
 
 
 def execute_failed(instance: str, message: str) -> str:

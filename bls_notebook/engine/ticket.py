@@ -29,7 +29,7 @@ from .core.instance import Instance
 from .core.model import LoadedModel
 from .core.signature_check import reshape_all
 from .error_responses import cancelled_response, error_response, originating, over_bls, with_warnings
-from .errors import execute_failed, not_ready, running
+from .errors import execute_failed, running
 from .observer import Observed
 from .tensors.outputs import answer, returned_none
 from .waiting.interrupts import awaited, need_room
@@ -263,7 +263,7 @@ class Ticket:
         """Submit a request that came after its version closed to the version that replaced it."""
         model, request = self.model, self.request
         heir = model.server.find(model.name, model.version) or model.server.find(model.name)
-        problem = not_ready(model.name)
+        problem = model.server.unknown(model.name, model.version)
         if heir is not None and heir is not model and request is not None:
             reshape_all(request._inputs, {name: there.back() for name, there in model.reshapes.items()})
             mismatch = heir.check.problem(request)

@@ -10,6 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, TypeVar
 
 from bls_notebook import Response
+from bls_notebook.pb_utils.tensor import datatype_of
 from bls_notebook.records.responses import CHARACTERS
 from bls_notebook.records.visible_text import first_line
 
@@ -77,7 +78,7 @@ class Responses(Records[Response]):
             if name not in response:
                 continue
             tensor = response[name]
-            if tensor.triton_dtype().name != "BYTES" or not tensor.is_cpu() or prod(tensor.shape()) != 1:
+            if datatype_of(tensor) != "BYTES" or not tensor.is_cpu() or prod(tensor.shape()) != 1:
                 return None
             pieces.append(bytes(tensor.as_numpy().reshape(-1)[0]))
         is_single = len(pieces) < 2

@@ -141,6 +141,11 @@ def parameters_to_json(parameters: Any) -> str:
     return json.dumps(parameters)
 
 
+def as_sent(parameters: str) -> str:
+    """Return the JSON text of parameters as the server passes it on: without spaces."""
+    return json.dumps(json.loads(parameters), separators=(",", ":"))
+
+
 def correlation_problem(correlation_id: int | str) -> str | None:
     """Return the server's error for a correlation ID, or None."""
     is_long = isinstance(correlation_id, str) and len(correlation_id.encode("utf-8", "replace")) > 128

@@ -79,10 +79,10 @@ class InferenceResponse:
         """Return the error, or None."""
         return self._error if self._error is None else self._mark_read()
 
-    def _mark_read(self, read: bool | None = True) -> TritonError | None:
+    def _mark_read(self) -> TritonError | None:
         received = getattr(self, "_received", None)
         if received is not None:
-            received.read = read
+            received.read = True
         return self._error
 
     def parameters(self) -> str:
@@ -224,7 +224,7 @@ class ResponseIterator:
 
     It ends after the final response; another loop then starts from the first response again. A final flag without a
     response counts as an empty response. Threads that share an iterator share the responses. Mirrors
-    python_backend/src/pb_response_iterator.cc, and like it skips an error between the first and the final response.
+    python_backend/src/pb_response_iterator.cc.
     """
 
     __slots__ = ("__weakref__", "_again", "_done", "_responses", "_stream")
@@ -247,14 +247,10 @@ class ResponseIterator:
                 raise StopIteration
             self._again = at + 1
             return self._responses[at]
-        while True:
-            try:
-                response, final = self._stream.next_response()
-            except StreamEnded:
-                raise StopIteration from None
-            if final or response._error is None or not self._responses:
-                break
-            response._mark_read(None)
+        try:
+            response, final = self._stream.next_response()
+        except StreamEnded:
+            raise StopIteration from None
         self._responses.append(response)
         if final:
             self._done = True

@@ -18,6 +18,11 @@ from .dtypes import DATATYPE_OF_DTYPE, DataType, deserialize_bytes_tensor, seria
 from .errors import TritonModelException, unpicklable
 
 
+def datatype_of(tensor: Tensor) -> str:
+    """Return Triton's name for a tensor's data type, such as FP32; for code outside of models."""
+    return tensor._datatype
+
+
 class TextOnGPU:
     """Elements of a BYTES tensor in wire form, in an array of bytes (`payload`) on a GPU."""
 
@@ -167,8 +172,11 @@ class Tensor:
         return array
 
     def triton_dtype(self) -> DataType:
-        """Return Triton's data type (the real server raises a TypeError here)."""
-        return DataType[self._datatype]
+        """Raise TypeError, as a server does: its Python has no class for the data type."""
+        raise TypeError(
+            "Unable to convert function return value to a Python type! The signature was\n"
+            "\t(self: c_python_backend_utils.Tensor) -> TRITONSERVER_DataType"
+        )
 
     def is_cpu(self) -> bool:
         """Return whether the tensor is in the CPU's memory."""

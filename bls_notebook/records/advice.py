@@ -256,6 +256,13 @@ def _deadlock(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     )
 
 
+def _not_ready(found: re.Match[str], record: ErrorRecord, known: Known) -> str | Remedy:
+    name = found["model"] or found["own"] or ""
+    if found["own"] and known.find(name) is not None:  # on servers before 26.07, also a model that is not in service
+        return f"`is_ready` of `{name}` does not return True: until it does, a server refuses BLS requests to it"
+    return missing_model(name, known)
+
+
 _MODEL, _INPUT = r"for model '(?P<model>.*?)'", r"input '(?P<input>.*?)'"
 _DIMS = r"(?:-?[0-9]{1,19}(?:,-?[0-9]{1,19})*)?"
 _REQUEST_REMEDIES: Mapping[str, str | RemedyText] = {
@@ -269,7 +276,7 @@ _REQUEST_REMEDIES: Mapping[str, str | RemedyText] = {
     r"batch-size must be <= (?P<limit>[1-9][0-9]{0,18}) for '(?P<model>.*?)'": _too_large,
     rf"unexpected inference output '(?P<output>.*?)' {_MODEL}": _unexpected_output,
     r"in ensemble '(?P<model>[^']*)', \[request id: .*?\] unexpected deadlock": _deadlock,
-    r"Model '(?P<model>.*?)' is not ready": lambda found, record, known: missing_model(found["model"], known),
+    r"Request for unknown model: '(?P<model>.*?)' (?:is|has|version)|Model '(?P<own>.*?)' is not ready": _not_ready,
     r"Model (?P<model>\S+) is using the decoupled\.": _decoupled,
 }
 

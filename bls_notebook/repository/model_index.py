@@ -116,6 +116,10 @@ class Index:
         if record is not None and record.state == "UNLOADING":
             self._set(_unavailable(model.name, model.version, record.source, record.reason or "unloaded"))
 
+    def tried(self, name: str) -> list[int]:
+        """Return the versions of a model that were ever loaded, or tried."""
+        return list(self._records.get(name, ()))
+
     def remote_is(self, name: str, lost: str) -> None:
         """Record why the server of a remote model is lost, or with an empty `lost` that it answers again."""
         serving = self._server.serving(name)

@@ -88,6 +88,7 @@ class Service:
         self.server = Server(loader, cache, strict)
         self.folder = SourceFolder()  # for the sources of cells and of file overrides
         self.index = Index(self.server)
+        self.server.known_versions = self.index.tried
         self.dependencies = Dependencies()
         self.signatures: dict[str, object] = {}  # of model folders at their last load
         self.sources: dict[str, ModelSource] = {}  # of the last successful load

@@ -11,6 +11,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.devices import dlpack
 from bls_notebook.pb_utils import Tensor, TritonModelException
+from bls_notebook.pb_utils.tensor import datatype_of
 from tests.devices.conftest import Kit, pointer
 
 DTYPES = [
@@ -21,7 +22,7 @@ DTYPES = [
 def test_a_gpu_tensor_tells_its_device(gpu: Kit) -> None:
     tensor = Tensor.from_dlpack("T", gpu.array([[1, 2], [3, 4]]))
     assert not tensor.is_cpu()
-    assert (tensor.name(), tensor.shape(), tensor.triton_dtype().name) == ("T", [2, 2], "FP32")
+    assert (tensor.name(), tensor.shape(), datatype_of(tensor)) == ("T", [2, 2], "FP32")
     assert tensor.__dlpack_device__() == (2, 0)
     assert repr(tensor) == f"Tensor('T', FP32, shape=[2, 2], on {gpu.label()})"
     with pytest.raises(TritonModelException, match=r"^Tensor is stored in GPU and cannot be converted to NumPy\.$"):
@@ -71,9 +72,9 @@ def test_bfloat16(gpu: Kit) -> None:
     capsule = bits.__dlpack__()
     dlpack.as_bfloat16(capsule)
     tensor = Tensor.from_dlpack("T", capsule)
-    assert (tensor.triton_dtype().name, pointer(tensor)) == ("BF16", bits.data.ptr)
+    assert (datatype_of(tensor), pointer(tensor)) == ("BF16", bits.data.ptr)
     again = Tensor.from_dlpack("U", tensor.to_dlpack())
-    assert (again.triton_dtype().name, pointer(again)) == ("BF16", bits.data.ptr)
+    assert (datatype_of(again), pointer(again)) == ("BF16", bits.data.ptr)
     with pytest.raises(TritonModelException, match="stored in GPU"):
         tensor.as_numpy()
 
@@ -175,7 +176,7 @@ def test_torch_on_cuda() -> None:
     assert torch.from_dlpack(tensor).tolist() == [0, 1, 2, 3]
     bits = torch.tensor([1.5, 2.5], dtype=torch.bfloat16, device="cuda:0")
     tensor = Tensor.from_dlpack("T", bits)
-    assert tensor.triton_dtype().name == "BF16"
+    assert datatype_of(tensor) == "BF16"
     back = torch.from_dlpack(tensor)
     assert back.dtype is torch.bfloat16
     assert back.tolist() == [1.5, 2.5]

@@ -252,7 +252,6 @@ SCENARIOS: dict[str, Scenario] = {
     "direct_backlog_timeout": direct_backlog_timeout,
     "direct_shapes": held("direct_variable", *(step(sequence, flags, width=w) for sequence, flags, w in SHAPES)),
     "direct_text_ids": one_by_one("direct_text", step("blue", START), step("blue"), step("blue", END)),
-    "direct_text_id_as_number": one_by_one("direct_int32", step("blue", BOTH)),
     "direct_large_id_as_int32": one_by_one("direct_int32", step(2**32 * 5 + 7, BOTH)),
     "direct_utilization": direct_utilization,
     "direct_state": one_by_one("direct_state", step(5, START), step(5), step(5, END)),

@@ -411,7 +411,7 @@ def test_a_request_in_flight_is_finished_before_an_unload(models: bls.ModelRepos
     assert value(caller.result()) == 2
     unload.result()
     assert {r.name: r.state for r in models.index()}[leaves] == "UNAVAILABLE"
-    assert "is not ready" in message(models.infer("e", ints(1)))
+    assert "has no available versions" in message(models.infer("e", ints(1)))
 
 
 def test_a_model_that_two_steps_name_in_different_ways_can_leave(models: bls.ModelRepository) -> None:

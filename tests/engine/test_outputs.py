@@ -39,7 +39,7 @@ def test_of_each_requested_name_the_last_is_handed_on(sent: list[str], requested
     got = answer([response("A"), whole], 1, tuple(requested), given_away)
     assert outputs(got) == {name: i for i, name in enumerate(sent) if name in requested}
     assert len(got.output_tensors()) == len(outputs(got))
-    assert got.parameters() == '{"k": 1}'
+    assert got.parameters() == '{"k":1}'
     assert got is not whole
     assert whole.output_tensors() == tensors  # what the model still holds stays as it is
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import bls_notebook as bls
 from bls_notebook.engine.core.signature_check import RequestCheck
 from bls_notebook.pb_utils import InferenceRequest, Tensor
+from bls_notebook.pb_utils.tensor import datatype_of
 
 SOURCE = """
 import triton_python_backend_utils as pb_utils
@@ -164,7 +165,7 @@ def test_wrong_inputs_in_tritons_words(
 def test_every_other_data_type(models: bls.ModelRepository, dtype: str) -> None:
     given = A.astype(dtype)
     got = problem(models, "m", {"A": given, "B": B})
-    assert got == wrong_type("A", Tensor("A", given).triton_dtype().name, "FP32")
+    assert got == wrong_type("A", datatype_of(Tensor("A", given)), "FP32")
 
 
 @pytest.mark.parametrize(("outputs", "expected"), [
@@ -205,15 +206,17 @@ def test_order(models: bls.ModelRepository, model: str, inputs: Any, outputs: li
 
 @pytest.mark.parametrize("version", [-1, 1])
 def test_models_and_versions_that_are_not_there(models: bls.ModelRepository, version: int) -> None:
-    for model, number in (("nobody", version), ("m", 7), ("../m", version), ("", version)):
+    absent = "is not found"
+    for model, number, problem in (
+        ("nobody", version, absent), ("m", 7, f"version 7 {absent}"), ("../m", version, absent), ("", version, absent)
+    ):  # fmt: skip
 
         def body(model: str = model, number: int = number) -> Any:
             return InferenceRequest(model_name=model, model_version=number, inputs=[], requested_output_names=[]).exec()
 
         message = models.run(body).error().message()
         assert (
-            message == f"Model {model} - Error when running inference: Failed for execute the inference request. "
-            f"Model '{model}' is not ready."
+            message == f"Model {model} - Error when running inference: Request for unknown model: '{model}' {problem}"
         )
 
 
@@ -288,7 +291,7 @@ def is_fine(spec: Any, request: InferenceRequest) -> bool:
     for tensor in tensors:
         one = spec.inputs[tensor.name()]
         shape = tensor.shape()
-        if tensor.triton_dtype().name != one.datatype or len(shape) != len(one.shape):
+        if datatype_of(tensor) != one.datatype or len(shape) != len(one.shape):
             return False
         if any(want != -1 and want != have for want, have in zip(one.shape, shape, strict=True)):
             return False

@@ -281,7 +281,7 @@ def test_refused_requests(repo: bls.ModelRepository) -> None:
         assert (await repo.infer_async("nobody", ints(1))).error is not None
 
     with bls.profile() as profile:
-        assert "not ready" in message(repo.infer("nobody", ints(1)))
+        assert "is not found" in message(repo.infer("nobody", ints(1)))
         assert repo.infer("d", {"X": np.zeros(1, np.float32)}).error is not None
         assert repo.infer("s", ints(1)).error is not None
         asyncio.run(later())

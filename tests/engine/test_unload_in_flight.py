@@ -60,7 +60,7 @@ def test_unload_finishes_what_is_in_flight(repo: bls.ModelRepository, callers: i
     gates.pass_gate("begun")
     unloading = Caller(repo.unload, "a")
     until(lambda: not repo.ready("a"))
-    assert "not ready" in message(repo.infer("a", ints(9)))
+    assert "has no available versions" in message(repo.infer("a", ints(9)))
     assert not unloading.done
     assert gates.logged() == []
     gates.open_gate("go on")
@@ -311,7 +311,7 @@ def test_close_finalizes_everything_once() -> None:
     repo.close()
     repo.close()
     assert gates.counts["finalized"] == 6
-    assert "not ready" in message(repo.infer("a", ints(0)))
+    assert "has no available versions" in message(repo.infer("a", ints(0)))
     with pytest.raises(bls.BLSError):
         repo.define("d", constant(1), pbtxt())
 

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import bls_notebook as bls
 from bls_notebook.pb_utils import InferenceRequest, Tensor
+from bls_notebook.pb_utils.tensor import datatype_of
 from tests.engines.caller import CALL, GATHERED, define_caller
 from tests.engines.onnx_graphs import FLOAT, ONNX_TYPES, add_sub, graph, identity
 
@@ -84,7 +85,7 @@ def test_bfloat16_keeps_its_bits(repo: bls.ModelRepository) -> None:
     bits = (np.array([[1.5, -2.0]], np.float32).view(np.uint32) >> 16).astype(np.uint16)
     answer = repo.infer("m", {"IN": Tensor._of("IN", bits, "BF16")})
     assert answer.error is None
-    assert answer["OUT"].triton_dtype().name == "BF16"
+    assert datatype_of(answer["OUT"]) == "BF16"
     np.testing.assert_array_equal(answer["OUT"]._array, bits)
     assert answer["WIDE"].as_numpy().tolist() == [[1.5, -2.0]]
 

@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as npst
 
 from bls_notebook.devices import dlpack
 from bls_notebook.pb_utils import Tensor, TritonModelException
+from bls_notebook.pb_utils.tensor import datatype_of
 from tests.pb_utils.conftest import address
 
 DTYPES = ["?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"]
@@ -196,11 +197,11 @@ def bfloat16(values: list[float]) -> np.ndarray[Any, Any]:
 def test_bfloat16_has_dlpack_only() -> None:
     bits = bfloat16([1.0, -2.5, 0.0, np.inf])
     tensor = Tensor.from_dlpack("T", capsule_of_bfloat16(bits))
-    assert (tensor.triton_dtype().name, tensor.shape()) == ("BF16", [4])
+    assert (datatype_of(tensor), tensor.shape()) == ("BF16", [4])
     with pytest.raises(TritonModelException, match=r"^Tensor dtype is BF16 and cannot be converted to NumPy\."):
         tensor.as_numpy()
     again = Tensor.from_dlpack("U", tensor)
-    assert again.triton_dtype().name == "BF16"
+    assert datatype_of(again) == "BF16"
     made = again.to_dlpack()
     assert dlpack.take_bfloat16(made)
     read = dlpack.view_of_capsule(made)
@@ -209,7 +210,7 @@ def test_bfloat16_has_dlpack_only() -> None:
 
 def test_bfloat16_of_no_elements() -> None:
     tensor = Tensor.from_dlpack("T", capsule_of_bfloat16(np.zeros((0, 2), np.uint16)))
-    assert (tensor.triton_dtype().name, tensor.shape()) == ("BF16", [0, 2])
+    assert (datatype_of(tensor), tensor.shape()) == ("BF16", [0, 2])
 
 
 def tensors_in_a_chain(array: Any) -> Tensor:
@@ -279,6 +280,6 @@ def test_torch_both_ways() -> None:
     back = torch.from_dlpack(tensor)
     assert back.data_ptr() == given.data_ptr()
     brain = Tensor.from_dlpack("T", torch.tensor([1.5, -2.0], dtype=torch.bfloat16))
-    assert (brain.triton_dtype().name, torch.from_dlpack(brain).tolist()) == ("BF16", [1.5, -2.0])
+    assert (datatype_of(brain), torch.from_dlpack(brain).tolist()) == ("BF16", [1.5, -2.0])
     with pytest.raises(TritonModelException, match="not contiguous"):
         Tensor.from_dlpack("T", given.T)

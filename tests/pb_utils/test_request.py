@@ -201,7 +201,7 @@ def test_subclasses_are_requests(repo: bls.ModelRepository) -> None:
         extra = 1
 
     response = repo.run(lambda: Mine(**NEEDED).exec())
-    assert response.error().message().endswith("Model 'm' is not ready.")
+    assert response.error().message().endswith("Request for unknown model: 'm' is not found")
 
 
 @pytest.mark.parametrize("bad", [0, 1, "cpu", None, "0", 1.0])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from bls_notebook.pb_utils import Tensor, TritonModelException
+from bls_notebook.pb_utils.tensor import datatype_of
 
 DTYPES = ["?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"]
 NAMES = ["BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"]
@@ -24,7 +25,7 @@ arrays = st.sampled_from(DTYPES).flatmap(
 @pytest.mark.parametrize(("dtype", "name"), list(zip(DTYPES, NAMES, strict=True)))
 def test_every_dtype(dtype: str, name: str) -> None:
     tensor = Tensor("T", np.ones((2, 3), dtype))
-    assert (tensor.triton_dtype().name, tensor.as_numpy().dtype) == (name, np.dtype(dtype))
+    assert (datatype_of(tensor), tensor.as_numpy().dtype) == (name, np.dtype(dtype))
     assert repr(tensor) == f"Tensor('T', {name}, shape=[2, 3])"
 
 
@@ -32,7 +33,7 @@ def test_every_dtype(dtype: str, name: str) -> None:
 def test_aliases_of_numpys_own_types(dtype: str) -> None:
     kind = np.dtype(dtype)
     expected = f"{'U' if kind.kind == 'u' else ''}INT{kind.itemsize * 8}" if kind.kind in "iu" else "FP32"
-    assert Tensor("T", np.zeros(1, dtype)).triton_dtype().name == expected
+    assert datatype_of(Tensor("T", np.zeros(1, dtype))) == expected
 
 
 @given(arrays)
@@ -76,7 +77,7 @@ def test_an_unsupported_dtype(array: np.ndarray[Any, Any]) -> None:
 @pytest.mark.parametrize("dtype", ["S0", "S1", "S9", "O"])
 def test_bytes_have_no_dlpack(dtype: str) -> None:
     tensor = Tensor("T", np.zeros(2, dtype))
-    assert tensor.triton_dtype().name == "BYTES"
+    assert datatype_of(tensor) == "BYTES"
     for export in (tensor.to_dlpack, tensor.__dlpack__):
         with pytest.raises(TritonModelException, match="does not have support for string tensors"):
             export()

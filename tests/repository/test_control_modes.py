@@ -165,7 +165,7 @@ def test_loading_and_unloading_are_seen_while_they_last(repo: bls.ModelRepositor
     while repo.ready("m"):
         gates.gate("on").wait(0.001)
     assert states(repo) == {"m": "UNLOADING"}
-    assert said(repo, "m").endswith("Model 'm' is not ready.")
+    assert said(repo, "m").endswith("'m' has no available versions")
     assert not unload.done
     gates.open_gate("on")
     assert (request.result(), unload.result()) == ("done", None)

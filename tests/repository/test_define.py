@@ -170,8 +170,8 @@ def test_a_context_manager_closes(tmp_path: Path) -> None:
         repo.define("m", saying("1"), TEXT)
     with pytest.raises(bls.RepositoryClosedError):
         repo.load("a")
-    for name in "a", "never there":
-        assert said(repo, name).endswith("is not ready. Why: the repository is closed")
+    for name, problem in ("a", "has no available versions"), ("never there", "is not found"):
+        assert said(repo, name).endswith(f"{problem} Why: the repository is closed")
     with pytest.raises(bls.RepositoryClosedError):
         repo.config("a")
     assert {row.reason for row in repo.index()} == {"the repository is closed"}

@@ -124,8 +124,8 @@ def test_unloading(disk: bls.ModelRepository) -> None:
     disk.load("m")
     disk.unload("m", unload_dependents=True)
     assert not disk.ready("m")
-    failed = "Model m - Error when running inference: Failed for execute the inference request. "
-    assert said(disk, "m") == f"{failed}Model 'm' is not ready."
+    failed = "Model m - Error when running inference: "
+    assert said(disk, "m") == f"{failed}Request for unknown model: 'm' has no available versions"
     (row,) = disk.index()
     assert (row.name, row.state, row.reason) == ("m", "UNAVAILABLE", "unloaded")
     disk.unload("m")

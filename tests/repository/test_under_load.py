@@ -39,7 +39,7 @@ REQUESTS = int(os.environ.get("BLS_LOAD_REQUESTS") or (100 if os.environ.get("CI
 PATIENCE = 60.0  # for what is under way when a round ends
 START, END = 1, 2
 CLEAR = re.compile(
-    r"is not ready|has no available versions|Exceeds maximum queue size|Request timeout expired"
+    r"is not found|is not at ready state|has no available versions|Exceeds maximum queue size|Request timeout expired"
     r"|must specify the START flag|fails on purpose|was cancelled|not answered"
     r"|can never be served|unloaded"
 )

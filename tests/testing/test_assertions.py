@@ -232,7 +232,7 @@ def test_circles_and_broken_models_are_told_by_the_load(models: Path) -> None:
         for _ in range(2):
             error = repo.infer("asks", X).error
             assert error is not None  # in Triton's words, and why
-            assert "Model 'broken' is not ready. Why: model 'broken' version 1 could" in error.message()
+            assert "has no available versions Why: model 'broken' version 1 could" in error.message()
             assert "division by zero" in error.message()
 
 
@@ -254,15 +254,15 @@ UNLOADS = ASKS.replace("        answer", "        pb_utils.unload_model('double'
 def test_unloaded_models_stay_unloaded(repo: RepositoryUnderTest) -> None:
     repo.infer("double", X)
     repo.unload("double")
-    assert "is not ready" in str(repo.infer("front", X).error)
+    assert "Request for unknown model" in str(repo.infer("front", X).error)
     assert "'double'" in str(repo.infer("double", X).error)
     repo.load("double")
     repo.assert_answer(repo.infer("front", X), {"Y": [0, 2, 4]})
     repo.define("unloads", UNLOADS, CONFIG)
-    assert "is not ready" in str(repo.infer("unloads", X).error)
+    assert "Request for unknown model" in str(repo.infer("unloads", X).error)
     with repo.stub("double", {"Y": [1]}):
         repo.assert_answer(repo.infer("front", X), {"Y": [1]})
-        assert "is not ready" in str(repo.infer("unloads", X).error)
+        assert "Request for unknown model" in str(repo.infer("unloads", X).error)
     repo.reset()
     repo.forget()
     repo.assert_answer(repo.infer("front", X), {"Y": [0, 2, 4]})

@@ -69,7 +69,7 @@ def test_obstacles_and_changes_of_models(trying: Any, tmp_path: Path, monkeypatc
         assert repository.infer(name, ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
     assert not repository.ready("unknown")
     assert repository.infer("whole", ONES).stubs == ("whole",)
-    assert "is not ready" in repository.infer("calls", ONES).error.message()
+    assert "Request for unknown model" in repository.infer("calls", ONES).error.message()
     lines = {line.split()[1]: line for line in rows[""].requests}
     assert lines["all"].endswith("--sequence 1:start,end")
     assert lines["llm"].startswith("%bls llm text_input=")

@@ -34,7 +34,7 @@ _NO_WARNINGS: Mapping[str, None] = MappingProxyType({})
 
 
 class ReceivedError:
-    """An error response that an execution received; `read` if the model asked for its error, None if it could not."""
+    """An error response that an execution received; `read` if the model asked for its error."""
 
     __slots__ = ("read", "record", "response")
 

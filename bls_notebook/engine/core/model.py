@@ -72,6 +72,8 @@ class LoadedModel:
         self.leaving: tuple[Instance, ...] = ()  # not finalized yet
         self.decoupled = spec.decoupled
         self.is_async = any(i.is_async for i in instances)
+        # Whether a BLS request first runs the model's own `is_ready`, as on servers since 26.03.
+        self.asks_ready = not remote and any(getattr(i.backend, "asks_ready", False) for i in instances)
         self.output_names = tuple(spec.outputs)
         self.check = RequestCheck(spec)
         self.reshapes = input_reshapes(spec.inputs)

@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakSet
 
 from bls_notebook.engine.core.response_cache import ResponseCache
-from bls_notebook.engine.errors import POLL_FAILED, BLSError, InvalidNameError, ModelNotFoundError, not_ready
+from bls_notebook.engine.errors import (
+    POLL_FAILED,
+    BLSError,
+    InvalidNameError,
+    ModelNotFoundError,
+    c_text,
+    running,
+    unknown_model,
+)
 from bls_notebook.engine.exception_text import describe
 from bls_notebook.engine.metrics import Metrics
 from bls_notebook.pb_utils import _runtime
@@ -67,6 +75,7 @@ class Server:
         self._lock = threading.Lock()
         self.on_missing: list[Callable[[str], str]] = []  # each loads a model, or returns the reason that prevents it
         self._unloadable: dict[str, str] = {}  # these reasons, by model
+        self.known_versions: Callable[[str], Collection[int]] = self.serving  # that were ever loaded, or tried
         self.why_closed = ""
         self.last_failure: BaseException | None = None
         servers.add(self)
@@ -96,10 +105,11 @@ class Server:
         self._unloadable[name] = "; ".join(filter(None, [hook(name) for hook in list(self.on_missing)]))
         return self.find(name, version)
 
-    def not_ready(self, name: str) -> str:
+    def unknown(self, name: str, version: int) -> str:
         """Return the error for a request to a model that does not serve."""
         why = self.why_closed or self._unloadable.get(name)
-        return f"{not_ready(name)} Why: {why}" if why else not_ready(name)
+        problem = unknown_model(name, version, self.known_versions(name))
+        return running(c_text(name), f"{problem} Why: {why}" if why else problem)
 
     def note_failure(self, error: BaseException) -> None:
         """Keep the exception of a model for post-mortem debugging."""
@@ -188,8 +198,11 @@ class Server:
                 )
             number = int(version)
         model = self.find(name, number) or self.missed(name, number)
+        if model is None:
+            problem = unknown_model(name, number, self.known_versions(name))
+            raise failed_for(who, "Failed to check model readiness", problem)
         try:
-            return model is not None and model.ready()
+            return model.ready()
         except Exception as error:
             log.warning("is_ready of %s raised %s", name, describe(error).message)
             return False

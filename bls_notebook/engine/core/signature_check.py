@@ -18,6 +18,7 @@ from sys import intern
 from bls_notebook.engine.core.hash_order import hash_order
 from bls_notebook.engine.core.model_spec import ModelSpec, TensorSpec
 from bls_notebook.engine.errors import of_request, running
+from bls_notebook.pb_utils.dtypes import DataType
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.models import fits
@@ -80,7 +81,7 @@ _KEPT = 20  # distinct messages to keep
 class RequestCheck:
     """Validates requests to one model version."""
 
-    __slots__ = ("_fixed", "_inputs", "_outputs", "_required", "_spec", "_total", "_unserved", "refused")
+    __slots__ = ("_corrid", "_fixed", "_inputs", "_outputs", "_required", "_spec", "_total", "_unserved", "refused")
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
@@ -98,6 +99,16 @@ class RequestCheck:
             )
             for s in spec.inputs.values()
         }
+        # The control input with the correlation ID, and its data type.
+        self._corrid = next(
+            (
+                (tensor.name, DataType(control.data_type).name)
+                for tensor in spec.config.sequence_batching.control_input
+                for control in tensor.control
+                if control.kind == control.CONTROL_SEQUENCE_CORRID
+            ),
+            None,
+        )
         self._unserved = bool(spec.instances) and all(i.passive for i in spec.instances)
         self._fixed = (
             spec.max_batch_size == 0 and not self._unserved and not any(s.is_shape_tensor for s in spec.inputs.values())
@@ -131,6 +142,8 @@ class RequestCheck:
             problem = self._explain(request)
             if problem is not None:
                 return problem
+        if self._corrid is not None and self._correlation_problem(request) is not None:
+            return self._explain(request)
         for name in request._requested:
             if name not in self._outputs:
                 return self._unexpected("output", min(set(request._requested) - self._outputs))
@@ -174,6 +187,9 @@ class RequestCheck:
                 return refuse(problem)
             if tensor._name in wrong_data:
                 return wrong_data[tensor._name]
+        problem = self._correlation_problem(request)
+        if problem is not None:
+            return refuse(problem)
         if not set(self._required).issubset(names):  # the real server accepts this request, and the model gets None
             return refuse(self._wrong_count(names))
         if rows == 0:
@@ -193,6 +209,20 @@ class RequestCheck:
             spec.name,
             f"every instance of model '{spec.name}' is passive, and those are handed no requests (the real server "
             "would wait forever). An instance_group without `passive: true` serves them.",
+        )
+
+    def _correlation_problem(self, request: InferenceRequest) -> str | None:
+        """Return the message for a text as correlation ID if the model expects a number, and the reverse, or None."""
+        if self._corrid is None:
+            return None
+        name, expected = self._corrid
+        is_text = isinstance(request._options.correlation_id, str)
+        if is_text == (expected == "BYTES"):
+            return None
+        got = "BYTES" if is_text else "UINT64"
+        return (
+            f"sequence batching control '{name}' data-type is '{got}', but model '{self._spec.name}' expects "
+            f"'{expected}'"
         )
 
     def _unexpected(self, kind: str, name: str) -> str:

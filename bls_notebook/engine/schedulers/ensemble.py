@@ -26,7 +26,7 @@ from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.deadlocks.detection import check
 from bls_notebook.engine.error_responses import cancelled_response, error_response, with_warnings
-from bls_notebook.engine.errors import not_ready, without_running
+from bls_notebook.engine.errors import without_running
 from bls_notebook.engine.response_stream import first_response
 from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.engine.tensors.outputs import placed
@@ -47,7 +47,7 @@ from .lifecycle import Lifecycle
 
 Members = dict[tuple[str, int], LoadedModel]  # by name and version, as configured in the steps
 
-_PLAIN = '{"sequence_id": 0, "sequence_start": false, "sequence_end": false}'
+_PLAIN = '{"sequence_id":0,"sequence_start":false,"sequence_end":false}'
 _new = InferenceRequest.__new__
 _get_ident = threading.get_ident
 _logger = logging.getLogger("bls_notebook")
@@ -294,7 +294,7 @@ class EnsembleRun:
                 del outputs
             if parameters:
                 plain = parameters["sequence_id"] == 0 and True not in parameters.values()
-                response._parameters = _PLAIN if plain else json.dumps(parameters)
+                response._parameters = _PLAIN if plain else json.dumps(parameters, separators=(",", ":"))
             out.append((response, False))
         if flow.running or self._over:
             return out, False
@@ -416,7 +416,7 @@ class EnsembleScheduler(Lifecycle):
         held: Members = {}
         with self._lock:
             if self._closed:
-                return error_response(not_ready(self._model.name))
+                return error_response(self._model.server.unknown(self._model.name, self._model.version))
             self._open.add(id(held))
         for name, version in self._plan.models:
             member = self._hold(name, version)

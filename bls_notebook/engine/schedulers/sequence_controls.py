@@ -70,16 +70,11 @@ class Controls:
     def _correlation_id(self, sequence: int | str, datatype: int) -> _Array:
         if datatype == _STRING:
             text = np.empty(self._shape, np.object_)
-            text.reshape(-1)[0] = b"" if sequence == 0 else str(sequence).encode()
+            text.reshape(-1)[0] = sequence.encode() if isinstance(sequence, str) else b""  # of an empty slot
             return text
         dtype = DTYPE_OF_DATATYPE[DataType(datatype).name]
-        if isinstance(sequence, str):
-            # Triton copies the length and the text over the bytes of the number.
-            encoded = sequence.encode()
-            raw = len(encoded).to_bytes(4, "little") + encoded
-        else:
-            raw = sequence.to_bytes(8, "little")
-        raw = raw[: dtype.itemsize].ljust(dtype.itemsize, b"\0")
+        assert isinstance(sequence, int)  # `RequestCheck` refuses texts
+        raw = sequence.to_bytes(8, "little")[: dtype.itemsize].ljust(dtype.itemsize, b"\0")
         return np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype).reshape(self._shape)
 
 

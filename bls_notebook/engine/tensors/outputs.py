@@ -13,14 +13,14 @@ from weakref import getweakrefcount
 import numpy as np
 
 from bls_notebook.devices.device import DeviceError
-from bls_notebook.devices.registry import need_gpu
+from bls_notebook.devices.registry import cuda_gpu_count, gpus, need_gpu
 from bls_notebook.devices.transfers import to_gpu
 from bls_notebook.engine import observer
 from bls_notebook.engine.core.signature_check import OutputCheck, reshape_all
 from bls_notebook.engine.error_responses import error_response
 from bls_notebook.engine.exception_text import ReturnError
 from bls_notebook.engine.observer import Observed
-from bls_notebook.pb_utils.options import MemoryType, PreferredMemory
+from bls_notebook.pb_utils.options import MemoryType, PreferredMemory, as_sent
 from bls_notebook.pb_utils.request import RecordingNumber
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
@@ -38,6 +38,11 @@ class Wanted(tuple[str, ...]):
         out = cls(names)
         out.memory = memory
         return out
+
+
+def is_ignored(memory: PreferredMemory) -> bool:
+    """Whether a model's preference has no effect: a server that was built without GPUs has only the CPU's memory."""
+    return memory._memory_type == MemoryType.TRITONSERVER_MEMORY_GPU and gpus() is None and not cuda_gpu_count()
 
 
 def memory_problem(memory: PreferredMemory) -> str | None:
@@ -188,6 +193,8 @@ def answer(
         out._arrived = 0.0
         out._error = response._error
         tensors = list(response._outputs)
+    if response._parameters != "{}":
+        out._parameters = as_sent(response._parameters)
     if response._error is not None:
         out._outputs = []
         if check is not None and check.noted:

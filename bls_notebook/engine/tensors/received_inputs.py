@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from time import perf_counter_ns
@@ -13,11 +12,11 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.signature_check import reshape_all
 from bls_notebook.engine.errors import running
 from bls_notebook.engine.observer import Observed
-from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
+from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options, as_sent
 from bls_notebook.pb_utils.request import InferenceRequest
 
 from .handover import hand_over
-from .outputs import Wanted
+from .outputs import Wanted, is_ignored
 
 # In Python 3.10, the caller's frame keeps references to the arguments until the call returns.
 ARGUMENTS_STAY = sys.version_info < (3, 11)
@@ -56,7 +55,7 @@ def received(
         out._options = options
     else:
         out._options = _carried(options)
-        if options.preferred_memory is not None:
+        if options.preferred_memory is not None and not is_ignored(options.preferred_memory):
             out._requested = Wanted.of(out._requested, options.preferred_memory)
     out._answerable = None
     out._response_sender = None
@@ -95,6 +94,6 @@ def _carried(options: Options) -> Options:
     if options.parameters == "{}" and options.trace is None:
         return options
     parameters = options.parameters
-    if parameters != "{}":  # Triton's JSON has no spaces
-        parameters = json.dumps(json.loads(parameters), separators=(",", ":"))
+    if parameters != "{}":
+        parameters = as_sent(parameters)
     return replace(options, parameters=parameters, trace=None if options.trace is None else options.trace._child())

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, TypeVar
 
-from bls_notebook.engine import BLSError, LoadedModel, TensorSpec, root_of, start_in_thread
+from bls_notebook.engine import BLSError, LoadedModel, TensorSpec, root_of, start_in_thread, unknown_model
 from bls_notebook.extending import Host
 from bls_notebook.network.kserve.errors import INTERNAL, NOT_FOUND, UNAVAILABLE, ProtocolError, of_model, refuse
 from bls_notebook.network.kserve.request import DecodedRequest
@@ -60,12 +60,7 @@ class ServedModels:
 
     def _refuse_unknown(self, name: str, number: int) -> NoReturn:
         known = [row.version for row in self.repository.index() if row.name == name and row.reason != _NOT_LOADED]
-        problem, code = "is not found", NOT_FOUND
-        if number in known:
-            problem, code = f"version {number} is not at ready state", UNAVAILABLE
-        elif known:
-            problem = "has no available versions" if number == -1 else f"version {number} is not found"
-        refuse(f"Request for unknown model: '{name}' {problem}", code)
+        refuse(unknown_model(name, number, known), UNAVAILABLE if number in known else NOT_FOUND)
 
     def about(self) -> dict[str, Any]:
         """Return the server's metadata: Triton's name, for clients that check it, and ours as an extension."""

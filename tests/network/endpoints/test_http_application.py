@@ -167,8 +167,8 @@ SHAPE = "Unable to parse 'data': Shape does not match true shape of 'data' field
          "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."),
         ("models/add/infer", ab({"parameters": {"sequence_id": "\u00e9" * 65}}), 501, LONG),
         ("models/call/infer", x([1, 2]), 500, f"Model one - Error when running inference: {LONG}"),
-        ("models/call/infer", x([1]), 500, "Model gone - Error when running inference: Failed for execute the "
-         "inference request. Model 'gone' is not ready."),
+        ("models/call/infer", x([1]), 500, "Model gone - Error when running inference: Request for unknown "
+         "model: 'gone' has no available versions"),
         ("models/add/infer", ab({"parameters": {"a": [1]}}), 400,
          "parameter 'a' has invalid type. It should be either 'int', 'bool', or 'string'."),
         ("models/add/infer", b"", 400,

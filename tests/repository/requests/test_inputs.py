@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.pb_utils import MemoryType, PreferredMemory, Tensor
+from bls_notebook.pb_utils.tensor import datatype_of
 from tests.repository.models import ECHOES, HEAD
 
 TYPES = {f"{name}{8 * size}": f"{code}{size}" for name, code in (("UINT", "u"), ("INT", "i")) for size in (1, 2, 4, 8)}
@@ -209,7 +210,7 @@ def test_numbers_for_bf16_are_rounded(repo: bls.ModelRepository, given: Any, got
     repo.define("m", BRAIN, BRAIN_CONFIG.format(dims="-1"))
     answer = repo.infer("m", {"IN": given})
     assert answer.error is None
-    assert answer["OUT"].triton_dtype().name == "BF16"
+    assert datatype_of(answer["OUT"]) == "BF16"
     outputs = answer.as_numpy()
     assert outputs["OUT"].dtype == np.float32
     np.testing.assert_array_equal(outputs["OUT"], got)

@@ -71,7 +71,7 @@ def test_version_policies(disk: bls.ModelRepository, policy: str, served: list[i
         if version in served:
             assert said(disk, "m", version) == str(version)
         else:
-            assert said(disk, "m", version).endswith("Model 'm' is not ready.")
+            assert said(disk, "m", version).endswith(f"'m' version {version} is not found")
     assert said(disk, "m") == str(served[-1])
 
 

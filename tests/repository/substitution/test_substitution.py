@@ -277,7 +277,7 @@ def test_the_response_cache_keeps_no_answer_of_a_substitution(repo: Repository) 
 def test_models_that_are_not_ready(repo: Repository) -> None:
     with Substitution(repo, {"double": None, "half": fixed(response(1))}) as substitution:
         assert not repo.ready("double")
-        assert "'double' is not ready" in message(repo.infer("front", X))
+        assert "'double' has no available versions" in message(repo.infer("front", X))
         assert values(repo.infer("half", X)) == [1]
         substitution.unload("half")
         assert not repo.ready("half")
