@@ -1,8 +1,9 @@
 """Check a model's Python source: syntax, undefined names, names of Triton's API, files, GPUs and packages.
 
-Names of the API are looked up in `pb_utils`; a missing name is no problem inside `try`, or if the source tests for it
-with `hasattr` or `getattr`. A package counts as installed if the model has a packed environment or changes `sys.path`,
-or if a file near the models that builds an image or an environment (a Dockerfile, requirements) mentions it.
+Names of the API are looked up in the module that a server's models have; a missing name is no problem inside `try`, or
+if the source tests for it with `hasattr` or `getattr`. A package counts as installed if the model has a packed
+environment or changes `sys.path`, or if a file near the models that builds an image or an environment (a Dockerfile,
+requirements) mentions it.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bls_notebook import pb_utils
 from bls_notebook.backends import CLASS_NAME
 from bls_notebook.checking.pip_packages import install_advice, installed_as
 from bls_notebook.records import nearest, source_text
-from bls_notebook.repository import API, NEEDED
+from bls_notebook.repository import API, NAMES, NEEDED, add_names, utils_module
 from bls_notebook.repository.source import (
     imported_files,
     model_class_warnings,
@@ -31,6 +31,7 @@ from bls_notebook.repository.source import (
 )
 
 from .checked_model import CheckedModel
+from .import_time import import_time_findings
 from .python_source import NameScope, PythonSource, argument, last_name, spreads
 from .records import Finding, finding
 
@@ -77,6 +78,7 @@ def _code_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]
     for name, line, owner, close in missing_names(code):
         mend = f"Did you mean `{owner}.{close}`?" if close else f"`dir({owner})` lists the names."
         yield model.in_code("code-no-such-name", code, line, owner=owner, name=name, mend=mend)
+    yield from import_time_findings(model, code)
     yield from _file_findings(model, code)
     yield from _encoding_findings(model, code)
     yield from _environment_variable_findings(model, code)
@@ -185,6 +187,10 @@ def _names_a_gpu(code: PythonSource) -> int:
     return min(lines, default=0)
 
 
+_UTILS = utils_module()
+add_names(_UTILS)
+
+
 def missing_names(code: PythonSource) -> Iterator[tuple[str, int, str, str]]:
     """Yield each missing name as written, its line, its module or class, and the nearest existing name."""
     aliases: set[str] = set()
@@ -199,8 +205,8 @@ def missing_names(code: PythonSource) -> Iterator[tuple[str, int, str, str]]:
             continue
         if isinstance(node, ast.ImportFrom) and node.module == API and not node.level:
             for alias in node.names:
-                if alias.name != "*" and not hasattr(pb_utils, alias.name) and alias.name not in harmless:
-                    yield alias.name, node.lineno, API, nearest(alias.name, dir(pb_utils))
+                if alias.name != "*" and not hasattr(_UTILS, alias.name) and alias.name not in harmless:
+                    yield alias.name, node.lineno, API, nearest(alias.name, NAMES)
         elif isinstance(node, ast.Attribute):
             name = ast.unparse(node)
             owner, owner_name = _resolve_owner(node.value, aliases)
@@ -213,7 +219,7 @@ def missing_names(code: PythonSource) -> Iterator[tuple[str, int, str, str]]:
 def _resolve_owner(node: ast.expr, aliases: set[str]) -> tuple[Any, str]:
     """Return the module or class that an expression certainly denotes, and its name; else None and an empty string."""
     if isinstance(node, ast.Name):
-        return (pb_utils, node.id) if node.id in aliases else (None, "")
+        return (_UTILS, node.id) if node.id in aliases else (None, "")
     if not isinstance(node, ast.Attribute):
         return None, ""
     owner, name = _resolve_owner(node.value, aliases)

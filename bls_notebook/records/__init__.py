@@ -3,7 +3,7 @@
 from bls_notebook.lazy_names import offer
 
 offer(__name__, {
-    "advice": "advised nearest",
+    "advice": "advised nearest too_early",
     "base": "plain Printable Record",
     "errors": "BLSError ErrorRecord FileError FrameRecord",
     "measurements": "grouped NONE quartiles Quartiles",

@@ -357,6 +357,31 @@ def _undefined(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     )
 
 
+_TOO_EARLY = {
+    "annotation": "make `from __future__ import annotations` the first line of the file, or quote the annotation",
+    "import": "write `import triton_python_backend_utils as pb_utils`, and `pb_utils.{name}` where it is used",
+    "base": "define the class in `initialize`, or derive it from another class, such as `Exception`",
+    "value": "read it in `initialize` or later: `self.name = pb_utils.{name}`",
+}
+
+
+def too_early(name: str, use: str) -> str:
+    """Return the remedy for a name of pb_utils that is used while model.py is imported; `use`: annotation, base, ..."""
+    return _TOO_EARLY[use].format(name=name)
+
+
+def _missing_at_import(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
+    name, line = found["name"], "".join(_lines(record)[-1:]).strip()
+    use = "value"
+    if re.match(r"from\b.*\bimport\b", line) or "cannot import name" in found[0]:
+        use = "import"
+    elif line.startswith("class "):
+        use = "base"
+    elif re.search(rf"(->|\w\s*:)[^=]*\b{name}\b", line):
+        use = "annotation"
+    return f"a server adds `{name}` to pb_utils only after it has imported model.py: {too_early(name, use)}"
+
+
 def _no_such_name(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     return meant(found["name"], known.names).strip() or f"pb_utils has {listed(known.names)}"
 
@@ -372,6 +397,12 @@ def _config(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     return 'model_config is JSON text: `json.loads(args["model_config"])`' if is_config else ""
 
 
+# Names that the backend adds once it has imported model.py: `ADDED` of pb_utils/stub_modules.py.
+_ADDED = (
+    "InferenceRe(?:quest|sponse)|Logger|MetricFamily|PreferredMemory|TRITONSERVER_MEMORY_[CG]PU|Tensor|TritonError|"
+    "TritonModelException|get_model_dir|is_model_ready|load_model|unload_model"
+)
+_UTILS = "triton_python_backend_utils"
 _CODE_REMEDIES: Mapping[str, str | RemedyText] = {
     r"'NoneType' object has no attribute '(?P<attribute>\w+)'": _none,
     r"Tensor\(arg0: str, arg1: numpy\.ndarray\)\s+Invoked with: '(?P<name>.*?)', ": _tensor,
@@ -382,7 +413,8 @@ _CODE_REMEDIES: Mapping[str, str | RemedyText] = {
     r"_utils' has no attribute '(?:\w+_bytes?_tensor|ModelConfig)'|Cannot overload existing non-function": (
         "remove triton_python_backend_utils.py from the model's folder: a server imports it instead of its own"
     ),
-    r"module '(?:bls_notebook\.pb|triton_python_backend)_utils' has no attribute '(?P<name>\w+)'": _no_such_name,
+    rf"(?:module '{_UTILS}' has no attribute|cannot import name) '(?P<name>{_ADDED})'": _missing_at_import,
+    rf"module '(?:bls_notebook\.pb_utils|{_UTILS})' has no attribute '(?P<name>\w+)'": _no_such_name,
     **_TEXTS["code"],
 }
 _MOST_CHARACTERS = 4000  # characters of a message that are searched

@@ -3,13 +3,14 @@
 from bls_notebook.lazy_names import offer
 
 offer(__name__, {
+    "bls_notebook.pb_utils.stub_modules": "add_names ADDED API NAMES NEEDED utils_module",
     "call_order": "callees calls_of entries in_order load_with_callees reached runs_python sources_in",
     "gpus": "gpus_in simulate_gpus",
     "host": "load_again SentRequest",
     "loading.ensembles": "check_members members_of members_of_source",
     "loading.instances": "python_backend",
     "loading.loader": "read_config",
-    "modules.module_home": "API NEEDED SourcePlace",
+    "modules.module_home": "SourcePlace",
     "repository": "current_repository ModelRepository",
     "requests.inputs": "client_parameters encoded_parameters preferred_memory_of tensors_of",
     "requests.response": "Response",

@@ -19,7 +19,6 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
-from bls_notebook import pb_utils
 from bls_notebook.engine.core.metrics_config import parsed_metrics_config
 from bls_notebook.engine.core.model import LoadedModel, wait_until_closed
 from bls_notebook.engine.core.response_cache import DEFAULT_CACHE_BYTES, ResponseCache
@@ -28,6 +27,7 @@ from bls_notebook.engine.errors import POLL_FAILED, BLSError, ConfigError, Model
 from bls_notebook.engine.metrics import Metrics
 from bls_notebook.engine.waiting.operations import perform, undo
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.pb_utils.stub_modules import NAMES
 from bls_notebook.progress import progress
 from bls_notebook.records.advice import Known, missing_model
 from bls_notebook.records.models import ModelRecord, ModelRecords
@@ -107,7 +107,7 @@ class Catalog:
         self._server.backend_folders = backend_folders(self._paths, self.backend_directory)
         self._server.metrics_config = parsed_metrics_config(metrics_config or {})
         index = self._service.index
-        self._known = Known(index.newest, partial(index.rows, self._paths), pb_utils.__all__, self._server.elsewhere)
+        self._known = Known(index.newest, partial(index.rows, self._paths), NAMES, self._server.elsewhere)
         self.metrics = Metrics(partial(server_families, weakref.ref(self._server)))
         self._definitions: dict[str, ModelSource] = {}
         self._configs: dict[str, object] = {}

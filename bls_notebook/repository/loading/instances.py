@@ -41,10 +41,11 @@ from bls_notebook.engine.model_code import Initializing, as_model
 from bls_notebook.engine.waiting.home_threads import HomeThread
 from bls_notebook.engine.waiting.parker import Parker
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.pb_utils.stub_modules import API
 from bls_notebook.progress import stepped
 from bls_notebook.records.measurements import grouped
 from bls_notebook.repository.config import ModelConfigMessage, auto_complete, model_spec
-from bls_notebook.repository.modules.module_home import API, ModuleHome
+from bls_notebook.repository.modules.module_home import ModuleHome
 from bls_notebook.repository.source.model_folders import shown_path
 from bls_notebook.repository.source.model_source import ModelSource
 

@@ -4,7 +4,8 @@ On Triton each instance is a process, whose path ends with the folders of the ve
 beside model.py are imported once per instance, under their names on Triton. All code that the instance owns finds them,
 including libraries and other threads (`code_owner.py`). So the `helper.py` of two models and of the notebook are
 different modules, and each reload imports new ones. Installed packages and the standard library come first and are
-shared. While GPUs are simulated, a model's `import cupy` returns a substitute; the notebook's does not.
+shared. The modules of Triton's API are the instance's own; some names come only after the import of model.py
+(`stub_modules.py`). While GPUs are simulated, a model's `import cupy` returns a substitute; the notebook's does not.
 
 Guarantees: only code that an instance owns finds its modules (`module_names.py`). A failed import leaves no module
 behind. No file is written.
@@ -30,25 +31,16 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from bls_notebook import pb_utils
 from bls_notebook.devices.registry import simulated_cupy
 from bls_notebook.engine.exception_text import HOME, ModelHome, labels
+from bls_notebook.pb_utils.stub_modules import API, C_API, add_names, c_module, utils_module
 from bls_notebook.records.regular_file import MAX_CODE, read_file
 
 from .code_owner import install
 from .model_breakpoint import breakpoint_builtin
 from .module_names import ModelFinder, ModuleName, make_way, named, shared_names, top_of
 
-API = "triton_python_backend_utils"
-_NATIVE_API = "c_python_backend_utils"
-SHARED = frozenset({*sys.stdlib_module_names, *sys.builtin_module_names, _NATIVE_API})
-# Names of a user's copy of the API: those that the server needs, and those that its C++ part sets.
-NEEDED = ("deserialize_bytes_tensor", "serialize_byte_tensor", "ModelConfig")
-_SET = (
-    "TritonError", "TritonModelException", "Tensor", "InferenceRequest", "InferenceResponse", "Logger",
-    "PreferredMemory", "TRITONSERVER_MEMORY_GPU", "TRITONSERVER_MEMORY_CPU", "MetricFamily", "load_model",
-    "unload_model", "is_model_ready",
-)  # fmt: skip
+SHARED = frozenset({*sys.stdlib_module_names, *sys.builtin_module_names, C_API})
 _SUFFIXES = tuple(importlib.machinery.all_suffixes())
 FINDER = ModelFinder()
 
@@ -104,12 +96,23 @@ class ModuleHome(ModelHome):
         self.builtins = {**vars(builtins), **breakpoint_builtin(), "__import__": self._import, HOME: self}
         install()
         FINDER.install()
-        make_way([name for name in _importable(self.folders) if self.owns(name)])
+        self._api = {C_API: c_module()}
+        if not self.owns(API):  # else the user's own copy is imported, as on a server
+            self._api[API] = utils_module()
+        self._own |= {API, C_API}
+        self._foreign -= {API, C_API}
+        make_way([API, C_API, *(name for name in _importable(self.folders) if self.owns(name))])
+        for name, module in self._api.items():  # for libraries, and `importlib`
+            key = ModuleName(name, self)
+            key.asleep = True
+            sys.modules[key] = module
+            key.asleep = False
 
     @property
     def modules(self) -> dict[str, ModuleType]:
-        """The instance's own modules, by name."""
-        return {str(key): sys.modules[key] for key in self._keys() if key in sys.modules}
+        """The instance's own modules, by name, without those of Triton's API."""
+        keys = [key for key in self._keys() if str(key) not in self._api]
+        return {str(key): sys.modules[key] for key in keys if key in sys.modules}
 
     def note_started(self, work: threading.Thread | Future[Any]) -> None:
         self._started[id(work)] = work
@@ -146,25 +149,8 @@ class ModuleHome(ModelHome):
                 sys.path.remove(entry)
         if package:
             setattr(parent, tail, module)
-        if self.owns(API):
-            self._complete_copy()
+        add_names(self._get(API))  # the user's own copy, if there is one
         return module
-
-    def _complete_copy(self) -> None:
-        """Import the user's copy of the API, and set the names of the server's C++ part, as its stub does."""
-        copy = self._get(API)
-        if sys.modules.get(API) is not pb_utils:  # the copy has put another object there
-            sys.modules[API] = pb_utils
-        for name in _SET:
-            setattr(copy, name, getattr(pb_utils, name))
-        for name in NEEDED:
-            getattr(copy, name)  # an AttributeError fails the load
-        if hasattr(copy, "get_model_dir"):
-            raise RuntimeError(
-                'Cannot overload existing non-function object "get_model_dir" with a function of the same name. '
-                "(The real server would wait for the model forever.)"
-            )
-        copy.get_model_dir = pb_utils.get_model_dir  # type: ignore[attr-defined]
 
     def forget(self) -> None:
         """Remove this home's modules from `sys.modules`; no more can be imported."""
@@ -244,8 +230,8 @@ class ModuleHome(ModelHome):
         level: int = 0,
     ) -> ModuleType:
         full = name if not level else self._absolute(name, globals, level)
-        if full == _NATIVE_API or (full == API and not self.owns(API)):  # even if a test has replaced it
-            return pb_utils
+        if full in self._api:  # even if a test has put something else into `sys.modules`
+            return self._api[full]
         top = top_of(full)
         if top in self._foreign or not top or (level and not fromlist):
             return builtins.__import__(name, globals, locals, fromlist or (), level)
