@@ -64,8 +64,8 @@ class SendingExecution(Execution):
         if model is None:
             model = self.server.missed(request._model_name, request._model_version)
         if model is None:
-            problem = self.server.unknown(request._model_name, request._model_version)
-            return self._refused(request, problem, decoupled)
+            unknown = self.server.unknown(request._model_name, request._model_version)
+            return self._refused(request, unknown, decoupled)
         caller = self.model
         if model.asks_ready and not decoupled and caller is not None and not model.ready():
             return self._refused(request, not_ready(model.name), decoupled)

@@ -17,7 +17,7 @@ from typing import Any
 from bls_notebook.checking.checked_model import CheckedModel, read_model
 from bls_notebook.checking.release_checks import release_findings
 from bls_notebook.checking.shared_memory import shared_memory
-from bls_notebook.engine import BLSError, LoadedModel, ModelSpec
+from bls_notebook.engine import BLSError, LoadedModel, ModelLoadError, ModelSpec
 from bls_notebook.extending import Host, host_of, operation
 from bls_notebook.progress import progress
 from bls_notebook.repository import ModelRepository, callees
@@ -85,13 +85,17 @@ def export(
     Raises
     ------
     BLSError
-        A model cannot run on a server, or the folder has files that no export wrote. Nothing is written then.
+        A model could not be loaded, or cannot run on a server, or the folder has files that no export wrote. Nothing is
+        written then.
     """
     host = host_of(repo)
     if target and target not in TARGETS:
         raise BLSError(f"export: target: got {target!r}, expected one of {', '.join(TARGETS)}")
-    failed = _not_loaded(host, names) if keep_going else {}
+    missing = _not_loaded(host, names)
+    failed = missing if keep_going else {}
     for name in set(names) - failed.keys():
+        if missing.get(name, "").startswith("model "):  # the error of its load
+            raise ModelLoadError(missing[name], name)
         host.ready(name)  # or ModelNotFoundError
     loaded = filter(None, map(host.find, host.names()))
     remote = {model.name: model.seen.remote for model in loaded if model.seen.remote}

@@ -133,11 +133,7 @@ def test_without_a_model_the_folder_is_the_callers() -> None:
 
 def test_a_model_may_load_while_it_initializes(repo: bls.ModelRepository) -> None:
     repo.define("other", EMPTY)
-    repo.define(
-        "m",
-        EMPTY + "    def initialize(self, args):\n"
-        "        assert pb_utils.is_model_ready('other')\n",
-    )
+    repo.define("m", EMPTY + "    def initialize(self, args):\n        assert pb_utils.is_model_ready('other')\n")
     assert repo.ready("m")
 
 
