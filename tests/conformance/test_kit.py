@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from bls_notebook.checking.releases import changes, newest
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -21,11 +23,11 @@ else:
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-DIVERGENCES = HERE / "divergences.toml"
 LIVE = HERE / "live_divergences.toml"
 STRUCTURE = HERE / "structure_divergences.toml"
-STRUCTURE_GOLDEN = "golden-2026.json"
-MOST = 5  # divergences on purpose, in each file
+RELEASE = HERE / "release_differences.toml"
+NEWEST, OLDER = "golden-2026.json", "24.10"
+MOST = 5  # divergences on purpose
 WORDING = 90  # percent of the error texts
 
 
@@ -61,45 +63,49 @@ def check(*options: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
+def different(report: str) -> set[str]:
+    """Return the scenarios of a report whose outcomes differ."""
+    assert "\noutcome " in f"\n{report}", report[-3000:]
+    return set(re.findall(r"^- (\S+)$", report, re.MULTILINE))
+
+
+def listed(file: Path) -> dict[str, str]:
+    return tomllib.loads(file.read_text())
+
+
 @pytest.mark.slow
-def test_every_recorded_outcome_is_the_same_here() -> None:
-    done = check("--divergences", str(DIVERGENCES))
+def test_every_recorded_outcome_is_the_newest_servers() -> None:
+    done = check("--golden", NEWEST)
     assert done.returncode == 0, done.stdout[-3000:]
 
 
 @pytest.mark.slow
-def test_threads_and_releases_are_the_servers_but_for_listed_outcomes() -> None:
-    root = kit() / "structure"
-    done = check("--root", str(root), "--golden", STRUCTURE_GOLDEN)
-    assert "\noutcome " in f"\n{done.stdout}", done.stdout[-3000:]
-    different = set(re.findall(r"^- (\S+)$", done.stdout, re.MULTILINE))
-    listed = tomllib.loads(STRUCTURE.read_text()).keys()
-    assert different - listed == set(), done.stdout[-3000:]
-    assert listed - different == set(), "the same here by now: remove their lines"
-    assert not any("thread" in scenario or "database" in scenario for scenario in listed)
+def test_threads_imports_and_codes_are_the_newest_servers_but_for_listed_outcomes() -> None:
+    done = check("--root", str(kit() / "structure"), "--golden", NEWEST)
+    assert different(done.stdout) == listed(STRUCTURE).keys(), done.stdout[-3000:]
 
 
-@pytest.mark.parametrize("file", [DIVERGENCES, LIVE])
-def test_divergences_are_few_and_each_has_a_reason(file: Path) -> None:
-    table = tomllib.loads(file.read_text())
-    assert len(table) <= MOST
-    assert all(isinstance(reason, str) and len(reason.split()) >= 5 for reason in table.values())
+@pytest.mark.slow
+def test_outcomes_that_differ_from_an_older_server_are_explained_by_its_release() -> None:
+    kits = [("--root", str(kit() / "structure")), ()]
+    found = {name for options in kits for name in different(check("--golden", "golden.json", *options).stdout)}
+    assert found - listed(STRUCTURE).keys() == listed(RELEASE).keys()
 
 
-@pytest.mark.parametrize(
-    ("file", "golden"), [(DIVERGENCES, "golden.json"), (STRUCTURE, f"structure/{STRUCTURE_GOLDEN}")]
-)
-def test_divergences_name_recorded_scenarios(file: Path, golden: str) -> None:
-    import json
+def test_differences_from_an_older_server_name_changes_of_the_table_of_releases() -> None:
+    for change in set(listed(RELEASE).values()) - {"build"}:
+        assert changes()[change].affects(OLDER) != changes()[change].affects(newest())
 
-    known = json.loads((kit() / golden).read_text())["scenarios"]
-    assert tomllib.loads(file.read_text()).keys() <= known.keys()
+
+def test_divergences_are_few_and_each_has_a_reason() -> None:
+    assert len(listed(LIVE)) <= MOST
+    assert all(isinstance(reason, str) and len(reason.split()) >= 5 for reason in listed(LIVE).values())
 
 
 def test_divergences_of_the_live_server_name_tests() -> None:
     files = [*HERE.glob("test_live_*.py"), *HERE.glob("model_repository/script*/1/*deeds.py")]
     source = "".join(file.read_text() for file in files)
-    for name in tomllib.loads(LIVE.read_text()):
+    for name in listed(LIVE):
         function, _, case = name.partition("[")
         assert f"def {function}(" in source
         assert case.rstrip("]").rpartition("-")[2] in source
