@@ -12,7 +12,6 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from bls_notebook.pb_utils.stub_modules import UTILS
 from bls_notebook.records import source_text
 from bls_notebook.repository import API
 from bls_notebook.repository.source import version_folders
