@@ -241,12 +241,12 @@ class TritonPythonModel:
 
 def test_a_subclass_of_a_response_or_tensor_is_not_what_the_caller_gets(apart: bls.ModelRepository) -> None:
     apart.define("own", HEAD + """
-class Answer(pb_utils.InferenceResponse):
-    pass
-class Named(pb_utils.Tensor):
-    pass
 class TritonPythonModel:
     def execute(self, requests):
+        class Answer(pb_utils.InferenceResponse):
+            pass
+        class Named(pb_utils.Tensor):
+            pass
         answer = Answer([Named("OUT", fresh(5000))])
         answer.secret = self
         self.kept = answer.__dict__

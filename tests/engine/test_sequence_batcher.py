@@ -106,7 +106,7 @@ def test_correlation_ids_of_every_data_type(
 
 
 def test_text_and_number_are_different_sequences(repo: bls.ModelRepository) -> None:
-    repo.define("m", model(REPORT), config())
+    repo.define("m", model(REPORT), config(""))
     assert send(repo, 1, 5, START).error is None
     assert "must specify the START flag" in message(send(repo, 2, "5"))
     assert send(repo, 3, 5, END).error is None

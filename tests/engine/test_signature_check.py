@@ -248,6 +248,7 @@ def specs(draw: st.DrawFn) -> Any:
         in_python=draw(st.booleans()),
         scheduler=draw(st.sampled_from(["default", "sequence"])),
         instances=(),
+        config=model_config_pb2().ModelConfig(),
     )
 
 

@@ -39,7 +39,8 @@ _SYNONYMS = [
     (
         re.compile(
             r"Failed for execute the inference request. Model '(\S+)' is not ready.*"
-            r"|Request for unknown model: '(\S+)'(?: version \d+)? is not found"
+            r"|Request for unknown model: '(\S+)'(?: version \d+)? "
+            r"(?:is not found|has no available versions|is not at ready state).*"
         ),
         "no such model",
     ),
