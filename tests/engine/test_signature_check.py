@@ -15,6 +15,7 @@ import bls_notebook as bls
 from bls_notebook.engine.core.signature_check import RequestCheck
 from bls_notebook.pb_utils import InferenceRequest, Tensor
 from bls_notebook.pb_utils.tensor import datatype_of
+from bls_notebook.repository.config import model_config_pb2
 
 SOURCE = """
 import triton_python_backend_utils as pb_utils

@@ -291,7 +291,7 @@ def test_models_that_are_not_ready(repo: Repository) -> None:
         pass
     assert (values(repo.infer("double", X)), bool(observer.active)) == ([2], False)
     with Substitution(repo, {"nowhere": None}):
-        assert "not ready" in message(repo.infer("nowhere", X))
+        assert "is not found" in message(repo.infer("nowhere", X))
 
 
 def test_nested_substitutions_end_in_any_order(repo: Repository) -> None:
