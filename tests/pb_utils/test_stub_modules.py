@@ -10,7 +10,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine.errors import ModelLoadError
-from bls_notebook.pb_utils.stub_modules import ADDED, NAMES, UTILS, add_names, utils_module
+from bls_notebook.pb_utils.stub_modules import ADDED, API, NAMES, add_names, utils_module
 from bls_notebook.records import advice
 from tests.engine.harness import message
 
@@ -31,15 +31,15 @@ ALONE = {
         "is_model_ready",
         "initialize",
     ),
-    "by its name": (f"import importlib\nL = importlib.import_module({UTILS!r}).Logger", "Logger", "initialize"),
-    "of sys.modules": (f"import sys\nL = sys.modules[{UTILS!r}].Logger", "Logger", "initialize"),
+    "by its name": (f"import importlib\nL = importlib.import_module({API!r}).Logger", "Logger", "initialize"),
+    "of sys.modules": (f"import sys\nL = sys.modules[{API!r}].Logger", "Logger", "initialize"),
 }
 
 
 @pytest.mark.parametrize("case", ALONE)
 def test_a_model_that_uses_a_late_name_while_it_is_imported_does_not_load(repo: bls.ModelRepository, case: str) -> None:
     source, name, remedy = ALONE[case]
-    words = f"AttributeError: module '{UTILS}' has no attribute '{name}' (model.py line "
+    words = f"AttributeError: module '{API}' has no attribute '{name}' (model.py line "
     with pytest.raises(ModelLoadError, match=re.escape(words)) as raised:
         repo.define("m", PB + source + MODEL)
     assert raised.value.record is not None
@@ -48,11 +48,11 @@ def test_a_model_that_uses_a_late_name_while_it_is_imported_does_not_load(repo: 
 
 
 def test_a_late_name_cannot_be_imported(repo: bls.ModelRepository) -> None:
-    words = f"ImportError: cannot import name 'Tensor' from '{UTILS}' "
+    words = f"ImportError: cannot import name 'Tensor' from '{API}' "
     with pytest.raises(ModelLoadError, match=re.escape(words)) as raised:
-        repo.define("m", f"from {UTILS} import Tensor" + MODEL)
+        repo.define("m", f"from {API} import Tensor" + MODEL)
     assert raised.value.record is not None
-    assert f"`import {UTILS} as pb_utils`" in raised.value.record.hint
+    assert f"`import {API} as pb_utils`" in raised.value.record.hint
 
 
 @pytest.mark.parametrize("source", [
@@ -61,7 +61,7 @@ def test_a_late_name_cannot_be_imported(repo: bls.ModelRepository) -> None:
     PB + "try:\n    LOG = pb_utils.Logger\nexcept AttributeError:\n    pass",
     PB + "assert not hasattr(pb_utils, 'Tensor')\nMAKE = lambda: pb_utils.Tensor",
     "import c_python_backend_utils\nclass Mine(c_python_backend_utils.TritonModelException): ...",
-    f"from {UTILS} import *\nX = np.zeros(1), json, struct, ModelConfig, TRITON_STRING_TO_NUMPY",
+    f"from {API} import *\nX = np.zeros(1), json, struct, ModelConfig, TRITON_STRING_TO_NUMPY",
     PB + "START = pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START\nGET = pb_utils.get_input_tensor_by_name",
 ])  # fmt: skip
 def test_a_model_that_waits_for_late_names_loads(repo: bls.ModelRepository, source: str) -> None:
@@ -88,8 +88,8 @@ def test_a_helper_module_sees_late_names_if_it_is_imported_late(tmp_path: Path) 
 
 def test_a_model_has_the_names_of_a_server_and_the_notebook_has_all(repo: bls.ModelRepository) -> None:
     repo.define("m", PB + MODEL.replace("        return", "        pb_utils.MetricKind\n        return"))
-    assert f"module '{UTILS}' has no attribute 'MetricKind'" in message(repo.infer("m", {}))
-    from_notebook = sys.modules[UTILS]
+    assert f"module '{API}' has no attribute 'MetricKind'" in message(repo.infer("m", {}))
+    from_notebook = sys.modules[API]
     assert from_notebook is bls.pb_utils
     assert from_notebook.MetricKind is not None
 
