@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial, wraps
@@ -40,7 +41,7 @@ from .modules.module_home import SourcePlace
 from .polling import FolderPolling, poll_every
 from .shutdown import opened
 from .source.code_analysis import model_class_warnings, stray_import_warnings, undefined_name_warnings
-from .source.definition_changes import changes, texts_of
+from .source.definition_changes import changes, lost_tensors, texts_of
 from .source.fingerprints import signature
 from .source.model_folders import backend_folders, backend_path, config_text, find_model, repository_paths, shown_path
 from .source.model_source import ModelSource
@@ -57,8 +58,6 @@ Config = str | Mapping[str, Any]
 ControlMode = Literal["explicit", "none", "poll"]
 CONTROL_MODES: tuple[ControlMode, ...] = ("explicit", "none", "poll")
 _NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
-
-_MOST_NESTED = 64  # ensembles in ensembles; each one needs a part of the stack
 
 log = logging.getLogger("bls_notebook")
 _C = TypeVar("_C", bound="Catalog")
@@ -293,7 +292,7 @@ class Catalog:
                 old = self._service.index.newest(name)
                 source = replace(self._definitions[name], config=config, replaced=None)
                 record = self._load_source(source, keep=True, defines=True)
-                lost = () if old is None else _lost_tensors(old, record)
+                lost = () if old is None else lost_tensors(old, record)
                 lost += caller_warnings(self._server, old, record)
                 record = replace(record, warnings=record.warnings + lost)
             self._configs[name] = config
@@ -466,35 +465,42 @@ class Catalog:
 
         `find` returns its source. With `keep`, versions whose files have not changed stay. With `defines`, the source
         becomes the model's definition. `chain`: the ensembles that need it, outermost first. Steps that are in `tried`
-        and in service are not loaded again: an ensemble can need a model in many ways.
+        and in service are not loaded again: an ensemble can need a model in many ways. As on Triton, no step is
+        unloaded while the ensemble loads.
         """
         source = find()
-        name = source.name
-        try:
+        with ExitStack() as locks:
+            for needed in ensembles.lock_order(source, self._source) if not chain and source.stub is None else ():
+                locks.enter_context(self._service.lock_of(needed))
+            name = source.name
             try:
-                if source.stub is None:  # a stub replaces an ensemble without its steps
-                    self._load_members(source, chain, set() if tried is None else tried)
-            except ModelLoadError as error:
-                self._service.index.failed(source, str(error))
+                try:
+                    if source.stub is None:  # a stub replaces an ensemble without its steps
+                        self._load_members(source, chain, set() if tried is None else tried)
+                except ModelLoadError as error:
+                    self._service.index.failed(source, str(error))
+                    raise
+                with self._service.lock_of(name):
+                    if name in self._definitions:
+                        source = find()  # a cell may have run while this thread waited for the lock
+                    serving = self._server.serving(name) if keep and not source.config_is_json else {}
+                    unchanged = bool(serving) and self._service.signatures.get(name) == signature(source.folder)
+                    if unchanged:
+                        record = self._service.index.record(name, max(serving))
+                    else:
+                        record = self._load_source(source, keep, defines)
+            except BaseException:
+                if name not in self._definitions or self._definitions[name].folder != source.folder:
+                    self._service.folder.discard(source.folder)
                 raise
-            with self._service.lock_of(name):
-                if name in self._definitions:
-                    source = find()  # a cell may have run while this thread waited for the lock
-                serving = self._server.serving(name) if keep and not source.config_is_json else {}
-                unchanged = bool(serving) and self._service.signatures.get(name) == signature(source.folder)
-                if unchanged:
-                    record = self._service.index.record(name, max(serving))
-                else:
-                    record = self._load_source(source, keep, defines)
-        except BaseException:
-            if name not in self._definitions or self._definitions[name].folder != source.folder:
-                self._service.folder.discard(source.folder)
-            raise
-        if not chain:
-            self._service.dependencies.add_explicit(name)
-        if not unchanged:
-            self._refresh_users(name)
-        return record
+            if not chain:
+                self._service.dependencies.add_explicit(name)
+                if caller_var.get() is None:  # a model may be one of the instances that finish first
+                    for model in self._server.own(name).values():
+                        model.wait_for_removed()
+            if not unchanged:
+                self._refresh_users(name)
+            return record
 
     def _load_source(self, source: ModelSource, keep: bool, defines: bool) -> ModelRecord:
         """Load a source. The caller holds the model's lock."""
@@ -529,8 +535,8 @@ class Catalog:
     def _load_members(self, source: ModelSource, chain: tuple[str, ...], tried: set[str]) -> None:
         name = source.name
         chain = (*chain, name)
-        if len(chain) > _MOST_NESTED:
-            refuse_ensemble(name, f"ensembles are nested more than {_MOST_NESTED} deep", "use fewer ensembles")
+        if len(chain) > ensembles.MOST_NESTED:
+            refuse_ensemble(name, f"ensembles are nested more than {ensembles.MOST_NESTED} deep", "use fewer ensembles")
         members = list(filter(None, ensembles.members_of_source(source)))  # the load rejects a step without a model
         for member in members:
             if member in chain:
@@ -588,13 +594,3 @@ def define_cell(
     tracebacks and messages name. Without `config`, `options` are fields in place of those of the model on disk.
     """
     return catalog._define(name, source, config, version, notebook_names, place, options)
-
-
-def _lost_tensors(old: ModelRecord, new: ModelRecord) -> tuple[str, ...]:
-    """Return a warning for the inputs, and one for the outputs, that a new configuration no longer has."""
-    lines = []
-    for kind, before, after in (("input", old.inputs, new.inputs), ("output", old.outputs, new.outputs)):
-        if lost := [repr(spec.name) for spec in before if spec.name not in {kept.name for kept in after}]:
-            what = f"{kind}{'s' if len(lost) > 1 else ''} {', '.join(lost)}"
-            lines.append(f"the model no longer has {what}: this configuration replaces the earlier one as a whole")
-    return tuple(lines)

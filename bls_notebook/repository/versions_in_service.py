@@ -160,8 +160,9 @@ class Service:
 
     def unload(self, name: str, unload_dependents: bool = False) -> list[LoadedModel]:
         """Take a model, and the ensembles that need it, out of service; return the models that left."""
-        left = self.take_out_users(name) + self.take_out(name, "unloaded")
-        members = self.dependencies.forget(name)
+        with self.lock_of(name):  # an ensemble that is being loaded with this model comes first
+            left = self.take_out_users(name) + self.take_out(name, "unloaded")
+            members = self.dependencies.forget(name)
         if unload_dependents:
             for orphan in self.dependencies.orphans(members):
                 left += self.unload(orphan, True)

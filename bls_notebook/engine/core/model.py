@@ -113,6 +113,7 @@ class LoadedModel:
         self.bare: WeakSet[Any] = WeakSet()  # executions that send the requests of its bare threads
         self._lock = threading.Lock()
         self._holds = 0
+        self._removed: list[Parker] = []
         self._closing = False
         self._finalizing = False  # whether all instances are being finalized
 
@@ -148,8 +149,10 @@ class LoadedModel:
         caller: int | None = threading.get_ident()
         idle: list[Parker] = []
 
+        parkers = {instance: Parker() for instance in removed}
+
         def left(instance: Instance) -> None:
-            parker = Parker()
+            parker = parkers[instance]
             if threading.get_ident() == caller:
                 idle.append(parker)
             instance.close(partial(self._finalized, instance, parker.unpark))
@@ -170,6 +173,13 @@ class LoadedModel:
         caller = None
         for parker in idle:
             parker.park()
+        if spec.scheduler != "sequence":  # its caller may have to end the sequences
+            self._removed += [parker for parker in parkers.values() if parker not in idle]
+
+    def wait_for_removed(self) -> None:
+        """Wait until the busy instances that `regroup` has removed are finalized; Ctrl-C ends the wait."""
+        while self._removed:
+            self._removed.pop().park()
 
     def close(self) -> bool:
         """Accept no more requests, and finalize once the last one is answered, without waiting for that.

@@ -18,6 +18,8 @@ from bls_notebook.repository.config import ModelConfigMessage
 from bls_notebook.repository.config.validation import cache_refused
 from bls_notebook.repository.source.model_source import ModelSource
 
+MOST_NESTED = 64  # ensembles in ensembles; each one needs a part of the stack
+
 
 class Dependencies:
     """The loaded ensembles with their members, and the models loaded by name. Thread-safe."""
@@ -105,6 +107,29 @@ def members_of_source(source: ModelSource) -> list[str]:
         return members_of(source.parsed_config()) if "ensemble" in str(source.config) else []
     except (BLSError, RecursionError):
         return []  # the load reports the error
+
+
+def lock_order(source: ModelSource, find: Callable[[str], ModelSource]) -> list[str]:
+    """Return an ensemble and all models that it needs, steps first, in the same order on all threads; [] for others.
+
+    `find` returns the source of a model.
+    """
+    heights: dict[str, int] = {}  # larger than those of the steps
+
+    def visit(source: ModelSource, path: tuple[str, ...]) -> None:
+        height = 0
+        for member in filter(None, members_of_source(source) if len(path) < MOST_NESTED else ()):
+            if member not in heights and member not in path:
+                try:
+                    visit(find(member), (*path, member))
+                except BLSError:  # the load reports it
+                    heights[member] = 0
+            height = max(height, heights.get(member, 0) + 1)
+        heights[source.name] = height
+
+    if members_of_source(source):
+        visit(source, (source.name,))
+    return sorted(heights, key=lambda name: (heights[name], name))
 
 
 def refuse_missing(ensemble: str, member: str) -> NoReturn:

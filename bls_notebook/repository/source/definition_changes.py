@@ -82,3 +82,13 @@ def _lines(before: list[str], after: list[str]) -> Iterator[tuple[str, str, int]
             else:
                 yield from (("-", before[at], at) for at in range(a, b))
                 yield from (("+", line, -1) for line in after[c:d])
+
+
+def lost_tensors(old: ModelRecord, new: ModelRecord) -> tuple[str, ...]:
+    """Return a warning for the inputs, and one for the outputs, that a new configuration no longer has."""
+    lines = []
+    for kind, before, after in (("input", old.inputs, new.inputs), ("output", old.outputs, new.outputs)):
+        if lost := [repr(spec.name) for spec in before if spec.name not in {kept.name for kept in after}]:
+            what = f"{kind}{'s' if len(lost) > 1 else ''} {', '.join(lost)}"
+            lines.append(f"the model no longer has {what}: this configuration replaces the earlier one as a whole")
+    return tuple(lines)
