@@ -22,7 +22,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tritonserver", allow_abbrev=False)
     for name in ("model-repository", "model-store", "load-model", "http-restricted-api", "grpc-restricted-protocol"):
         parser.add_argument(f"--{name}", action="append", default=[])
-    for name, default in (("http-port", 8000), ("grpc-port", 8001), ("metrics-port", 8002)):
+    for name, default in (("http-port", 8000), ("grpc-port", 8001), ("metrics-port", 8002), ("log-verbose", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--model-control-mode", choices=["none", "poll", "explicit"])
     parser.add_argument("--repository-poll-secs", type=float)
@@ -87,8 +87,10 @@ def _serve_metrics(repository: bls.ModelRepository, port: int) -> None:
 
 def main() -> int:
     """Serve until SIGTERM or SIGINT; return the exit status."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO)
     arguments = _arguments()
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO)
+    if arguments.log_verbose:
+        logging.getLogger("bls_notebook").setLevel(logging.DEBUG)
     sys.argv = [""]  # unittest.main in models reads it
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -102,7 +104,7 @@ def main() -> int:
                 else:
                     repository.load(name)
             except bls.BLSError as error:
-                print(error, file=sys.stderr)
+                print(error, getattr(error, "reason", ""), file=sys.stderr)
         states = {row.name: row for row in repository.index() if row.reason != "not loaded"}
         failed = [row for row in states.values() if row.state != "READY"]
         missing = [name for name in names if name != "*" and name not in states]
