@@ -30,7 +30,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 class Lifecycle:
     """Base class of the schedulers."""
 
-    _idle: MutableSequence[Instance]
+    _idle: MutableSequence[Instance]  # the last one has been idle for the longest time: it is next
     _queue: deque[Ticket] | set[Ticket]  # accepted, and begun by no instance
 
     def __init__(self, model: LoadedModel) -> None:
@@ -180,7 +180,7 @@ class Lifecycle:
     def _free(self, instance: Instance) -> None:
         """Make an instance idle. Without the lock, the caller looks at the queue next."""
         instance.holder = None
-        self._idle.append(instance)
+        self._idle.insert(0, instance)  # behind the others: like Triton's threads, which take turns
 
     def _taken(self, instance: Instance) -> bool:
         """Take an idle instance; False if a caller has just taken it."""
