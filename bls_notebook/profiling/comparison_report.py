@@ -19,7 +19,7 @@ from .session_report import timeline_widget, verdict_words
 from .timeline.picture import timeline_block
 
 # Causes with which the number of instances has nothing to do: there a prediction for it would only distract.
-_NOT_OF_INSTANCES = ("little", "batched", "helped", "one", "failed")
+_NOT_OF_INSTANCES = ("little", "batched", "batch_in_turn", "helped", "one", "failed")
 
 
 def comparison_document(comparison: Comparison, *, widget: Any = None) -> doc.Document:
@@ -121,7 +121,7 @@ def _verification(verification: Verification) -> str:
     measured = f"{times(verification.measured)}×{give_or_take(verification.relative_error)}"
     return (
         f"with {count(verification.count, 'instance')} of {whom}: predicted "
-        f"{times(verification.predicted)}×, measured {measured} "
+        f"{times(verification.predicted)}×, measured {measured} of today's exec "
         f"({verification.off:.0%} off)"
     )
 

@@ -23,7 +23,7 @@ from bls_notebook.profiling.request_log import Log
 from bls_notebook.profiling.span_recorder import running_log
 
 from .records.spans import LockHeld
-from .resource_time import thread_times
+from .resource_time import ProcessorUse, thread_times
 
 _PROBE_PAUSE = 3_000_000  # ns between two samples
 _PROBE_LATE = 0.6  # fraction of the GIL switch interval from which on a delay counts
@@ -120,19 +120,23 @@ def gil_share_of(run: Callable[[], object]) -> float:
 
     `run` is called repeatedly, until there are enough samples or half a second has passed; meanwhile a thread wakes
     up periodically. A thread that computes in Python releases the GIL only when asked, after the switch interval, so
-    the sampler gets it late. The sampler's waits for a processor do not count.
+    the sampler gets it late. Waits for a processor do not count: neither the sampler's nor those of other threads, one
+    of which may have had the GIL meanwhile.
     """
     samples: list[int] = []
     stop = threading.Event()
+    use, own = ProcessorUse(), [0]
 
     def sample() -> None:
         with _own_wait() as own_wait:
             now, waited = time.perf_counter_ns(), own_wait()
+            first = waited
             while not stop.wait(_SLEEP):
                 # Read the clock and the wait together: the reads themselves may have to wait for the GIL.
                 before, had_waited = now, waited
                 now, waited = time.perf_counter_ns(), own_wait()
                 samples.append(now - before - (waited - had_waited))
+                own[0] = waited - first
 
     thread = threading.Thread(target=sample, name="bls-lock-probe", daemon=True)
     before = sys.getswitchinterval()
@@ -144,9 +148,11 @@ def gil_share_of(run: Callable[[], object]) -> float:
             run()
             if len(samples) >= _SAMPLES or time.perf_counter() - begun > _LONGEST:
                 break
-        measured = samples[:]
+        measured, others = samples[:], max(0, use.waited() - own[0])
     finally:
         stop.set()
         sys.setswitchinterval(before)
         thread.join()
-    return sum(ns for ns in measured if ns > _LATE_NS) / sum(measured) if len(measured) > 2 else -1.0
+    if len(measured) < 3:
+        return -1.0
+    return max(0, sum(ns for ns in measured if ns > _LATE_NS) - others) / sum(measured)

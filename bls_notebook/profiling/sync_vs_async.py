@@ -337,7 +337,7 @@ def judged(workload: Workload, counts: Iterable[int], repeat: int | None) -> Jud
             workload.gathered()
         now = replace(now, measured=replace(now.measured, loops=standing.loops()))
     found = verdict(comparison_evidence(now.sequential, now.gathered, now.measured, {*COUNTS, *counts}))
-    if found.cause == "contention":
+    if found.cause in ("contention", "shared_instance"):
         found = with_line(found, workload)
     return Judged(now, found, gil_share)
 
@@ -359,8 +359,8 @@ def _compare(workload: Workload, counts: list[int], repeat: int | None, verify: 
             # Keep the measurements made so far.
             verification = Verification(models, found.count, found.predicted, 0.0, str(error))
         else:
-            # Against exec at the same time: what else the machine does may have changed since.
-            speedup = 0.0 if changed.problem else changed.measured.speedup
+            # Against today's exec, as predicted: with more instances of its callees exec is faster, too.
+            speedup = 0.0 if changed.problem else now.sequential.wall / changed.gathered.wall
             doubt = changed.measured.relative_error
             verification = Verification(models, found.count, found.predicted, speedup, changed.problem, doubt)
             found = _as_it_proved(found, verification, changed)
@@ -388,9 +388,11 @@ def _as_it_proved(found: Verdict, verification: Verification, changed: MeasuredS
     if verification.measured * WORTH > found.predicted or changed.problem:
         return found
     then = verdict(comparison_evidence(changed.sequential, changed.gathered, changed.measured))
-    if then.cause != "contention":
+    if then.cause not in ("contention", "shared_instance") or verification.measured > WORTH * found.speedup:
         return found
     words = then.sentence[:1].lower() + then.sentence[1:]
+    # Of an instance by itself, it is refuted.
+    then = replace(then, cause="contention", advice=then.advice.partition(" If each instance")[0], count=0, models=())
     return replace(then, speedup=found.speedup, sentence=f"More instances do not help, as was tried: {words}")
 
 

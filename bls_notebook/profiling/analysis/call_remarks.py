@@ -23,7 +23,7 @@ _MUCH = 0.15  # fraction of a request's time that gathering its calls could save
 def remarks(session: SessionData, cause: str) -> list[str]:
     """Return remarks on what may make the models slow or wrong, besides the cause of a verdict; some are empty."""
     blocked = "" if cause == "blocking" else _perhaps_blocked(session)
-    in_turn = "" if cause == "sync_exec" else _one_after_the_other(session)
+    in_turn = "" if cause in ("sync_exec", "batch_in_turn") else _one_after_the_other(session)
     return [blocked, in_turn, _order_of_arrival(session), _unawaited(session)]
 
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
 from bls_notebook.records import grouped
 
+from .batch_calls import AS_ONE, GATHERED, ONE_BY_ONE, calls_of_requests
 from .span_tree import SpanTree
 
 ModelKey = tuple[str, int]
@@ -40,13 +41,23 @@ class Batcher(NamedTuple):
     """The rules by which a model forms batches.
 
     ``form`` gets the queue and the time (ns); it returns the number of requests to run now, and the time to
-    call it again if there are none. ``time`` returns the time of an `execute` (ns) for the rows of its batch; a
-    single request takes its own time. ``most`` is the largest number of requests in a batch, 0 if unknown.
+    call it again if there are none. A batch is served as one, by one of the recorded ``wholes`` or in the ``time`` (ns)
+    for its rows; or its requests are simulated, one by one or gathered (``way``), by the recorded ``parts`` of a
+    batch if there are any. With ``in_loop``, gathered requests do their own work one after the other. A single
+    request takes its own time. ``most`` is the largest number of requests in a batch, 0 if unknown.
     """
 
     form: Callable[[Sequence[Queued], int], tuple[int, int | None]]
     time: Callable[[int], int]
     most: int = 0
+    way: str = AS_ONE
+    wholes: tuple[tuple[int, Recipe], ...] = ()
+    parts: tuple[Recipe, ...] = ()
+    in_loop: bool = False
+
+    def whole(self, number: int) -> Recipe | None:
+        """Return the recorded `execute` with calls whose number of requests is nearest; None without calls."""
+        return min(self.wholes, key=lambda whole: abs(whole[0] - number), default=(0, None))[1]
 
     @staticmethod
     def greedy(most: int, duration: int, delay: int) -> Batcher:
@@ -70,7 +81,11 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A request without its waits: receive inputs, run `execute` with the calls it sends, return outputs (ns)."""
+    """A request without its waits: receive inputs, run `execute` with the calls it sends, return outputs (ns).
+
+    ``released`` are the answers and the own work after which a decoupled model's `execute` returns, which makes its
+    instance idle; None: with the last response.
+    """
 
     model: ModelKey
     before: int = 0
@@ -80,6 +95,7 @@ class Recipe:
     after: int = 0
     ran: bool = True
     rows: int = 1
+    released: tuple[tuple[int, ...], int] | None = None
 
 
 def key_of(of: Span | ModelSeen) -> ModelKey:
@@ -89,20 +105,57 @@ def key_of(of: Span | ModelSeen) -> ModelKey:
 
 def recipes(session: SessionData) -> tuple[Recipe, ...]:
     """Return the recipe of each request of the notebook, in the order of sending."""
-    tree = SpanTree.of(session)
+    return tuple(map(_Recipes(session).of, SpanTree.of(session).children.get(0, ())))
 
-    def recipe(span: Span) -> Recipe:
+
+class _Recipes:
+    """Makes the recipes of a session's requests."""
+
+    def __init__(self, session: SessionData) -> None:
+        self._tree = SpanTree.of(session)
+        # An async decoupled model shares its instances anyway.
+        self._early = {key_of(m) for m in session.models if m.decoupled and not m.is_async}
+        self._parts: dict[int, dict[int, tuple[Sequence[Span], int]]] = {}  # calls and begin of a batch's requests
+
+    def of(self, span: Span) -> Recipe:
         if not span.ran:
             return Recipe(key_of(span), span.duration, ran=False)
-        children = tree.children.get(span.id, ())
-        answers = _Answers(children, span.started)
-        sent = [Sent(recipe(child), *answers.before(child.sent)) for child in children]
+        part = self._part(span)
+        if part is None:
+            return self.whole(span)
+        calls, began = part
+        end = max(call.ended for call in calls)
+        if span.id == self._tree.members[self._tree.execution(span.id)][-1].id:
+            end = max(end, span.inferred)  # the rest of the batch
+        return self._made(span, calls, began, end, 0)
+
+    def whole(self, span: Span) -> Recipe:
+        """Return the recipe of a request, or of a batch whose first request it is."""
         # A decoupled model may send responses after its `execute` has returned.
         end = span.ended if span.kind == "stream" else span.inferred
-        waited, gap = answers.before(end)
-        return Recipe(key_of(span), span.compute_input, tuple(sent), waited, gap, span.ended - end, rows=span.rows)
+        return self._made(span, self._tree.children.get(span.id, ()), span.started, end, span.ended - end)
 
-    return tuple(recipe(span) for span in tree.children.get(0, ()))
+    def _part(self, span: Span) -> tuple[Sequence[Span], int] | None:
+        """Return the calls of a request in a batch, and when its turn began; None if they are not known apart."""
+        execution = self._tree.execution(span.id)
+        members = self._tree.members[execution]
+        if len(members) > 1 and execution not in self._parts:
+            way, parts = calls_of_requests(self._tree.children.get(execution, ()), len(members))
+            ends = [span.started, *(max(call.ended for call in part) for part in parts)]
+            begins = ends if way == ONE_BY_ONE else [span.started] * len(members)
+            for member, part, begin in zip(members, parts, begins, strict=False):
+                self._parts.setdefault(execution, {})[member.id] = part, begin
+        return self._parts.get(execution, {}).get(span.id)
+
+    def _made(self, span: Span, calls: Sequence[Span], began: int, end: int, after: int) -> Recipe:
+        answers = _Answers(calls, began)
+        sent = [Sent(self.of(call), *answers.before(call.sent)) for call in calls]
+        is_early = key_of(span) in self._early and 0 < span.released < end
+        released = answers.before(span.released) if is_early else None
+        waited, gap = answers.before(end)
+        return Recipe(
+            key_of(span), span.compute_input, tuple(sent), waited, gap, after, rows=span.rows, released=released
+        )
 
 
 class _Answers:
@@ -163,21 +216,32 @@ def replay(
     return _Replay(capacity, batchers).run(requests, sent)
 
 
-def batches_seen(session: SessionData) -> dict[ModelKey, Batcher]:
+def batches_seen(session: SessionData, alone: Mapping[int, Sequence[str]] = {}) -> dict[ModelKey, Batcher]:
     """Return the observed batching of the models that served several requests with one `execute`.
 
-    A model waits as long for a batch to fill as it did while all of its instances were free.
+    A model waits as long for a batch to fill as it did while all of its instances were free. `alone` has the models
+    that a request, by the id of its span, calls if it is served by itself.
     """
-    executions = grouped((key_of(m[0]), m) for m in SpanTree.of(session).members.values() if m[0].ran)
+    tree, made = SpanTree.of(session), _Recipes(session)
+    executions = grouped((key_of(m[0]), (e, m)) for e, m in tree.members.items() if m[0].ran)
     observed = {}
     for key, every in executions.items():
-        batches = [members for members in every if len(members) > 1]
+        batches = [(tree.children.get(e, ()), members) for e, members in every if len(members) > 1]
         if not batches:
             continue
-        took = round(median(max(m.ended for m in members) - members[0].started for members in batches))
-        first = min(every, key=lambda members: members[0].started)  # all instances were free
+        took = round(median(max(m.ended for m in members) - members[0].started for _, members in batches))
+        _, first = min(every, key=lambda each: each[1][0].started)  # all instances were free
         delay = first[0].started - min(m.queued for m in first)
-        observed[key] = Batcher.greedy(max(map(len, batches)), took, max(0, delay))
+        ways = {
+            calls_of_requests(calls, len(members), [alone[m.id] for m in members if m.id in alone])[0]
+            for calls, members in batches
+        }
+        way = ways.pop() if len(ways) == 1 else AS_ONE
+        wholes = [(len(members), made.whole(members[0])) for calls, members in batches if calls]
+        largest = max((members for _, members in batches), key=len)
+        parts = () if way == AS_ONE else tuple(map(made.of, largest))
+        batcher = Batcher.greedy(len(largest), took, max(0, delay))
+        observed[key] = batcher._replace(way=way, wholes=tuple(wholes), parts=parts)
     return observed
 
 
@@ -236,32 +300,85 @@ class _Replay:
             self._free[key] -= 1
             batch = [queue.popleft() for _ in range(number)]
 
-            def ended(batch: list[Queued] = batch) -> None:
+            def released() -> None:
                 self._free[key] += 1
-                for request in batch:
-                    request.done()
                 self._serve(key)
 
-            if batcher is not None and len(batch) > 1:
-                self._later(batcher.time(sum(request.rows for request in batch)), ended)
-            else:
-                self._execute(batch[0].recipe, ended)
+            def answered(batch: list[Queued] = batch) -> None:
+                for request in batch:
+                    request.done()
 
-    def _execute(self, recipe: Recipe, ended: Callable[[], None]) -> None:
+            if batcher is None or len(batch) == 1:
+                self._execute(batch[0].recipe, answered, released)
+            else:
+                self._run_batch(batcher, batch, answered, released)
+
+    def _run_batch(self, batcher: Batcher, batch: list[Queued], *then: Callable[[], None]) -> None:
+        def over() -> None:
+            for call in then:
+                call()
+
+        parts = batcher.parts
+        each = [parts[i % len(parts)] if parts else request.recipe for i, request in enumerate(batch)]
+        if batcher.way == ONE_BY_ONE:
+            rest = each[:]
+
+            def following() -> None:
+                if rest:
+                    self._execute(rest.pop(0), following)
+                else:
+                    over()
+
+            following()
+        elif batcher.way == GATHERED:
+            left, loop = [len(batch)], [0] if batcher.in_loop else None
+
+            def ended() -> None:
+                left[0] -= 1
+                if not left[0]:
+                    over()
+
+            for recipe in each:
+                self._execute(recipe, ended, loop=loop)
+        elif (whole := batcher.whole(len(batch))) is not None:
+            self._execute(whole, over)
+        else:
+            self._later(batcher.time(sum(request.rows for request in batch)), over)
+
+    def _execute(
+        self, recipe: Recipe, ended: Callable[[], None], released: Callable[[], None] = lambda: None,
+        loop: list[int] | None = None,
+    ) -> None:  # fmt: skip
+        """Run one `execute`. Coroutines of a batch do their own work one after the other, in their event `loop`."""
         last = len(recipe.sent)
         waited = [*(child.waited for child in recipe.sent), recipe.waited]
+        if recipe.released is not None:
+            waited.append(recipe.released[0])
         missing = [len(answers) for answers in waited]
         waiting: list[list[int]] = [[] for _ in recipe.sent]
         for i, answers in enumerate(waited):
             for answer in answers:
                 waiting[answer].append(i)
 
+        def work(ns: int, then: Callable[[], None]) -> None:
+            if loop is not None:
+                loop[0] = max(self._now, loop[0]) + ns
+                ns = loop[0] - self._now
+            self._later(ns, then)
+
+        def over() -> None:
+            ended()
+            if recipe.released is None:
+                released()
+
         def send_next(i: int) -> None:
-            if i == last:
-                self._later(recipe.gap + recipe.after, ended)
+            if i > last:
+                self._later((recipe.released or ((), 0))[1], released)
+            elif i == last:
+                work(recipe.gap, lambda: self._later(recipe.after, over))
             else:
                 child = recipe.sent[i]
-                self._later(child.gap, lambda: self._send(child.recipe, lambda: answered(i)))
+                work(child.gap, lambda: self._send(child.recipe, lambda: answered(i)))
 
         def answered(i: int) -> None:
             for j in waiting[i]:
@@ -269,6 +386,6 @@ class _Replay:
                 if not missing[j]:
                     send_next(j)
 
-        for i in range(last + 1):
+        for i in range(len(waited)):
             if not missing[i]:
                 send_next(i)

@@ -19,7 +19,17 @@ from bls_notebook.records import count as count_of
 from .call_remarks import remarks
 from .critical_path import shares
 from .queue_simulation import ModelKey, key_of
-from .verdict_evidence import COMPARED, IN_TURN, LITTLE, LOCKED, TOGETHER, WorkloadEvidence, waits_for, with_lost_errors
+from .verdict_evidence import (
+    COMPARED,
+    IN_TURN,
+    LITTLE,
+    LOCKED,
+    ROUGH,
+    TOGETHER,
+    WorkloadEvidence,
+    waits_for,
+    with_lost_errors,
+)
 from .workload_simulation import self_times
 
 OWN_CODE = 0.6  # fraction of a cell's time without a request: above it, the notebook's own code took the time
@@ -29,8 +39,11 @@ CACHED_CALLS = 1_000_000  # ns of a request whose calls the cache answered: belo
 GAIN_TOGETHER = 1.5  # predicted speedup above which sending requests together is worth it
 IDLE_CORES = 0.4  # idle fraction of the processors: above it, the one thread of an event loop may be the limit
 BUSY_CORES = 0.2  # idle fraction of the processors: below it, they are busy
+_COMPUTES = (
+    0.25  # processor time over the time of sequential requests, on a busy machine: above it, they mostly compute
+)
+_PART = 0.1  # fraction of a request's work from which a model is named
 NEAR = 0.8  # fraction of the best speedup that counts as near it
-ROUGH = 0.2  # fraction of the time that runnable threads waited for a processor: more makes the figures rough
 
 ADVISED, SHOWN, UNKNOWN = "advised", "shown", "unknown"
 
@@ -40,7 +53,7 @@ class Cause:
     """A row of `CAUSES`: its evidence (``when``), its texts, the field of the evidence with the model to blame.
 
     The prediction for other instance counts is ``advised``, only ``shown``, or ``unknown``. An ``exception`` is another
-    sentence, with its condition.
+    sentence, with its condition; with an ``other_remedy``, that is its remedy, and advises a count.
     """
 
     when: Callable[[WorkloadEvidence], object]
@@ -49,11 +62,39 @@ class Cause:
     model: Callable[[WorkloadEvidence], ModelKey | None] = attrgetter("root")
     counts: str = SHOWN
     exception: tuple[Callable[[WorkloadEvidence], bool], str] = (lambda e: False, "")
+    other_remedy: str = ""
 
 
 def is_near(e: WorkloadEvidence) -> bool:
     """Return whether async helped about as much as it can."""
     return e.measured.speedup > WORTH and e.reached > NEAR
+
+
+def takes_turns(e: WorkloadEvidence) -> bool:
+    """Return whether requests take turns with the GIL, or Python code takes most of a request's time."""
+    return e.held > LOCKED or (e.is_bound and e.simulation.python * WORTH > e.simulation.own_cpu)
+
+
+def lacks_cores(e: WorkloadEvidence) -> bool:
+    """Return whether the processors are the limit."""
+    return (e.way == TOGETHER and e.spare < BUSY_CORES) or (e.is_bound and not is_near(e))
+
+
+def suspected(e: WorkloadEvidence) -> str:
+    """Return what a busy machine looks like here, for which its processors may be the reason; empty for nothing."""
+    if e.disturbance < ROUGH:
+        return ""
+    if e.contended:
+        return "a wait for each other"
+    if e.simulation.sync_caller or (e.blocked and not e.is_bound):
+        return ""
+    if e.way != COMPARED and takes_turns(e):
+        return "a wait for the interpreter's lock (GIL)"
+    if lacks_cores(e) and not takes_turns(e):
+        return "too few processors"
+    limit, m = e.simulation.models.get(e.limit or ("", 0)), e.measured
+    is_full = limit is not None and len(limit.instances) >= m.cores  # for work that mostly computes
+    return "too few instances" if is_full and m.cpu_sequential > _COMPUTES * m.sequential else ""
 
 
 _NOTHING_QUEUED = (
@@ -80,6 +121,14 @@ CAUSES: dict[str, Cause] = {
         sentence="{took}{most}",
         remedy="{compare_several}",
     ),
+    "batch_in_turn": Cause(
+        when=attrgetter("in_turn"),
+        model=attrgetter("in_turn"),
+        sentence="{took}{name} serves the requests of a batch one after the other{at}: of up to {batch} requests in "
+        "one execute, the calls never overlapped{brought:; }.",
+        remedy="{gather_batch}",
+        counts=UNKNOWN,
+    ),
     "batched": Cause(
         when=lambda e: e.batcher and e.measured.speedup > WORTH,
         model=attrgetter("batcher"),
@@ -99,6 +148,21 @@ CAUSES: dict[str, Cause] = {
         "times as fast.{measure}",
         counts=ADVISED,
     ),
+    "busy": Cause(
+        when=suspected,
+        sentence="{took}Unknown: the machine was busy. For {disturbed} of the time a runnable thread waited for a "
+        "processor, which looks like {suspected}{brought:; }.",
+        remedy="Compare again on a quiet machine.",
+        counts=UNKNOWN,
+    ),
+    "shared_instance": Cause(
+        when=attrgetter("shares_instance"),
+        model=attrgetter("contended"),
+        sentence="{took}Requests on {instances} of {name} wait for each other: beside others a request takes "
+        "{together} instead of {alone}, though processors are idle{known:; }.",
+        remedy="Give an instance more of what its requests share (threads of a pool, connections). {if_own}",
+        counts=UNKNOWN,
+    ),
     "contention": Cause(
         when=lambda e: e.contended,
         model=attrgetter("contended"),
@@ -117,16 +181,19 @@ CAUSES: dict[str, Cause] = {
         "{prediction:: }.",
     ),
     "gil": Cause(
-        when=lambda e: (
-            (e.way == TOGETHER and e.held > LOCKED)
-            or (e.is_bound and e.simulation.python * WORTH > e.simulation.own_cpu)
-        ),
-        model=attrgetter("taking_turns"),
+        when=lambda e: e.way != IN_TURN and takes_turns(e),
+        model=attrgetter("pythonic"),
         sentence="{took}{name} is pure Python that held the interpreter's lock (GIL) for {held} of the time: its "
         "requests take turns on {turns} of {of} cores{known:, and }.",
         remedy="Do the work in code that releases the lock (NumPy on whole arrays, ONNX), or take fewer, larger "
         "requests. More instances do not help here, where they share one Python; on a Triton server each instance is a "
         "process of its own{on_server}.",
+        exception=(
+            lambda e: e.limit is not None,
+            "{took}Python code of {name} holds the interpreter's lock (GIL) for {held} of the time{waiting:, and }"
+            "{known:: }.",
+        ),
+        other_remedy="Do the work in code that releases the lock (NumPy on whole arrays, ONNX). {count}",
     ),
     "blocking": Cause(
         when=lambda e: e.blocked and (not e.is_bound or e.spare > IDLE_CORES),
@@ -136,7 +203,7 @@ CAUSES: dict[str, Cause] = {
         remedy="Await instead (asyncio.sleep, an async client), or do the work by asyncio.to_thread{prediction:: }.",
     ),
     "cores": Cause(
-        when=lambda e: (e.way == TOGETHER and e.spare < BUSY_CORES) or (e.is_bound and not is_near(e)),
+        when=lacks_cores,
         model=attrgetter("busiest"),
         sentence="{took}{name} keeps the processors busy ({cores} of {of} cores){known:: }, and no number of "
         "instances makes it faster on this machine.",
@@ -151,7 +218,7 @@ CAUSES: dict[str, Cause] = {
         model=attrgetter("limit"),
         sentence="{took}{several} queued for {name} for {queued} of the time: its execute is async but the model is "
         "not decoupled, so an instance serves one batch at a time{brought:, and }.",
-        remedy="{count} Or make {name} decoupled: one instance can then serve requests side by side while its execute "
+        remedy="{count}{or_make} {name} decoupled: one instance can then serve requests side by side while its execute "
         "awaits (it then sends each response by get_response_sender()).",
         counts=ADVISED,
     ),
@@ -159,7 +226,7 @@ CAUSES: dict[str, Cause] = {
         when=lambda e: e.limit,
         model=attrgetter("limit"),
         sentence="{took}{several} queued on the {instances} of {name} for {queued} of the time{brought:: }{more}.",
-        remedy="{count} {or_batch}",
+        remedy="{count}{or_batch: }",
         counts=ADVISED,
     ),
     "helped": Cause(when=is_near, sentence="{took}Async helped: {speedup} times as fast, of {best} at best.{most: }"),
@@ -188,8 +255,13 @@ def verdict(evidence: WorkloadEvidence) -> Verdict:
         return Verdict("", "")
     name, cause = next((name, cause) for name, cause in CAUSES.items() if cause.when(e))
     key = cause.model(e)
-    what_ifs = _what_ifs(e, name)
-    chosen = simulation.worthwhile(what_ifs) if cause.counts == ADVISED else None
+    exception, otherwise = cause.exception
+    is_exception = exception(e)
+    advises = cause.counts == ADVISED or (is_exception and bool(cause.other_remedy))
+    what_ifs = _what_ifs(e, name, advises)
+    chosen = simulation.worthwhile(what_ifs) if advises else None
+    if name == "shared_instance":
+        chosen = _own_instances(e, key)
     count = 0 if chosen is None else chosen.count
     enough = {model for model in simulation.limits if 0 < count <= simulation.capacity.get(model, 1)}
     found = Verdict(
@@ -197,18 +269,20 @@ def verdict(evidence: WorkloadEvidence) -> Verdict:
         sentence="",
         model=key[0] if key is not None else "",
         speedup=e.measured.speedup,
-        best=e.measured.speedup if name == "contention" else e.best,  # more instances bring nothing
+        best=e.best if name != "contention" else e.measured.speedup,  # more instances bring nothing
         chain=simulation.chain,
         queued=waits_for(key, e.session, e.measured.gathered).share,
-        models=tuple(model[0] for model in simulation.limits if model not in enough),
+        models=(key[0],)
+        if name == "shared_instance" and key is not None
+        else tuple(model[0] for model in simulation.limits if model not in enough),
         count=count,
         predicted=_by_code(e, name) if chosen is None else chosen.speedup,
         what_ifs=what_ifs,
     )
-    exception, otherwise = cause.exception
-    sentence = otherwise if exception(e) else cause.sentence
+    sentence = otherwise if is_exception else cause.sentence
     words = _words(e, found, key, has_shares="{most" in sentence)
-    advice = [cause.remedy.format_map(words).strip()]
+    remedy = cause.other_remedy if is_exception and cause.other_remedy else cause.remedy
+    advice = [remedy.format_map(words).strip()]
     if e.way != COMPARED and e.failed is None:
         advice += remarks(e.session, name)
     found = replace(
@@ -220,21 +294,36 @@ def verdict(evidence: WorkloadEvidence) -> Verdict:
     return with_lost_errors(found, e.session)
 
 
-def _what_ifs(e: WorkloadEvidence, cause: str) -> tuple[WhatIf, ...]:
+def _what_ifs(e: WorkloadEvidence, cause: str, advises: bool) -> tuple[WhatIf, ...]:
     """Predict other instance counts of the models that limit the workload or, without these, of the first ones."""
     if CAUSES[cause].counts == UNKNOWN:
         return ()
     simulation, limits = e.simulation, e.simulation.limits
     # On a server each instance is a process, so every model that holds the GIL gains from more instances.
-    others = simulation.models if cause == "gil" else {r.model for r in simulation.requests} & simulation.models.keys()
-    further = bool(limits) and cause in ("queue", "one_at_a_time", "batched")
+    is_apart = cause == "gil" and not advises
+    others = simulation.models if is_apart else {r.model for r in simulation.requests} & simulation.models.keys()
+    further = bool(limits) and (cause in ("queue", "one_at_a_time", "batched") or (advises and cause == "gil"))
     return simulation.what_ifs(limits or tuple(others), e.counts, further=further)
+
+
+def _own_instances(e: WorkloadEvidence, key: ModelKey | None) -> WhatIf | None:
+    """Predict more instances for requests that wait for each other on one, if each instance has its own of it all."""
+    now = len(e.simulation.models[key].instances) if key else 0
+    counts = [count for count in (*e.counts, 2 * now) if now < count <= e.requests]
+    if not now or not counts:
+        return None
+    walls = {count: max(round(e.measured.gathered * now / count), e.simulation.chain, 1) for count in counts}
+    count = min(count for count in counts if walls[count] <= 1.05 * min(walls.values()))
+    speedup = e.measured.sequential / walls[count]
+    return WhatIf(count, walls[count], speedup, speedup) if speedup > WORTH * e.measured.speedup else None
 
 
 def _by_code(e: WorkloadEvidence, cause: str) -> float:
     """Return the predicted speedup of a change to the code, 0 if unknown."""
     if e.way == IN_TURN:
         return e.together if cause == "in_turn" else 0.0
+    if cause == "batch_in_turn":
+        return e.gathered.speedup_of("")
     change = {"sync_exec": "gather", "blocking": "await"}.get(cause)
     return 0.0 if change is None else e.simulation.speedup_of(change)
 
@@ -244,15 +333,16 @@ def _roughness(e: WorkloadEvidence, cause: str) -> str:
     m, session = e.measured, e.session
     if e.failed is not None:
         return ""
+    if cause == "busy":
+        return ""
     if e.way != COMPARED:
         is_rough = session.cpu_waited >= ROUGH * max(session.wall, session.cpu, 1)
         waited = time_of(session.cpu_waited)
         said = f"Other programs or threads used the processors: runnable threads waited {waited} for one."
         return said if is_rough else ""
-    part = max(m.waited_sequential / max(1, m.sequential), m.waited_gathered / max(1, m.gathered * m.cores))
-    if part >= ROUGH:
+    if e.disturbance >= ROUGH:
         return (
-            f"Other programs used the processors: for {min(1.0, part):.0%} of the time a runnable thread waited for "
+            f"Other programs used the processors: for {e.disturbance:.0%} of the time a runnable thread waited for "
             "one. The figures are rough; compare again on a quiet machine."
         )
     unsure = give_or_take(m.relative_error)
@@ -262,6 +352,24 @@ def _roughness(e: WorkloadEvidence, cause: str) -> str:
         f"The runs differed much: the speedup is {times(m.speedup)}{unsure}, and predictions are "
         "as uncertain. Other programs may use the machine; compare again when it is quiet."
     )
+
+
+# Causes in which the parts of a request's time do not matter.
+_WITHOUT_SHARES = ("failed", "notebook", "cached", "one", "batched", "little")
+
+
+def _where(e: WorkloadEvidence) -> str:
+    """Say where the time of one request goes, if it goes to several models: to their own work, and to the GIL."""
+    own = {key: sum(times) for key, times in self_times(e.simulation.sequential).items()}
+    whole = sum(own.values())
+    largest = sorted((key for key in own if own[key] >= _PART * whole), key=lambda key: -own[key])[:3]
+    if len(largest) < 2:
+        return ""
+    words = []
+    for key in largest:
+        is_python = e.python.get(key, 0) > LOCKED * own[key] and not suspected(e)
+        words.append(f"{own[key] / whole:.0%} in `{key[0]}`{' (Python code under the GIL)' if is_python else ''}")
+    return f"Of a request's work, {listed(words)}. "
 
 
 def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bool) -> dict[str, Phrase]:
@@ -280,11 +388,14 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
     callers = "calls by models" if e.cached.are_calls else "requests"
     is_of_clients = e.session.sender != NOTEBOOK
     how = "under way together" if e.way == TOGETHER else "one after the other"
+    name = v.cause
     took = f"{e.requests} requests took {time_of(m.gathered)}, {how}. "
     if e.requests == 1:
         took = f"One request took {time_of(m.gathered)}. "
     elif is_compared:
         took = ""
+    if name not in _WITHOUT_SHARES and not has_shares:
+        took += _where(e)
     brought = _brought(e)
     magic = Remedy("", ", or `%bls … --async`")
     compare = Remedy(f"`bls.compare({v.model!r}, inputs)`", f"`%blsprofile {v.model}`")
@@ -303,6 +414,10 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         "instances": instances,
         "more": f", and it cannot help more until `instance_group.count` > {number}" if is_compared and v.count else "",
         "held": f"{e.held:.0%}",
+        "waiting": _waiting(e),
+        "disturbed": f"{e.disturbance:.0%}",
+        "suspected": suspected(e),
+        "if_own": _if_own(e, v),
         "cores": f"{m.cpu_gathered / max(1, m.gathered):.1f}",
         "turns": f"{max(1.0, m.cpu_gathered / max(1, m.gathered)):.1f}",
         "of": str(m.cores),
@@ -312,14 +427,17 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         "alone": time_of(alone),
         "each": time_of(m.sequential / max(1, e.requests)),
         "cached": f"{len(e.cached.spans)} of {e.cached.asked} {callers}",
-        "batch": str(e.simulation.batches[e.batcher].most if e.batcher else 0),
+        "batch": str(e.simulation.batches[e.in_turn or e.batcher].most if e.batcher else 0),
+        "at": f" (line {e.loop.line})" if e.in_turn and e.loop is not None else "",
+        "gather_batch": _gather_batch(e, v) if e.in_turn else "",
         "speedup": times(v.speedup),
         "best": times(v.best),
         "chain": time_of(v.chain),
         "most": _most(e, v.model) if has_shares else "",
         "count": _count(e, v),
         "with_count": f" with `instance_group.count` {v.count} for {_models(v)}" if v.count else "",
-        "or_batch": _or_batch(seen),
+        "or_make": " Or make" if _count(e, v) else "Make",
+        "or_batch": _or_batch(seen, "Or let" if _count(e, v) else "Let"),
         "on_server": f": up to {times(on_server)} times as fast there" if on_server > WORTH else "",
         "prediction": _prediction(e, v),
         "predicted": times(v.predicted),
@@ -330,6 +448,17 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         "compare_several": "There was nothing to overlap: compare with n of 2 or more." if is_compared else "",
     }
     return {name: Phrase(text) for name, text in words.items()}
+
+
+def _waiting(e: WorkloadEvidence) -> str:
+    """Say how many requests queued for the model that limits the workload; empty if none does."""
+    waits, seen = waits_for(e.limit, e.session, e.measured.gathered), e.simulation.models.get(e.limit or ("", 0))
+    if seen is None or not waits.requests:
+        return ""
+    number = len(seen.instances)
+    instances = "one instance" if number == 1 else f"{number} instances"
+    queued = f"queued on the {instances} of `{seen.name}` for {waits.share:.0%} of it"
+    return f"{count_of(waits.requests, 'request')} {queued}"
 
 
 def _brought(e: WorkloadEvidence) -> str:
@@ -357,6 +486,31 @@ def _most(e: WorkloadEvidence, model: str) -> str:
     return f"The time was spent in {', '.join(words)}."
 
 
+def _gather_batch(e: WorkloadEvidence, v: Verdict) -> str:
+    """Advise to gather the requests of a batch: the code to write, and the gain, perhaps with more instances."""
+    loop, simulation = e.loop, e.gathered
+    sync = any(call.kind == "sync" for call in e.session.spans if call.parent)
+    if loop is None or not loop.is_async:
+        where = f" (line {loop.line}: `{loop.text}`)" if loop is not None else ""
+        change = "Serve each request in a coroutine, and await asyncio.gather of these in an async execute" + where
+    elif loop.changed:
+        change = f"In line {loop.line}, write `{loop.changed}` instead of `{loop.text}`"
+    else:
+        gather = "await asyncio.gather(*[self.serve(request) for request in requests])"
+        change = f"Move the body of the loop in line {loop.line} (`{loop.text}`) to a coroutine, and `{gather}`"
+    change += ", and send the calls by async_exec" if sync else ""
+    what_ifs = simulation.what_ifs(limits, e.counts) if (limits := simulation.limits) else ()
+    more = simulation.worthwhile(what_ifs)
+    models = listed([f"`{model}`" for model, _ in limits])
+    gain = _prediction(e, v) if v.predicted > WORTH * v.speedup else ""
+    if more is not None:
+        with_more = _prediction(e, replace(v, predicted=more.speedup))
+        if gain:
+            return f"{change}: {gain}; with {more.count} instances of {models}, too, {with_more}."
+        return f"{change}, and set `instance_group.count` to {more.count} for {models}: {with_more}."
+    return f"{change}: {gain}." if gain else f"{change}."
+
+
 def _models(v: Verdict) -> str:
     return listed([f"`{name}`" for name in v.models])
 
@@ -380,7 +534,16 @@ def _count(e: WorkloadEvidence, v: Verdict) -> str:
     return f"Set `instance_group.count` to {v.count} for {_models(v)}: {prediction}{at_best}."
 
 
-def _or_batch(seen: ModelSeen | None) -> str:
+def _or_batch(seen: ModelSeen | None, let: str) -> str:
     if seen is None or seen.max_batch_size <= 1 or seen.scheduler != "default":
         return ""
-    return f"Or let it batch: dynamic_batching, as it takes batches of {seen.max_batch_size}."
+    return f"{let} it batch: dynamic_batching, as it takes batches of {seen.max_batch_size}."
+
+
+def _if_own(e: WorkloadEvidence, v: Verdict) -> str:
+    """Advise more instances to requests that share one, on a condition: only a trial shows whether it holds."""
+    if not v.count:
+        return ""
+    verify = Remedy(f"`bls.compare({v.model!r}, inputs, verify=True)`", f"`%blsprofile {v.model} … --verify`")
+    gain = _prediction(e, v)
+    return f"If each instance has its own, set `instance_group.count` to {v.count}: {gain}. {verify} tries it."

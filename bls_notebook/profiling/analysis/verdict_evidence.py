@@ -7,7 +7,8 @@ time of its requests in the other way is simulated (`workload_simulation`).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -22,13 +23,15 @@ from bls_notebook.records import quartiles, spoken
 
 from .critical_path import of_roots
 from .queue_simulation import ModelKey, capacities, key_of, recipes, replay
-from .span_tree import SpanTree, holds, lock_waits
+from .request_loop import RequestLoop, request_loop
+from .span_tree import SpanTree, holds
 from .workload_simulation import BLOCKED, SimulatedWorkload, self_times
 
 COMPARED, TOGETHER, IN_TURN = "compared", "together", "in turn"
 COUNTS = (1, 2, 4)
 LITTLE = 300_000  # ns of a request: below it, sending and task switches are a large part of the time
-LOCKED = 0.25  # fraction of a cell's time in which the GIL was held and wanted: above it, requests take turns with it
+LOCKED = 0.5  # fraction of the time in which the GIL was held: above it, Python code is what takes the time
+ROUGH = 0.2  # fraction of the time that runnable threads waited for a processor: more makes the figures rough
 _MOST = 2_000  # spans of a cell that are judged: the first ones
 _ALWAYS_HELD = 0.3  # fraction of the time in which samples saw the GIL held: above it, the GIL is taken as always held
 _IDLE = 0.25  # idle fraction of the processors: below it, requests may wait for these and not for each other
@@ -95,10 +98,20 @@ class WorkloadEvidence:
         return 1.0 - (m.cpu_gathered + m.waited_gathered) / max(1, m.cores * m.gathered)
 
     @cached_property
+    def disturbance(self) -> float:
+        """The fraction of the time in which a runnable thread waited for a processor that other programs used."""
+        m, session = self.measured, self.session
+        if self.way == COMPARED:
+            by_way = m.waited_sequential / max(1, m.sequential), m.waited_gathered / max(1, m.gathered * m.cores)
+            return min(1.0, max(by_way))
+        others = session.cores * session.wall - session.cpu  # the rest of the waits was for this process's own threads
+        return max(0.0, min(session.cpu_waited, others) / max(session.wall, session.cpu, 1))
+
+    @cached_property
     def held(self) -> float:
-        """The fraction of the time in which the GIL was held; of requests together, in which samples saw it wanted."""
+        """The fraction of the time in which the GIL was held; of requests together, while others wanted it."""
         if self.way == TOGETHER:
-            return _held(self.session) / max(1, self.measured.gathered)
+            return min(1.0, self.measured.gil_share)
         return min(1.0, self.simulation.python / max(1, self.measured.sequential))
 
     @cached_property
@@ -121,7 +134,7 @@ class WorkloadEvidence:
     @cached_property
     def best(self) -> float:
         """The best possible speedup."""
-        return max(self.simulation.speedup_of("instances"), self.measured.speedup)
+        return max(self.gathered.speedup_of("instances"), self.measured.speedup)
 
     @property
     def reached(self) -> float:
@@ -147,10 +160,14 @@ class WorkloadEvidence:
         return max(own, key=lambda key: sum(own[key]), default=None)
 
     @cached_property
-    def taking_turns(self) -> ModelKey | None:
-        """The model whose requests took turns with the GIL; if samples do not show it, the busiest one."""
-        turns = [wait.span for wait in lock_waits(self.session) if not wait.queued] if self.way == TOGETHER else []
-        return key_of(SpanTree.of(self.session).spans[turns[0]]) if turns else self.busiest
+    def python(self) -> Mapping[ModelKey, int]:
+        """The time in which samples saw each model hold the GIL, ns; of one request after the other, if compared."""
+        return python_times(self.simulation.sequential)
+
+    @property
+    def pythonic(self) -> ModelKey | None:
+        """The model whose Python code held the GIL most of the time; if samples do not show it, the busiest one."""
+        return max(self.python, key=self.python.__getitem__, default=self.busiest)
 
     @property
     def batcher(self) -> ModelKey | None:
@@ -169,6 +186,33 @@ class WorkloadEvidence:
             if self.spare >= _IDLE and (model := _staircase(self.session)) is not None:
                 return model
         return _slowed_down(self.simulation)
+
+    @property
+    def shares_instance(self) -> bool:
+        """True if the requests that wait for each other may share an instance: its threads, its locks."""
+        seen = self.simulation.models.get(self.contended) if self.contended else None
+        return seen is not None and seen.decoupled
+
+    @cached_property
+    def in_turn(self) -> ModelKey | None:
+        """The model that serves the requests of a batch one by one, if gathering them would help.
+
+        In a cell no request by itself shows how many calls it sends, so the code has to show a loop over the requests.
+        """
+        key = self.simulation.batch_in_turn
+        return key if key is not None and (self.way == COMPARED or self.loop is not None) else None
+
+    @property
+    def loop(self) -> RequestLoop | None:
+        """The loop over the requests of a batch in the code of a model that serves them one by one."""
+        key = self.simulation.batch_in_turn
+        return None if key is None else request_loop(self.session, *key)
+
+    @property
+    def gathered(self) -> SimulatedWorkload:
+        """The workload as the remedy of the cause `batch_in_turn` changes it."""
+        changed = self.simulation.with_gathered_batches if self.in_turn else None
+        return changed or self.simulation
 
     @property
     def blocked(self) -> ModelKey | None:
@@ -221,7 +265,8 @@ def session_evidence(session: SessionData) -> WorkloadEvidence:
     measured = Measured(
         requests=len(roots), sequential=alone, gathered=busy, cpu_sequential=cpu, cpu_gathered=cpu,
         waited_sequential=waited, waited_gathered=waited, cores=session.cores or 1 << 10,
-        gil_share=1.0 if held > _ALWAYS_HELD else held,
+        # No longer than the process computed.
+        gil_share=min(1.0 if held > _ALWAYS_HELD else held, session.cpu / max(1, session.wall) if session.cpu else 1.0),
     )  # fmt: skip
     serial = blocked_loops(session, session.cpu_waited)
     simulation = SimulatedWorkload(session, session, measured, serial, at_once=way == IN_TURN)
@@ -246,6 +291,18 @@ def _first(session: SessionData) -> tuple[SessionData, str]:
 def _busy(session: SessionData) -> int:
     """Return how long a request was under way, ns."""
     return total(union((span.sent, span.ended) for span in session.spans if not span.parent))
+
+
+def python_times(session: SessionData) -> dict[ModelKey, int]:
+    """Return the time in which samples saw the GIL held and executions of a model compute, ns; without zeros."""
+    tree, times = SpanTree.of(session), Counter[ModelKey]()
+    held = union((each.begin, each.end) for each in session.lock)
+    computing = {thread for each in session.lock for thread in each.threads}
+    for execution, (first, *_) in tree.members.items() if held else ():
+        if first.ran and not tree.is_ensemble(first) and (not computing or first.thread in computing):
+            own = tree.self_time(execution)
+            times[key_of(first)] += total(own) - total(minus(own, held))
+    return {key: ns for key, ns in times.items() if ns}
 
 
 def _held(session: SessionData) -> int:

@@ -6,6 +6,7 @@ the result from below.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
 from bls_notebook.profiling.records.verdicts import WORTH, Measured, WhatIf
 from bls_notebook.records import grouped
 
+from .batch_calls import AS_ONE, GATHERED, ONE_BY_ONE
 from .queue_simulation import (
     UNLIMITED,
     ModelKey,
@@ -80,6 +82,26 @@ def _blocks(call: Span, caller: Span, session: SessionData) -> bool:
     return not _THREADS.search(session.sources[call.source - 1].text)
 
 
+def calls_alone(sequential: SessionData, gathered: SessionData) -> dict[int, tuple[str, ...]]:
+    """Return the models that each request of the gathered run, by its id, calls if it is served by itself.
+
+    For requests of the notebook that is what the request in the same place of the sequential run called; for others,
+    what all requests to their model called, if these called the same.
+    """
+    tree = SpanTree.of(sequential)
+    single = {m[0].id: (key_of(m[0]), tree.children.get(e, ())) for e, m in tree.members.items() if len(m) == 1}
+    called = {i: (key, tuple(call.model for call in calls)) for i, (key, calls) in single.items()}
+    by_model = {key: each[0] for key, each in grouped(called.values()).items() if len(set(each)) == 1}
+    roots = [span for span in gathered.spans if not span.parent]
+    alone = {span.id: called[i][1] for span, i in zip(roots, _roots(sequential), strict=False) if i in called}
+    others = {s.id: by_model[key_of(s)] for s in gathered.spans if s.parent and key_of(s) in by_model}
+    return {**alone, **others}
+
+
+def _roots(session: SessionData) -> list[int]:
+    return [span.id for span in session.spans if not span.parent]
+
+
 class SimulatedWorkload:
     """One workload, measured in both ways, and simulated with other instance counts or other code.
 
@@ -94,7 +116,7 @@ class SimulatedWorkload:
         self.sequential, self.gathered, self.measured = sequential, gathered, measured
         self.models: dict[ModelKey, ModelSeen] = {key_of(m): m for m in (*sequential.models, *gathered.models)}
         self.requests = recipes(sequential)
-        self.batches = batches_seen(gathered)
+        self.batches = batches_seen(gathered, calls_alone(sequential, gathered))
         own = _serial_loops(self.models.values(), sequential, gathered, measured) if serial is None else serial
         self.serial = list(own)
         self.capacity = capacities(gathered, self.serial)
@@ -118,8 +140,8 @@ class SimulatedWorkload:
         self.own_cpu = round(measured.cpu_sequential / max(1, measured.cores)) if self.disturbed else cpu
         # Lower bounds (ns) of the wall time for any number of instances: here, and if instances are processes.
         self._bound, self._bound_apart = max(self.python, cpu), cpu
-        # A batch computes once, so the cost of its requests one by one is no bound.
-        if self.batches:
+        # A batch that computes once takes less than its requests one by one, which are no bound then.
+        if any(batcher.way == AS_ONE for batcher in self.batches.values()):
             self._bound = self._bound_apart = self.own_cpu = 0
         self.work = max(self.python, self.own_cpu)  # the time that the GIL and the processors need at least, ns
         self.now = max(self._queues(self.capacity), self.work)  # the time with today's instances and code, ns
@@ -169,6 +191,31 @@ class SimulatedWorkload:
         requests = self._gathering() if change == "gather" else None
         least = self.chain if change == "instances" else 1
         return self.measured.sequential / max(self._wall(capacity, requests), least)
+
+    @cached_property
+    def with_gathered_batches(self) -> SimulatedWorkload | None:
+        """The workload if models gathered the requests of a batch that they serve one by one; None without such one."""
+        turns = {key: b._replace(way=GATHERED, in_loop=True) for key, b in self.batches.items() if b.way == ONE_BY_ONE}
+        if not turns:
+            return None
+        changed = copy.copy(self)
+        vars(changed).pop("limits", None)
+        changed.batches = {**self.batches, **turns}
+        return changed
+
+    @cached_property
+    def batch_in_turn(self) -> ModelKey | None:
+        """The model that serves the requests of a batch one by one, though gathering them would make it faster.
+
+        The gain may need more instances of its callees, too.
+        """
+        changed = self.with_gathered_batches
+        if changed is None:
+            return None
+        most = dict.fromkeys(self.models, UNLIMITED) | {k: n for k, n in self.capacity.items() if k in self.batches}
+        wall = max(changed._queues(most), self.work)
+        in_turn = [key for key, batcher in self.batches.items() if batcher.way == ONE_BY_ONE]
+        return in_turn[0] if wall * WORTH < self.now else None
 
     def _gathering(self) -> tuple[Recipe, ...]:
         """Return the requests as if coroutines that call `exec` gathered these calls."""

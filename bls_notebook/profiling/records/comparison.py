@@ -41,7 +41,7 @@ class MeasuredSetting(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Verification(Record):
-    """A run of a predicted change: ``models`` with ``count`` instances; speedups are relative to sequential exec.
+    """A run of a predicted change: ``models`` with ``count`` instances; speedups are relative to today's exec.
 
     If the change could not be run, ``error`` says why and ``measured`` is 0. ``relative_error`` is the relative
     standard error of ``measured``, 0 if unknown.

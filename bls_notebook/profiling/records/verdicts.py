@@ -64,8 +64,6 @@ class Measured(Record):
         """The speedup of the gathered run; 0 if requests failed."""
         if self.failed:
             return 0.0
-        if self.of_rounds:
-            return self.of_rounds
         return self.sequential / self.gathered if self.gathered else 0.0
 
 
