@@ -142,12 +142,12 @@ def tuning_document(tuning: Tuning, *, widget: Any = None) -> doc.Document:
     ]
     blocks += [doc.Words(parts.coded(each), "session-advice", "  ") for each in tuning.advice]
     if tuning.changed and not tuning.measured.found and not tuning.problem:
-        run = "Predicted, and not run: `--verify` (`verify=True`) runs it."
+        run = "Predicted, and not run, as `--no-verify` (`verify=False`) says."
         blocks.append(doc.Words(parts.quiet(parts.coded(run)), indent="  "))
     if not tuning.models:
         return doc.Document(blocks, styles="session figure")
     blocks.append(doc.Tiles(_tuning_figures(tuning)))
-    if tuning.confirmed or tuning.problem or tuning.pbtxt:
+    if (tuning.explained and tuning.confirmed) or tuning.problem or tuning.pbtxt:
         blocks.append(_settings(tuning))
     if tuning.then is not None:
         blocks.append(timeline_block((tuning.gathered, tuning.then), widget=widget, gap=True))
@@ -167,7 +167,7 @@ def _tuned(tuning: Tuning) -> str:
 def _tuning_figures(tuning: Tuning) -> list[tuple[str, str, str]]:
     walls, took = tuning.predicted, tuning.measured
     figures = [("as it is", ns(took.now), "measured")]
-    if not tuning.changed:
+    if not tuning.changed or not tuning.explained:
         return figures
     figures.append(("predicted", ns(walls.found), f"{ns(walls.best)} at best"))
     if took.found:

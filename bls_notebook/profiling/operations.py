@@ -128,17 +128,18 @@ def _pbtxt(text: str) -> str:
 TUNE = OperationSpec(
     """Find the smallest setting with which N requests at once are nearly as fast as possible. A setting has the
     instances of every model that the requests reach, and batches. The display has the lines of config.pbtxt to
-    change. In scripts: bls.tune(). Guide: docs/guides/where_time_goes.md.""",
+    change. The setting is run, and one with more instances, too. In scripts: bls.tune(). Guide:
+    docs/guides/where_time_goes.md.""",
     "tune",
     (
         MODEL,
         _N,
         _REPEAT,
-        flag("--verify", "run the setting that was found"),
+        flag("--no-verify", "predict only: do not run the setting that was found", dest="verify", action="store_false"),
         option("--save", "FILE", "write the changed lines to a .pbtxt file", _pbtxt),
         QUIET,
     ),
-    "%blstune digit_reader IMAGE=image -n 16 --verify --save changes.pbtxt",
+    "%blstune digit_reader IMAGE=image -n 16 --save changes.pbtxt",
     form="inputs",
 )
 

@@ -34,20 +34,21 @@ from bls_notebook.repository import (
 )
 
 from . import sync_vs_async
-from .analysis.queue_simulation import UNLIMITED, Batcher, Queued
+from .analysis.queue_simulation import UNLIMITED, Batcher, Queued, batches_seen
 from .analysis.setting_search import MOST, Found, Setting, Space, search
 from .analysis.span_tree import SpanTree
-from .analysis.tuning_words import advice, config_lines, sentence
+from .analysis.tuning_words import UNKNOWN, advice, config_lines, sentence
 from .analysis.verdict import verdict
 from .analysis.verdict_evidence import comparison_evidence
 from .analysis.workload_simulation import SimulatedWorkload
 from .profiler import profile
 from .records.comparison import Verdict, failures
+from .records.session import Session
 from .records.tuning import ModelSetting, TunedModel, Tuning, Walls
 from .sync_vs_async import Inputs, Judged, Workload
 
 # Causes with which more instances bring nothing, or no prediction is possible.
-NOTHING_TO_TUNE = ("failed", "contention", "cached", "one", "little")
+NOTHING_TO_TUNE = ("failed", "contention", "cached", "one", "little", *UNKNOWN)
 _NOTICED = 4 << 20  # bytes: a smaller change may have another cause in the process
 _RELEASED = 10.0  # s, at most, until a measured instance has released its memory
 _ROOM = 0.8  # fraction of the free memory that instances may fill
@@ -113,18 +114,27 @@ class _KeptRequests:
         yield ASK
 
 
-def batch_times(
-    repository: ModelRepository, name: str, requests: Sequence[Request], most: int
-) -> tuple[tuple[tuple[int, int], ...], float]:
-    """Return (rows, ns) of an `execute`, for batches of 1, 2, 4 ... requests up to `most` rows.
+class MeasuredBatches(NamedTuple):
+    """The (rows, ns) of an `execute` for batches of several sizes, and the fraction of this time that it computed.
 
-    Also returned is the fraction of this time in which the model computed. Sizes that the model answers with an error
-    end the list; it is empty if nothing could be run.
+    ``batcher`` is the one of the largest batch: how a model that calls others serves the requests of a batch.
+    """
+
+    times: tuple[tuple[int, int], ...] = ()
+    computed: float = 0.0
+    batcher: Batcher | None = None
+
+
+def batch_times(repository: ModelRepository, name: str, requests: Sequence[Request], most: int) -> MeasuredBatches:
+    """Measure an `execute` for batches of 1, 2, 4 ... requests up to `most` rows.
+
+    Sizes that the model answers with an error end the list; it is empty if nothing could be run.
     """
     rows = max((rows for _, rows in requests), default=0)
     sizes = [size for size in (1, 2, 4, 8, 16, 32, 64) if rows and size * rows <= most]
     if len(sizes) < 2:
-        return (), 0.0
+        return MeasuredBatches()
+    batcher = None
     fields: Mapping[str, Any] = {
         **with_count(repository, name, 1),
         "max_batch_size": max(sizes[-1] * rows, repository.config(name).max_batch_size),
@@ -143,18 +153,19 @@ def batch_times(
                     model.scheduler.rule(BatchRules(together, frozenset({together}), _PATIENCE))
             took: list[int] = []
             while len(took) < _REPEATED and (not took or took[-1]):
-                ns, cpu = _batch_run(repository, name, [inputs for inputs, _ in batch])
+                ns, record = _batch_run(repository, name, [inputs for inputs, _ in batch])
                 took.append(ns)
-                ran, computed = ran + ns, computed + cpu
+                ran, computed = ran + ns, computed + record.cpu
             if not took[-1]:
                 break
+            batcher = next((each for key, each in batches_seen(record).items() if key[0] == name), batcher)
             # Without the first run, which includes the model's warm-up for a new size.
             out.append((together, round(median(took[1:]))))
-    return tuple(out), min(1.0, computed / max(1, ran))
+    return MeasuredBatches(tuple(out), min(1.0, computed / max(1, ran)), batcher)
 
 
-def _batch_run(repository: ModelRepository, name: str, batch: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-    """Run one batch; return the time of its `execute` and the processor time, ns; 0 if it failed or was split."""
+def _batch_run(repository: ModelRepository, name: str, batch: Sequence[Mapping[str, Any]]) -> tuple[int, Session]:
+    """Run one batch; return the time of its `execute` (ns), 0 if it failed or was split, and the session."""
 
     async def run() -> list[Any]:
         with session:
@@ -162,13 +173,14 @@ def _batch_run(repository: ModelRepository, name: str, batch: Sequence[Mapping[s
             return await asyncio.gather(*(repository.infer_async(name, inputs) for inputs in batch))
 
     session = profile(lines=False)
-    if any(response.error is not None for response in repository.run(run)):
-        return 0, 0
+    failed = any(response.error is not None for response in repository.run(run))
     record = session.record
-    (members, *others) = SpanTree.of(record).members.values()
-    if others or len(members) != len(batch):
-        return 0, 0
-    return max(m.ended for m in members) - members[0].started, record.cpu
+    tree = SpanTree.of(record)
+    executions = {tree.execution(span.id) for span in tree.children.get(0, ())}
+    if failed or len(executions) != 1:
+        return 0, record
+    members = tree.members[executions.pop()]
+    return max(m.ended for m in members) - members[0].started, record
 
 
 def batch_time(times: Sequence[tuple[int, int]], rows: int) -> int:
@@ -221,7 +233,7 @@ def fields_of(repository: ModelRepository, model: TunedModel) -> dict[str, Any]:
 
 _GAIN = 0.9  # a batch, or a setting, is worth it if it takes at most this fraction of the time without it
 _BUSY = ("gil", "cores")  # causes with which no number of instances helps in this kernel
-_CONFIRMED = 1.25  # ratio of measured and predicted time up to which a prediction is confirmed
+_CONFIRMED = 1.15  # ratio of measured and predicted time up to which a prediction is confirmed
 
 
 @operation
@@ -229,7 +241,7 @@ def tune(
     model: str,
     inputs: Inputs | Sequence[Inputs],
     n: int = 8,
-    verify: bool = False,
+    verify: bool = True,
     repeat: int | None = None,
     repo: ModelRepository | None = None,
 ) -> Tuning:
@@ -250,7 +262,7 @@ def tune(
     n : int
         The number of requests to send at once.
     verify : bool
-        Whether to run the setting found and compare its time with the prediction.
+        Whether to run the setting found, and one with more instances, and compare the times with the predictions.
     repeat : int, optional
         The number of runs of each kind; see `compare`.
     repo : ModelRepository, optional
@@ -268,13 +280,13 @@ def tune(
 
     Notes
     -----
-    A model that takes batches and calls no other is loaded again with one instance, which then runs batches of
-    1, 2, 4 ... of the recorded requests. One more instance of each model that would get more of them is loaded
+    A model that takes batches is loaded again with one instance, which then runs batches of 1, 2, 4 ... of the
+    recorded requests. One more instance of each model that would get more of them is loaded
     too, to measure its memory.
 
     Examples
     --------
-    >>> tuning = bls.tune("digit_reader", {"IMAGE": image}, n=16, verify=True)
+    >>> tuning = bls.tune("digit_reader", {"IMAGE": image}, n=16)
     >>> print(tuning.sentence)
     >>> tuning.save("changes.pbtxt")
     """
@@ -293,9 +305,11 @@ def _tune(workload: Workload, verify: bool, repeat: int | None) -> Tuning:
     if seen.verdict.cause in NOTHING_TO_TUNE:
         return _result(workload, seen, None)
     found = _result(workload, seen, _Tuner(workload, seen))
-    if verify and found.changed:
-        found = _verified(workload, found, seen.setting.gathered_quartiles.count)
-    return found
+    rounds = seen.setting.gathered_quartiles.count
+    if verify:
+        found = _verified(workload, found, rounds) if found.changed else found
+        return _with_more(workload, found, rounds)
+    return found if found.explained else _in_words(replace(found, pbtxt=()))
 
 
 class _Tuner:
@@ -311,6 +325,7 @@ class _Tuner:
         self._memory = dict.fromkeys(names, InstanceMemory())
         self.unseen: list[str] = []
         self._computed: dict[str, float] = {}  # fraction of the time of an `execute` that it computes
+        self._callers: dict[str, Batcher] = {}  # how callers serve a batch
         self._times = self._batch_times(workload)
         self._busy = seen.verdict.cause in _BUSY
         self.replays = 0
@@ -365,11 +380,11 @@ class _Tuner:
     def _bound(self, on_server: bool, setting: Setting) -> int:
         """Return the shortest time that the processors and the GIL allow, ns; batches compute less."""
         case = self._case
-        if case.batches:  # the cost of requests one by one is unknown
+        if case.computes_once:  # the cost of requests one by one is unknown
             return 0
         bound: float = case.own_cpu if on_server else max(case.python, case.own_cpu)
         for name, each in setting.items():
-            if each.batches and name in self._times:
+            if each.batches and name in self._times and name not in self._callers:
                 rows, alone_ns = self._times[name][0]
                 size = max(each.preferred, default=each.max_batch_size)
                 batches = self._reached[name] * rows / size
@@ -391,25 +406,28 @@ class _Tuner:
         with Host(self._repository).substitute(dict.fromkeys(names, seen)):
             workload.sequential()
         out = {}
+        tree = SpanTree.of(self._case.gathered)
+        callers = {m[0].model for e, m in tree.members.items() if tree.children.get(e)}
         for name, requests in seen.of.items():
             rows = max(rows for _, rows in requests)
             most = min(MOST, self._reached[name]) * rows
             try:
-                times, computed = batch_times(self._repository, name, requests, most)
+                times, computed, batcher = batch_times(self._repository, name, requests, most)
             except BLSError as error:
                 self.unseen.append(f"batches of `{name}` were not measured: {error}")
                 continue
-            if times:
-                out[name], self._computed[name] = times, computed
+            if not times or (name in callers and batcher is None):
+                continue
+            out[name], self._computed[name] = times, computed
+            if name in callers and batcher is not None:
+                self._callers[name] = batcher
         return out
 
     def _may_batch(self, name: str) -> bool:
-        """Whether a model takes batches and calls no other: the time of a batch of callers is unknown."""
+        """Whether a model takes batches of requests that are sent at once."""
         config = self._repository.config(name)
-        tree = SpanTree.of(self._case.gathered)
-        calls = any(tree.children.get(e) for e, m in tree.members.items() if m[0].model == name)
         other = config.HasField("sequence_batching") or config.model_transaction_policy.decoupled
-        return config.max_batch_size > 0 and self._reached[name] > 1 and not calls and not other
+        return config.max_batch_size > 0 and self._reached[name] > 1 and not other
 
     def _ways(self, name: str) -> list[ModelSetting]:
         now = self.now[name]
@@ -419,8 +437,8 @@ class _Tuner:
             return ways
         rows, alone_ns = times[0]
         for size, took in times[1:]:
-            if took > _GAIN * size / rows * alone_ns:
-                continue
+            if took > _GAIN * size / rows * alone_ns and name not in self._callers:
+                continue  # the time of callers depends on the instances of their callees
             # Never less than now: clients may send requests with that many rows.
             most = max(size, now.max_batch_size)
             base = replace(now, max_batch_size=most, batches=True, preferred=(size,), delay=0)
@@ -441,7 +459,11 @@ class _Tuner:
             plan = form(queue, now, rules)
             return plan.count, plan.wait_until
 
-        return Batcher(formed, partial(batch_time, times))
+        caller = self._callers.get(name)
+        batcher = Batcher(formed, partial(batch_time, times))
+        if caller is None:
+            return batcher
+        return batcher._replace(way=caller.way, parts=caller.parts, wholes=caller.wholes)
 
 
 def _result(workload: Workload, seen: Judged, tuner: _Tuner | None) -> Tuning:
@@ -495,6 +517,22 @@ def _verified(workload: Workload, found: Tuning, rounds: int) -> Tuning:
         runs=workload.told.done,
         pbtxt=found.pbtxt if keep else (),
     ))  # fmt: skip
+
+
+def _with_more(workload: Workload, found: Tuning, rounds: int) -> Tuning:
+    """Run the requests with up to twice the instances of the setting found, unless it has one for each request."""
+    counts = {m.name: min(2 * m.found.count, m.most) for m in found.models}
+    more = [replace(m, found=replace(m.found, count=max(m.found.count, counts[m.name]))) for m in found.models]
+    if found.problem or not (found.confirmed and found.explained) or more == [*found.models]:
+        return found
+    try:
+        with with_fields(workload.repository, {m.name: fields_of(workload.repository, m) for m in more if m.changed}):
+            workload.gathered()  # warm up
+            sessions = [workload.gathered() for _ in range(rounds)]
+    except BLSError:  # there may be no memory for so many
+        return found
+    best = 0 if any(map(failures, sessions)) else sync_vs_async.middle(sessions).wall
+    return _in_words(replace(found, measured=replace(found.measured, best=best), runs=workload.told.done))
 
 
 def _waiting_for_each_other(workload: Workload) -> Verdict | None:

@@ -88,7 +88,7 @@ def test_the_smallest_setting(sender, tmp_path: Path, monkeypatch: pytest.Monkey
     sender(SLEEPER)
     file = tmp_path / "changes.pbtxt"
     shown = sender(f"found = %blstune sleeper IN=[1.0] -n 2 --repeat 1 --save {file}\nfound")
-    assert "With 2 instances of `sleeper`, 2 requests at once take" in words(shown.text)
+    assert "With 2 instances of `sleeper`, 2 requests at once took" in words(shown.text)
     assert "What to change in config.pbtxt" in shown.html
     assert "instance_group [{ count: 2 }]" in file.read_text()
     refused = sender("%blstune sleeper IN=[1.0] --save x.json")

@@ -78,7 +78,7 @@ def test_settings_found_for_several_models_hold(tuned: Callable[..., Tuning], tm
     assert found.measured.found == pytest.approx(found.predicted.found, rel=0.01)
     assert found.measured.now > 2 * found.measured.found
     assert found.confirmed
-    assert found.sentence.startswith("With 2 instances of `a`, 4 of `b` and 4 of `root`, 4 requests at once take")
+    assert found.sentence.startswith("With 2 instances of `a`, 4 of `b` and 4 of `root`, 4 requests at once took")
     lines = found.save(tmp_path / "changes.pbtxt").read_text()
     assert "# config.pbtxt of b\ninstance_group [{ count: 4 }]  # 1 now" in lines
     with pytest.raises(bls.BLSError, match=r"must end with \.pbtxt"):

@@ -14,34 +14,49 @@ _SHARED = (
     "The limit does not appear when requests run one after the other: something that instances share (a lock, a "
     "connection, the bandwidth of memory), or the cost of sending so many at once."
 )
+UNKNOWN = ("busy", "shared_instance")  # causes with which it is unknown whether more instances help
 _AS_LONG = 1.02  # a smaller ratio of two times is no difference
 
 
 def sentence(found: Tuning) -> str:
     """Return the sentence that names the setting and its gain."""
     if not found.models:
-        return f"Nothing to tune. {found.verdict.sentence}"
-    walls, several = found.predicted, f"{found.requests} requests at once"
+        nothing = "" if found.verdict.cause in UNKNOWN else "Nothing to tune. "
+        return f"{nothing}{found.verdict.sentence}"
+    walls, took, several = found.predicted, found.measured, f"{found.requests} requests at once"
     setting = in_words((m.name, m.now, m.found) for m in found.models)
     if found.problem:
         return f"With {setting}, it could not be run: {found.problem}."
-    took = f"{several} take {time_of(walls.found)}"
-    best = "More brings nothing."
-    if walls.found > _AS_LONG * walls.best:
-        part = f"{walls.best / walls.found:.0%} of the best"
-        best = f"That is {part}: with more it is {time_of(walls.best)} at best."
-    if not found.changed:
-        return f"The setting is the smallest that gets there: {took}. {best}"
-    if not found.confirmed:
-        took, predicted, now = map(time_of, (found.measured.found, walls.found, found.measured.now))
+    if not found.explained:
         return (
-            f"With {setting}, {several} took {took}, not the predicted {predicted}; with the setting as it is, {now}."
+            f"Unknown: as it is, {several} took {time_of(took.now)}, but by the recorded work they would take "
+            f"{time_of(walls.now)}. What other settings bring cannot be predicted."
         )
-    run = f" ({time_of(found.measured.found)} measured)" if found.measured.found else ""
-    gain = walls.now / max(1, walls.found)
+    if not found.changed:
+        so = f"The setting is the smallest that gets there: {several} took {time_of(took.now)}."
+        return f"{so} {_more(found)}".strip()
+    if not found.confirmed:
+        ms, predicted, now = map(time_of, (took.found, walls.found, took.now))
+        return f"With {setting}, {several} took {ms}, not the predicted {predicted}; with the setting as it is, {now}."
+    both, how = (took, "took") if took.found else (walls, "are predicted to take")
+    gain = both.now / max(1, both.found)
     if gain < 1 / ENOUGH:
-        return f"Less would do, {setting}: {took}{run}, and as it is {time_of(walls.now)}. {best}"
-    return f"With {setting}, {took}{run} instead of {time_of(walls.now)}: {times(gain)} times as fast. {best}"
+        less = f"{several} {how} {time_of(both.found)}, and as it is {time_of(both.now)}"
+        return f"Less would do, {setting}: {less}. {_more(found)}".strip()
+    words = f"{several} {how} {time_of(both.found)} instead of {time_of(both.now)}: {times(gain)} times as fast"
+    return f"With {setting}, {words}. {_more(found)}".strip()
+
+
+def _more(found: Tuning) -> str:
+    """Say what more instances brought, if that was run; else, what they are predicted to bring."""
+    took, walls = found.measured, found.predicted
+    if took.best:
+        twice = f"with up to twice as many instances, they took {time_of(took.best)}"
+        least = (took.found or took.now) * ENOUGH
+        return f"More brings nothing: {twice}." if took.best >= least else f"{twice[0].upper()}{twice[1:]}."
+    if walls.found > _AS_LONG * walls.best:
+        return f"With more, {time_of(walls.best)} is predicted at best."
+    return "" if took.found else "With more, no gain is predicted."
 
 
 def advice(found: Tuning) -> tuple[str, ...]:
@@ -49,12 +64,12 @@ def advice(found: Tuning) -> tuple[str, ...]:
 
 
 def _advice(found: Tuning) -> Iterator[str]:
-    took, walls = found.measured.now, found.predicted
-    if found.models and max(took, walls.now) > _ROUGH * min(took, walls.now):
-        yield (
-            f"As it is, the requests took {time_of(took)}, and the recorded work explains {time_of(walls.now)}: the "
-            "figures are rough."
-        )
+    if found.models and not found.explained and found.measured.found:
+        setting = in_words((m.name, m.now, m.found) for m in found.models)
+        took, now = map(time_of, (found.measured.found, found.measured.now))
+        yield f"With {setting}, they took {took} instead of {now}."
+    if found.verdict.cause == "batch_in_turn":
+        yield f"{found.verdict.sentence} {found.verdict.advice}"
     if found.verdict.note:
         yield found.verdict.note
     if found.verdict.advice and not found.models:
@@ -62,12 +77,12 @@ def _advice(found: Tuning) -> Iterator[str]:
     leave = "" if found.pbtxt else " Leave the setting as it is."
     if found.models and found.verdict.cause == "contention":
         yield f"{found.verdict.sentence} {found.verdict.advice}{leave}"
-    elif not found.confirmed and not found.problem:
+    elif not found.confirmed and not found.problem and found.explained:
         # If other programs used the processors, the run says nothing about the models.
         yield ("" if found.verdict.note else _SHARED) + leave
     here, there = found.predicted, found.on_server
     differs = [m for m in found.models if m.on_server != m.found]
-    if found.models and differs and there.found * _WORTH < here.found:
+    if found.explained and found.models and differs and there.found * _WORTH < here.found:
         setting = in_words((m.name, m.now, m.on_server) for m in found.models)
         yield (
             "Here instances share one Python, and one at a time holds its lock (GIL). On a Triton server each is a "
@@ -89,7 +104,6 @@ def _advice(found: Tuning) -> Iterator[str]:
 
 
 _WORTH = 1.15
-_ROUGH = 1.3  # ratio of measured and predicted time above which the figures are rough
 
 
 def in_words(settings: Iterable[tuple[str, ModelSetting, ModelSetting]]) -> str:

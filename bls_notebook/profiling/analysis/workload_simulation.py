@@ -141,7 +141,8 @@ class SimulatedWorkload:
         # Lower bounds (ns) of the wall time for any number of instances: here, and if instances are processes.
         self._bound, self._bound_apart = max(self.python, cpu), cpu
         # A batch that computes once takes less than its requests one by one, which are no bound then.
-        if any(batcher.way == AS_ONE for batcher in self.batches.values()):
+        self.computes_once = any(batcher.way == AS_ONE for batcher in self.batches.values())
+        if self.computes_once:
             self._bound = self._bound_apart = self.own_cpu = 0
         self.work = max(self.python, self.own_cpu)  # the time that the GIL and the processors need at least, ns
         self.now = max(self._queues(self.capacity), self.work)  # the time with today's instances and code, ns

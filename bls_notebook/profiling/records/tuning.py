@@ -10,6 +10,8 @@ from bls_notebook.records import Record, ending_of, write_file
 
 from .comparison import Verdict
 
+_EXPLAINED = 0.15  # error of the time that is predicted for today's setting, as a fraction of the measured one
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ModelSetting(Record):
@@ -73,7 +75,8 @@ class Tuning(Record):
     ``sentence`` is the result in words; ``advice`` adds facts about a server, about memory, and about values
     that were not measured. ``predicted`` holds for this kernel, ``on_server`` for a Triton server with as many
     processors. ``measured`` are the wall times of runs with the current setting (``now``) and, if requested,
-    with the one found: 0 if that was not run, and ``problem`` says why it could not be. ``confirmed`` is False
+    with the one found, and with up to twice as many instances (``best``): 0 if that was not run, and ``problem``
+    says why it could not be. ``confirmed`` is False
     if that run missed the prediction; if it was hardly faster than now, ``pbtxt`` is empty. ``runs`` counts the
     runs of the workload, ``replays`` the simulated settings; ``unseen`` lists what could not be measured.
     ``pbtxt`` has the changed lines of config.pbtxt, by model. They serve servers too, so they have the instance
@@ -102,6 +105,11 @@ class Tuning(Record):
     def changed(self) -> tuple[TunedModel, ...]:
         """The models whose setting changes."""
         return tuple(model for model in self.models if model.changed)
+
+    @property
+    def explained(self) -> bool:
+        """Whether the simulation explains today's run within 15%; else its predictions are worth nothing."""
+        return abs(self.measured.now - self.predicted.now) <= _EXPLAINED * self.measured.now
 
     @property
     def off(self) -> float:
