@@ -263,11 +263,11 @@ def _call_table(overlap: Overlap) -> doc.Block:
 
 def _overlap_figures(overlap: Overlap) -> list[tuple[str, str, str]]:
     figures = [("as written", ns(overlap.written.wall), "")]
-    if overlap.together:
+    if overlap.together or overlap.batch:
         figures.append(("predicted", f"{times(overlap.predicted)}×", "from the spans of the run as written"))
     if overlap.changed is not None:
         figures.append(("calls together", ns(overlap.changed.wall), "median"))
-        figures.append(("speed-up", f"{times(overlap.speedup)}×", "with equal answers"))
+        figures.append(("speed-up, run by run", f"{times(overlap.speedup)}×", "with equal answers"))
     return figures
 
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
@@ -88,7 +89,7 @@ class Workload:
         return Round(runs[False], runs[True])
 
     def answered(self, response: Response) -> None:
-        """Receive a response of a sequential run; nothing by default."""
+        """Receive a response of a run, in the order of the requests; nothing by default."""
 
     def sequential(self, name: str = "exec, one after the other") -> Session:
         repository, model = self.repository, self.model
@@ -105,19 +106,19 @@ class Workload:
         repository.run(run)
         return self._last
 
-    def gathered(self) -> Session:
+    def gathered(self, name: str = "async_exec, gathered") -> Session:
         repository, model = self.repository, self.model
 
-        async def one(inputs: Inputs) -> None:
+        async def one(inputs: Inputs) -> list[Response]:
             if self._decoupled:
-                async for _ in repository.stream_async(model, inputs):
-                    pass
-            else:
-                await repository.infer_async(model, inputs)
+                return [response async for response in repository.stream_async(model, inputs)]
+            return [await repository.infer_async(model, inputs)]
 
         async def run() -> None:
-            with self._measured("async_exec, gathered"):
-                await asyncio.gather(*map(one, self.inputs))
+            with self._measured(name):
+                answers = await asyncio.gather(*map(one, self.inputs))
+            for response in chain.from_iterable(answers):
+                self.answered(response)
 
         repository.run(run)
         return self._last

@@ -13,7 +13,7 @@ _COMPREHENSIONS = ast.ListComp | ast.GeneratorExp
 
 
 class RequestLoop(NamedTuple):
-    """The loop: the number and text of its first line, and the code to write instead; empty if it has no simple form.
+    """The loop: the numbers of its lines, the text of the first one, and the code to write instead if it is simple.
 
     The coroutine of a request may have to be written first: `is_async` is False if `execute` is not async.
     """
@@ -22,6 +22,7 @@ class RequestLoop(NamedTuple):
     text: str
     changed: str
     is_async: bool
+    end: int = 0
 
 
 def request_loop(session: SessionData, model: str, version: int = 0) -> RequestLoop | None:
@@ -92,7 +93,7 @@ def _loop(text: str, loop: ast.For, is_async: bool) -> RequestLoop | None:
             changed = f"{ast.unparse(into)}.extend({gathered})"
         case [ast.Expr(ast.Await(sent))]:
             changed = _gather(f"{ast.unparse(sent)} for {ast.unparse(loop.target)} in {ast.unparse(loop.iter)}")
-    return RequestLoop(loop.lineno, _line(text, loop.lineno), changed, is_async)
+    return RequestLoop(loop.lineno, _line(text, loop.lineno), changed, is_async, loop.end_lineno or loop.lineno)
 
 
 def _comprehension(text: str, node: ast.ListComp | ast.GeneratorExp, is_async: bool) -> RequestLoop | None:
@@ -101,11 +102,10 @@ def _comprehension(text: str, node: ast.ListComp | ast.GeneratorExp, is_async: b
     changed, line = "", _line(text, node.lineno)
     if isinstance(node.elt, ast.Await) and isinstance(node, ast.ListComp):
         loops = "".join(f" {ast.unparse(each)}".replace("  ", " ") for each in node.generators)
-        changed = _gather(ast.unparse(node.elt.value) + loops)
         segment = ast.get_source_segment(text, node) or ""
-        if segment and "\n" not in segment and segment in line:
-            changed = line.replace(segment, changed, 1)
-    return RequestLoop(node.lineno, line, changed, is_async)
+        if segment and segment in line:  # on one line
+            changed = line.replace(segment, _gather(ast.unparse(node.elt.value) + loops), 1)
+    return RequestLoop(node.lineno, line, changed, is_async, node.end_lineno or node.lineno)
 
 
 def _gather(coroutines: str) -> str:

@@ -77,7 +77,7 @@ def _advice(found: Tuning) -> Iterator[str]:
     leave = "" if found.pbtxt else " Leave the setting as it is."
     if found.models and found.verdict.cause == "contention":
         yield f"{found.verdict.sentence} {found.verdict.advice}{leave}"
-    elif not found.confirmed and not found.problem and found.explained:
+    elif not found.confirmed and not found.problem and found.explained and not found.pbtxt:
         # If other programs used the processors, the run says nothing about the models.
         yield ("" if found.verdict.note else _SHARED) + leave
     here, there = found.predicted, found.on_server

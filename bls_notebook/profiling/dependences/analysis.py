@@ -19,6 +19,7 @@ from bls_notebook.profiling.sync_vs_async import Inputs, alone, check_numbers, i
 from bls_notebook.records import first_line
 from bls_notebook.repository import ModelRepository, current_repository
 
+from .batches import with_batch
 from .counterfactual import RUNS, ExhaustedError, Runs, callee_states, equal
 from .evidence import ENOUGH, OPTIONS, SEQUENCE, DependenceEvidence, Evidence, closure, explore
 from .perturbation import CHANGES, KeptAnswer, name_of
@@ -136,8 +137,8 @@ def _overlap(runs: Runs) -> Overlap:
     if result.predicted >= WORTH:
         result = replace(result, code=code_change(runs, result, blocked))
     notes = [f"{_capital(words)}." for words in dict.fromkeys(notes)]
-    result = replace(result, outcome=outcome, sentence=sentence, notes=tuple(notes))
-    return replace(result, runs=runs.runs, seconds=monotonic() - began)
+    result = with_batch(runs, replace(result, outcome=outcome, sentence=sentence, notes=tuple(notes)))
+    return replace(result, runs=runs.runs, callee_requests=runs.asked, seconds=monotonic() - began)
 
 
 def _calls(runs: Runs, session: Session) -> tuple[SentCall, ...]:

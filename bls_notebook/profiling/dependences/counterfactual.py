@@ -127,6 +127,22 @@ class Runs(Workload):
         with _same_chance():
             return super().sequential(name)
 
+    def gathered(self, name: str = "as it is written") -> Session:
+        """Run the version in service with all requests at once; `answers` are its responses."""
+        self.runs, self.answers = self.runs + 1, list[KeptAnswer]()
+        with _same_chance():
+            return super().gathered(name)
+
+    @contextlib.contextmanager
+    def as_batch(self, number: int) -> Iterator[None]:
+        """Take so many requests within the block: the given ones in turn."""
+        inputs = self.inputs
+        self.inputs = [inputs[i % len(inputs)] for i in range(number)]
+        try:
+            yield
+        finally:
+            self.inputs = inputs
+
     def answered(self, response: Response) -> None:
         self.answers.append((_kept(response),))
 

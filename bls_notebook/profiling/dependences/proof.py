@@ -32,13 +32,10 @@ def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> Co
     `blocked` lists the direct and indirect predecessors of each call.
     """
     together = [overlap.calls[n] for n in longest(overlap)]
-    by_hand = CodeChange(template=template(together, runs.source[0] if runs.source else ""))
+    by_hand = replace(unchanged(runs), template=template(together, runs.source[0] if runs.source else ""))
     if runs.source is None:
-        return replace(by_hand, reason="its source is not in one file")
-    text, place = runs.source
-    version = runs.host.ready(runs.model).version
-    label = place.label if place.line > 1 or "/" in place.label else f"{runs.model}/{version}/{place.label}"
-    by_hand = replace(by_hand, file=label, folder=runs.repository.model(runs.model).source.removeprefix("cell"))
+        return by_hand
+    by_hand, (text, place) = replace(by_hand, reason=""), runs.source
     try:
         from .program_change import AWAITED, NotSimpleError, Place, changed_program  # LibCST is an extra
     except ImportError:
@@ -69,6 +66,15 @@ def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> Co
         return replace(by_hand, reason=why)
     source, _ = changed_program(text, useful)
     return replace(by_hand, source=source, change=numbered_change("", text, source, place.line), template="")
+
+
+def unchanged(runs: Runs) -> CodeChange:
+    """Return the file of a model without a change; if there is not one file, the reason."""
+    if runs.source is None:
+        return CodeChange(reason="its source is not in one file")
+    place, version = runs.source[1], runs.host.ready(runs.model).version
+    label = place.label if place.line > 1 or "/" in place.label else f"{runs.model}/{version}/{place.label}"
+    return CodeChange(file=label, folder=runs.repository.model(runs.model).source.removeprefix("cell"))
 
 
 def _tried(
@@ -131,12 +137,14 @@ def proven(runs: Runs, overlap: Overlap, repeat: int) -> Overlap:
     """Run the original and the changed model in turns with their real callees, and compare them."""
     code, sessions = overlap.code, dict[bool, list[Session]]({False: [], True: []})
     assert code is not None
-    with runs.variant() as before, runs.variant(code.source) as after:
+    run = runs.gathered if overlap.batch else runs.sequential
+    requests = runs.as_batch(overlap.batch or len(runs.inputs))
+    with requests, runs.variant() as before, runs.variant(code.source) as after:
         for number in range(repeat + 1):
             answers = {}
             for is_changed in random.sample((False, True), 2):
                 with (after if is_changed else before).serving():
-                    session = runs.sequential("calls in flight together" if is_changed else "as it is written")
+                    session = run("calls in flight together" if is_changed else "as it is written")
                 answers[is_changed] = runs.answers
                 sessions[is_changed] += [session] if number else []  # the first round warms up
             if not equal(answers[False], answers[True]):

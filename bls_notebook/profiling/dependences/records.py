@@ -72,6 +72,7 @@ class Overlap(Record):
     model, ``callee_requests`` requests to its callees. ``written`` is the session of the recorded run, with `ghosts`
     where calls could start; ``changed`` is the session of the changed program. ``predicted`` is the speedup by the
     spans of ``written``, ``speedup`` the measured one (0: not run).
+    ``batch`` requests were sent at once, if the change gathers the requests of a batch; ``written`` is their session.
     """
 
     model: str
@@ -93,6 +94,7 @@ class Overlap(Record):
     speedup: float = 0.0
     notes: tuple[str, ...] = ()
     code: CodeChange | None = None
+    batch: int = 0
 
     @property
     def already(self) -> list[tuple[int, ...]]:
