@@ -43,8 +43,8 @@ from .analysis.verdict_evidence import comparison_evidence
 from .analysis.workload_simulation import SimulatedWorkload
 from .profiler import profile
 from .records.comparison import Verdict, failures
-from .records.session import Session
 from .records.tuning import ModelSetting, TunedModel, Tuning, Walls
+from .session import Session
 from .sync_vs_async import Inputs, Judged, Workload
 
 # Causes with which more instances bring nothing, or no prediction is possible.
