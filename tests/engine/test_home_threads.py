@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bls_notebook as bls
@@ -191,3 +192,24 @@ def test_an_async_execute_runs_on_one_thread_and_the_rest_on_the_instances(way: 
     notes = notes_of(config, ASYNC, call)
     (loop,), (home,) = threads_of(notes, "execute"), threads_of(notes, "import", "initialize", "finalize")
     assert loop != home
+
+
+@pytest.mark.parametrize("config", ["", "max_batch_size: 4 dynamic_batching {}"], ids=["default", "batcher"])
+def test_idle_instances_take_turns_as_the_threads_of_a_server_do(config: str) -> None:
+    source = """
+import numpy as np
+import triton_python_backend_utils as pb
+class TritonPythonModel:
+    def initialize(self, args):
+        self.number = int(args["model_instance_name"][-1])
+    def execute(self, requests):
+        number = np.full((1, 1), self.number, np.int32)
+        return [pb.InferenceResponse([pb.Tensor("Y", number)]) for request in requests]
+"""
+    dims = "[1]" if config else "[1, 1]"
+    tensors = f'input [{{ name: "X" data_type: TYPE_INT32 dims: {dims} }}]'
+    tensors += tensors.replace("input", " output").replace("X", "Y")
+    with bls.ModelRepository() as repo:
+        repo.define("m", source, f"{config} {tensors} instance_group [{{ count: 3 }}]")
+        served = [int(repo.infer("m", {"X": np.zeros((1, 1), np.int32)})["Y"].as_numpy()[0, 0]) for _ in range(6)]
+    assert served == [0, 1, 2, 0, 1, 2]

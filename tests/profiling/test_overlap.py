@@ -328,6 +328,23 @@ def test_a_template_overwrites_no_variable_of_the_model(source: str, name: str) 
 
 
 @pytest.mark.slow
+def test_requests_of_a_batch_are_independent(slow: bls.ModelRepository) -> None:
+    answer = "out(await ask('a', x[0]).async_exec())[None]"
+    body = f'return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", {answer})])'
+    source = source_of(graph(body, is_async=True), "")
+    batches = "max_batch_size: 4 dynamic_batching { max_queue_delay_microseconds: 50000 }"
+    slow.define("batches", source, config=CONFIG + batches)
+    found = bls.overlap("batches", {"IN": np.ones((1, 3), np.float32)}, apply=True, repeat=1, repo=slow)
+    assert (found.outcome, found.batch) == ("independent", 4)
+    assert "serves the requests of a batch one after the other (line " in found.sentence
+    assert found.predicted > 2
+    assert found.code is not None
+    assert "return await asyncio.gather(*[self.one(pb_utils" in found.code.source
+    assert "equal answers on 2 runs" in found.code.proof.lower()
+    assert any("sends one call" in note for note in found.notes)
+
+
+@pytest.mark.slow
 def test_answers_may_come_in_any_order(slow: bls.ModelRepository) -> None:
     """Gathered coroutines that append to a list do so in the order of the answers: no change is written."""
     body = "acc = []\ndef step(m):\n    acc.append(out(ask(m, x).exec()))\nstep('a')\nstep('b')\n"

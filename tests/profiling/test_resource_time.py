@@ -172,14 +172,19 @@ def test_the_switch_interval_is_put_back_and_the_probe_ends(error: type[BaseExce
     assert set(probes()) <= set(others)
 
 
-@pytest.mark.parametrize(("late", "waited", "share"), [(20, 0, 1.0), (1, 0, 0.0), (20, 15, 0.0), (40, 20, 1.0)])
+@pytest.mark.parametrize(
+    ("late", "waited", "others", "share"),
+    [(20, 0, 0, 1.0), (1, 0, 0, 0.0), (20, 15, 0, 0.0), (40, 20, 0, 1.0), (20, 0, 1 << 60, 0.0)],
+)
 def test_gil_waits_are_late_wakeups_without_a_wait_for_a_processor(
-    monkeypatch: pytest.MonkeyPatch, late: int, waited: int, share: float
+    monkeypatch: pytest.MonkeyPatch, late: int, waited: int, others: int, share: float
 ) -> None:
+    monkeypatch.setattr(gil, "ProcessorUse", lambda: SimpleNamespace(waited=lambda: others))
     times, waits = itertools.count(0, late * 1_000_000), itertools.count(0, waited * 1_000_000)
     clock = SimpleNamespace(perf_counter_ns=lambda: next(times), perf_counter=lambda: 0.0)  # until there are samples
     monkeypatch.setattr(gil, "time", clock)
     monkeypatch.setattr(gil, "_own_wait", lambda: nullcontext(lambda: next(waits)))
+    # Another thread may have had the GIL while it waited for a processor itself.
     assert gil_share_of(lambda: time.sleep(0.001)) == share
 
 

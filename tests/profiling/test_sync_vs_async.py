@@ -89,6 +89,21 @@ def test_instance_counts_are_run_and_put_back(monkeypatch: pytest.MonkeyPatch) -
     assert found.verification.measured == pytest.approx(found.verdict.predicted, rel=0.01)
 
 
+def test_a_verified_speedup_is_relative_to_todays_exec(monkeypatch: pytest.MonkeyPatch) -> None:
+    # With more instances of the callee, exec is faster, too.
+    models = {"callee": Model([20 * MS], instances=2), "caller": Model([("callee",) * 4], instances=4)}
+    simulate_times(monkeypatch, models)
+    with bls.ModelRepository() as repo:
+        for name, model in models.items():
+            repo.define(name, HEAD + ANSWERS, CONFIG + f"instance_group [{{ count: {model.instances} }}]")
+        found = bls.compare("caller", {"IN": [1.0]}, repeat=1, instances=(4,), verify=True, repo=repo)
+    assert found.verification is not None
+    assert found.verification.measured == pytest.approx(found.verification.predicted, rel=0.01)
+    assert found.verification.measured == pytest.approx(
+        found.sequential.wall / found.settings[1].gathered.wall, rel=0.01
+    )
+
+
 ANSWERS = """
 class TritonPythonModel:
     def execute(self, requests):

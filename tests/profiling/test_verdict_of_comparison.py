@@ -19,6 +19,7 @@ from bls_notebook.profiling.analysis.queue_simulation import (
 from bls_notebook.profiling.analysis.verdict import CAUSES, verdict
 from bls_notebook.profiling.analysis.verdict_evidence import comparison_evidence
 from bls_notebook.profiling.records.comparison import Measured, Verdict
+from bls_notebook.profiling.records.spans import LockHeld
 from bls_notebook.profiling.session import Session, Span
 from tests.profiling.simulated import Locked, Model, session
 
@@ -127,7 +128,7 @@ def test_a_run_that_was_slow_by_chance_is_no_reason_for_a_change() -> None:
     one, all_ = runs({"a": Model([10 * MS])})
     slow = replace(all_, wall=all_.wall * 2)
     found = judged((one, slow), cpu=0.5, cores=2, parallel=1.0, waited=(0.5, 0.5))
-    assert (found.cause, found.count) == ("queue", 0)
+    assert (found.cause, found.count) == ("busy", 0)
 
 
 def test_the_callee_that_is_waited_for_is_named_and_its_caller_if_both_hold_each_other_back() -> None:
@@ -217,7 +218,7 @@ def test_other_programs_do_not_change_the_cause_and_are_told() -> None:
     assert judged(runs({"a": Model([10 * MS])})).note == ""
     # NumPy on one instance, where two threads got no more done just now: on a quiet machine they would.
     numpy = runs({"a": Model([10 * MS])})
-    assert judged(numpy, cpu=0.4, cores=2, parallel=1.0, waited=(0.6, 0.6)).cause == "queue"
+    assert judged(numpy, cpu=0.4, cores=2, parallel=1.0, waited=(0.6, 0.6)).cause == "busy"
     assert judged(numpy, cpu=1.0, cores=2, parallel=1.0).cause == "cores"
 
 
@@ -287,6 +288,100 @@ def test_a_batcher() -> None:
     found = judged(pair)
     assert (found.cause, found.model) == ("batched", "a")
     assert "up to 8 requests by one execute" in found.sentence
+
+
+def batch_of(alone: list[Any], batch: list[Any], count: int = 8) -> tuple[Session, Session]:
+    """Requests to `a` by themselves, and all in one batch, with these steps."""
+    b = {"b": Model([10 * MS], instances=count), "c": Model([5 * MS], instances=count)}
+    return session({"a": Model(alone), **b}, *("a",) * N), session({"a": Model(batch, batch=N), **b}, ("a",) * N)
+
+
+@pytest.mark.parametrize("steps", [["b"], ["b", "c"], [("b", "c"), "b"]], ids=["one call", "two", "some together"])
+def test_a_batch_whose_requests_are_served_one_by_one_gains_by_gathering_them(steps: list[Any]) -> None:
+    pair = batch_of(steps, steps * N)
+    found = judged(pair)
+    truth = session({"a": Model(steps, instances=N), "b": Model([10 * MS], 64), "c": Model([5 * MS], 64)}, ("a",) * N)
+    assert (found.cause, found.model, found.count) == ("batch_in_turn", "a", 0)
+    assert "`a` serves the requests of a batch one after the other" in found.sentence
+    assert found.predicted == pytest.approx(pair[0].wall / truth.wall, rel=0.1)
+    assert f"predicted {found.predicted:.1f} times as fast as today's exec" in found.advice
+    few = judged(batch_of(steps, steps * N, count=1))
+    assert few.cause == "batch_in_turn"
+    assert "`instance_group.count` to 4 for `b`" in few.advice or "with 4 instances of `b`" in few.advice
+
+
+def test_calls_of_a_batch_that_are_not_of_one_request_each_do_not_blame_its_code() -> None:
+    for alone, batch in [
+        (["b"], ["b"]),  # the batch is one request of the callee
+        (["b"] * 4, ["b"] * 8),  # two requests of four parts
+        (["b"], [("b",) * N]),  # gathered
+        (["b", "c"], [("b",) * N, ("c",) * N]),  # gathered twice
+    ]:
+        assert judged(batch_of(alone, batch)).cause == "batched"
+    # Neither does a callee that computes alone with every processor.
+    assert judged(batch_of([10 * MS, "b"], [10 * MS, "b"] * N), cpu=1.0, cores=1).cause != "batch_in_turn"
+
+
+def test_the_calls_of_a_batch_are_simulated() -> None:
+    one, all_ = batch_of(["b"], [("b",) * N])
+    batches = batches_seen(all_)
+    for count in (1, 2, 8):
+        truth = batch_of(["b"], [("b",) * N], count)[1].wall
+        assert replay(recipes(one), {("a", 1): 1, ("b", 1): count}, batches) == pytest.approx(truth, rel=0.02)
+
+
+def test_a_decoupled_instance_is_idle_when_its_execute_returns() -> None:
+    alone, together = (seen(record, "a", decoupled=True) for record in runs({"a": Model([40 * MS], instances=N)}))
+    early = replace(
+        alone,
+        spans=tuple(replace(s, kind="stream", inferred=s.started + 1, released=s.started + 1) for s in alone.spans),
+    )
+    (recipe, *_) = recipes(early)
+    assert recipe.released is not None
+    assert replay([recipe] * N, {("a", 1): 1}) == pytest.approx(together.wall, rel=0.02)
+    # Two threads of a pool on one instance: what they share may be its own.
+    pool = seen(session({"a": Model([40 * MS], instances=2)}, ("a",) * N), "a", decoupled=True, instances=("a_0",))
+    spans = [
+        replace(s, kind="stream", started=s.queued, inferred=s.queued, released=s.queued + 1, instance="a_0")
+        for s in pool.spans
+    ]
+    found = judged((replace(early, models=pool.models), replace(pool, spans=tuple(spans))))
+    assert (found.cause, found.count) == ("shared_instance", 4)
+    assert "If each instance has its own, set `instance_group.count` to 4" in found.advice
+    assert "nothing" not in found.sentence + found.advice
+
+
+def test_a_busy_machine_makes_causes_unknown_that_it_imitates() -> None:
+    one = runs({"a": Model([10 * MS], instances=N)})[0]
+    late = session({"a": Model([60 * MS], instances=N)}, ("a",) * N)
+    assert judged((one, late), cores=16).cause == "contention"
+    found = judged((one, late), cores=16, waited=(0.3, 0.0))
+    assert found.cause == "busy"
+    assert found.sentence.startswith("Unknown: the machine was busy. For 30% of the time")
+    assert "looks like a wait for each other" in found.sentence
+    # What instances queue for is seen whatever the processors do.
+    assert judged(runs({"a": Model([10 * MS])}), cores=2, waited=(0.3, 0.3)).cause == "queue"
+
+
+def test_the_parts_of_a_requests_time_come_before_its_waits() -> None:
+    pair = runs({"a": Model(["b", "c"]), "b": Model([20 * MS]), "c": Model([10 * MS])})
+    held = tuple(LockHeld(s.started, s.inferred, ()) for s in pair[0].spans if s.model == "b")
+    compared = judged((replace(pair[0], lock=held, cpu=1), pair[1]), cpu=0.66, held=0.66)
+    assert compared.cause == "gil"
+    assert compared.model == "b"
+    where, waits = "Of a request's work, 67% in `b` (Python code under the GIL) and 33% in `c`.", "7 requests queued on"
+    assert compared.sentence.index(where) < compared.sentence.index(waits)
+    assert "instance_group.count" in compared.advice
+    assert "More instances do not help" not in compared.advice
+
+
+def test_no_advice_begins_with_an_alternative_to_nothing() -> None:
+    found = changed({"a": Model([10 * MS])}, max_batch_size=8)
+    assert found.advice.startswith("Set ")
+    assert "Or let it batch: dynamic_batching" in found.advice
+    one, all_ = (seen(r, "a", max_batch_size=8) for r in runs({"a": Model([10 * MS], instances=4)}, n=12))
+    slow = replace(all_, spans=tuple(moved(s, 5 * MS) for s in all_.spans))
+    assert not judged((one, slow), n=12).advice.startswith("Or")
 
 
 def test_one_request_and_failed_ones() -> None:

@@ -192,6 +192,50 @@ class TritonPythonModel:
             sender.send(answer([request])[0], flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 
+_ONE_BY_ONE = """
+class TritonPythonModel:
+    async def execute(self, requests):
+        return [await self.one(request) for request in requests]
+
+    async def one(self, request):
+        tensor = pb_utils.get_input_tensor_by_name(request, "IN")
+        call = pb_utils.InferenceRequest(model_name="callee", inputs=[tensor], requested_output_names=["OUT"])
+        response = await call.async_exec()
+        return pb_utils.InferenceResponse(response.output_tensors())
+"""
+
+_OWN_POOL = """
+from concurrent.futures import ThreadPoolExecutor
+class TritonPythonModel:
+    def initialize(self, args):
+        self.pool = ThreadPoolExecutor(2)
+
+    def execute(self, requests):
+        for request in requests:
+            self.pool.submit(self.work, answer([request])[0], request.get_response_sender())
+
+    def work(self, response, sender):
+        time.sleep(0.03)
+        sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+_HASH = """
+import hashlib
+class TritonPythonModel:
+    def execute(self, requests):
+        hashlib.sha256(b"x" * 6_000_000).digest()  # releases the lock
+        return answer(requests)
+"""
+
+_PREP = """
+class TritonPythonModel:
+    def execute(self, requests):
+        ends = time.thread_time() + 0.02
+        while time.thread_time() < ends:
+            pass
+        return answer(requests)
+"""
+
 _CHAIN = """
 class TritonPythonModel:
     def execute(self, requests):
@@ -278,8 +322,27 @@ WORKLOADS = (
     ),
     Workload("tried: one instance with a lock", "contention", {"locked": (_LOCKED, _count(1))}),
     Workload(
+        "a batch, one by one",
+        "batch_in_turn",
+        {
+            "callee": (_SLEEPER, "max_batch_size: 8\n" + _count(8)),
+            "batches": (_ONE_BY_ONE, "max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 3000 }\n"),
+        },
+    ),
+    Workload("a pool of an instance", "shared_instance", {"pool": (_OWN_POOL, _count(1) + _DECOUPLED)}),
+    Workload("hashes, 4 instances", "helped cores queue", {"hash": (_HASH, _count(4))}),
+    Workload(
+        "two thirds in Python",
+        "gil",
+        {
+            "prep": (_PREP, _count(1)),
+            "waits": (_SLEEPER.replace("0.03", "0.01"), _count(1)),
+            "chained": (_CHAIN % (("prep", "waits"),), _count(1)),
+        },
+    ),
+    Workload(
         "lock of coroutines",
-        "contention",
+        "shared_instance",
         {"awaits": (_COROUTINE % "async with self.lock: await asyncio.sleep(0.02)", _count(1) + _DECOUPLED)},
     ),
     Workload(

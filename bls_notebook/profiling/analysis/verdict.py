@@ -81,20 +81,18 @@ def lacks_cores(e: WorkloadEvidence) -> bool:
 
 
 def suspected(e: WorkloadEvidence) -> str:
-    """Return what a busy machine looks like here, for which its processors may be the reason; empty for nothing."""
+    """Return why the cause is unknown on a busy machine: waits for processors may imitate it. Empty if it is known."""
     if e.disturbance < ROUGH:
         return ""
     if e.contended:
-        return "a wait for each other"
+        return "which looks like a wait for each other"
     if e.simulation.sync_caller or (e.blocked and not e.is_bound):
         return ""
-    if e.way != COMPARED and takes_turns(e):
-        return "a wait for the interpreter's lock (GIL)"
-    if lacks_cores(e) and not takes_turns(e):
-        return "too few processors"
-    limit, m = e.simulation.models.get(e.limit or ("", 0)), e.measured
-    is_full = limit is not None and len(limit.instances) >= m.cores  # for work that mostly computes
-    return "too few instances" if is_full and m.cpu_sequential > _COMPUTES * m.sequential else ""
+    if takes_turns(e):
+        return "" if e.way == COMPARED else "which looks like a wait for the interpreter's lock (GIL)"
+    m = e.measured
+    computes = m.cpu_sequential > _COMPUTES * max(0, m.sequential - m.waited_sequential)
+    return "and the requests mostly compute" if computes or lacks_cores(e) else ""
 
 
 _NOTHING_QUEUED = (
@@ -151,7 +149,7 @@ CAUSES: dict[str, Cause] = {
     "busy": Cause(
         when=suspected,
         sentence="{took}Unknown: the machine was busy. For {disturbed} of the time a runnable thread waited for a "
-        "processor, which looks like {suspected}{brought:; }.",
+        "processor, {suspected}{brought:; }.",
         remedy="Compare again on a quiet machine.",
         counts=UNKNOWN,
     ),
