@@ -22,7 +22,7 @@ class TritonPythonModel:
         self.confidence = float(parameters["CONFIDENCE"]["string_value"])
 
     async def execute(self, requests):
-        return [await self._detect(request) for request in requests]
+        return await asyncio.gather(*[self._detect(request) for request in requests])
 
     async def _detect(self, request):
         document = pb_utils.get_input_tensor_by_name(request, "DOCUMENT").as_numpy()[0].decode("utf-8")
