@@ -425,7 +425,7 @@ def test_the_configuration_of_a_remote_model_cannot_be_changed(
         repo.set_config("echo", "max_batch_size: 4")
     assert asked(repo) == X.tolist()
     repo.unload("echo")
-    assert "not ready" in asked(repo)
+    assert "has no available versions" in asked(repo)
     repo.load("echo")
     assert asked(repo) == X.tolist()
     with repo.stub("echo", {"X": -X}):

@@ -57,7 +57,7 @@ def test_every_hop_is_there_as_it_was(recorded: Path) -> None:
     sequence = requests[12:15]
     assert [each.flags for each in sequence] == [1, 0, 2]
     assert {each.correlation_id for each in sequence} == {"s"}
-    assert "not ready" in str(requests[-1].responses[0].error)
+    assert "is not found" in str(requests[-1].responses[0].error)
     assert {each.id for each in requests} == {span.id for span in recording.session.spans}
     first.inputs["X"][:] = 9  # a copy
     assert recording.requests()[0].inputs["X"].tolist() == [0, 1, 2]
