@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from bls_notebook.devices import to_cpu
+from bls_notebook.engine import string_elements
 from bls_notebook.network.limits import DIMENSIONS, ELEMENTS, INLINE_BYTES, STRINGS
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, serialize_byte_tensor
 from bls_notebook.pb_utils.tensor import Tensor
@@ -176,14 +177,10 @@ def input_tensor(
         if count > STRINGS:
             refuse(f"input '{name}' has {count:,} elements; the limit for BYTES is {STRINGS:,}")
         data = data.read() if isinstance(data, Part) else data
-        elements = data if isinstance(data, list) else _elements(model, request_id, name, count, data)
-        if len(elements) > count:
-            _wrong_data(_too_many(model, request_id, name, count))
-        if len(elements) < count:
-            _wrong_data(
-                f"{_request(request_id)} expected {count} string elements for inference input '{name}' for model "
-                f"'{model}', got {len(elements)}"
-            )
+        try:
+            elements = string_elements(model, request_id, name, count, data)
+        except ValueError as error:
+            _wrong_data(str(error))
         array: np.ndarray[Any, Any] = np.empty(tuple(shape), np.object_)
         array.reshape(-1)[:] = elements
     else:
@@ -213,38 +210,6 @@ def elements_of(name: str, shape: Sequence[int]) -> int:
         return count_of(shape)
     except ValueError as error:
         refuse(f"input '{name}' {error}")
-
-
-def _elements(model: str, request_id: str, name: str, count: int, data: bytes | memoryview) -> list[bytes]:
-    """Return the elements of a BYTES input; WrongDataError if there are more than `count`."""
-    elements: list[bytes] = []
-    at, size = 0, len(data)
-    while at < size:
-        if at + 4 > size:
-            _wrong_data(
-                f"{_request(request_id)} incomplete string length indicator for inference input '{name}' for "
-                f"model '{model}', expecting 4 bytes but only {size - at} bytes available. Please make sure "
-                "the string length indicator is in one buffer."
-            )
-        (length,) = struct.unpack_from("<I", data, at)
-        at += 4
-        if at + length > size:
-            _wrong_data(
-                f"incomplete string data for inference input '{name}', expecting string of length {length} "
-                f"but only {size - at} bytes available"
-            )
-        if len(elements) == count:
-            _wrong_data(_too_many(model, request_id, name, count))
-        elements.append(bytes(data[at : at + length]))
-        at += length
-    return elements
-
-
-def _too_many(model: str, request_id: str, name: str, count: int) -> str:
-    return (
-        f"{_request(request_id)} unexpected number of string elements {count + 1} for inference input '{name}' for "
-        f"model '{model}', expecting {count}"
-    )
 
 
 def _request(request_id: str) -> str:

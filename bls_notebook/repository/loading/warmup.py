@@ -24,6 +24,7 @@ from bls_notebook.engine.calling import root_of
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.signature_check import reshape_all
+from bls_notebook.engine.core.string_elements import string_elements
 from bls_notebook.engine.errors import ModelLoadError
 from bls_notebook.engine.response_stream import TicketStream
 from bls_notebook.engine.ticket import Ticket
@@ -82,19 +83,14 @@ def _tensor(model: LoadedModel, sample: str, name: str, sample_input: Any, folde
         array = np.full(shape, b"", np.object_)
         if choice == "input_data_file":
             data = _read(model, sample, name, sample_input, folder)
-            elements, at = [], 0
-            while at + 4 <= len(data):  # Triton's format: a length of four bytes before each element
-                end = at + 4 + int.from_bytes(data[at : at + 4], "little")
-                elements.append(data[at + 4 : end])
-                at = end
-            if len(elements) != array.size:
-                raise _problem(
-                    model,
-                    f"warm-up sample {sample!r}, input {name!r}: {sample_input.input_data_file} has {len(elements)} "
-                    f"elements, expected {array.size} for dims {list(sample_input.dims)}",
-                    f"unexpected number of string elements {len(elements)} for inference input '{name}', "
-                    f"expecting {array.size}",
-                )
+            try:
+                elements = string_elements(model.name, "", name, array.size, data)
+            except ValueError as error:
+                where = f"warm-up sample {sample!r}, input {name!r}: {sample_input.input_data_file}"
+                words = str(error)
+                if words.startswith("incomplete string data"):  # the backend finds it, when it reads the input
+                    words = f"failed to run warmup sample '{sample}': {words}; "
+                raise _problem(model, f"{where}: {error}", words) from error
             array.reshape(-1)[:] = elements
         return Tensor._of(name, array, datatype)
     dtype = np.dtype(DTYPE_OF_DATATYPE.get(datatype) or np.uint16)  # BF16 is stored as 16-bit integers

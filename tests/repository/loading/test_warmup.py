@@ -115,6 +115,28 @@ def test_data_of_files(disk: bls.ModelRepository) -> None:
         assert seen(disk, {"S": inputs["S"]}) == [[1, {"S": ["object", [2], "[b'', b'']"]}]]
 
 
+WORDS = b"".join(struct.pack("<I", len(word)) + word for word in (b"ab", b"cde"))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (WORDS[:6], "[request id: <id_unknown>] expected 2 string elements {}, got 1;"),
+        (WORDS * 2, "[request id: <id_unknown>] unexpected number of string elements 3 {}, expecting 2;"),
+        (WORDS + b"xx", "[request id: <id_unknown>] incomplete string length indicator {}, expecting 4 bytes but "),
+        (WORDS[:-1], "failed to run warmup sample 'w': incomplete string data for inference input 'IN', expecting "
+         "string of length 3 but only 2 bytes available; ;"),
+    ],
+)  # fmt: skip
+def test_a_file_of_text_has_the_elements_of_its_dims(disk: bls.ModelRepository, data: bytes, reason: str) -> None:
+    """In the words of tritonserver 2.51."""
+    config = TEXT.replace('"S"', '"IN"') + OUT + sample('input_data_file: "f"', kind="STRING")
+    write_files(disk, config, f=data)
+    with pytest.raises(bls.ModelLoadError) as caught:
+        disk.load("m")
+    assert reason.format("for inference input 'IN' for model 'm'") in caught.value.reason
+
+
 ASYNC = SEES.replace("    def execute", "    async def execute")
 STREAMS = f"""{HEAD}
 
