@@ -327,11 +327,15 @@ def test_bodies_of_too_many_chunks_are_refused(
     connection: http.client.HTTPConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "CHUNKS", 50)
+    head = b"POST /v2/repository/index HTTP/1.1\r\nhost: 127.0.0.1\r\ntransfer-encoding: chunked\r\n\r\n"
     for count, status in ((40, 200), (60, 400)):
-        chunks = iter([b"{", *[b" "] * (count - 2), b"}"])
-        connection.request("POST", "/v2/repository/index", chunks, encode_chunked=True)
-        answer = connection.getresponse()
-        assert (answer.status, b"exceeds maximum of 50 non-empty chunks" in answer.read()) == (status, status == 400)
+        chunks = b"1\r\n{\r\n" + b"1\r\n \r\n" * (count - 2) + b"1\r\n}\r\n0\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", connection.port), LIMIT) as client:
+            client.sendall(head + chunks)  # at once: after the answer, the endpoint closes the connection
+            answer = http.client.HTTPResponse(client)
+            answer.begin()
+            found = answer.status, b"exceeds maximum of 50 non-empty chunks" in answer.read()
+            assert found == (status, status == 400)
 
 
 def test_json_and_raw_inputs_above_http_max_input_size_are_refused() -> None:
