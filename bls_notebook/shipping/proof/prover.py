@@ -38,6 +38,7 @@ from bls_notebook.shipping.servers.server_programs import ServerEnvironment, dis
 from bls_notebook.shipping.servers.serving import LocalServer, serve
 
 from .comparison import Allowed, ProofAnswer, differences, most
+from .release_reasons import release_reasons
 from .requests import DifferentError, NotSteadyError, ProofCase, ProofRequest, cases_of, generator, sequence_options
 from .requests import generate as _generate
 from .steadiness import UnansweredError, answers_of, compared_with_itself, variation_of
@@ -136,6 +137,7 @@ def prove(
             remote = RemoteTarget(remote_repository, spec)
             certificate = _certified(repository, remote, draft, requests, timeout=timeout, **options)
             notes = [*_control_notes(repository, model), *_release_notes(repository, model, connection.server)]
+            notes += release_reasons(certificate.unequal, release_of(connection.server.rpartition(" ")[2]))
             return replace(certificate, notes=(*certificate.notes, *notes))
     with proving(repository, [model], environment) as prover:
         return prover.prove(model, *requests, timeout=timeout, **options)
@@ -253,6 +255,7 @@ class Prover:
             for name in sorted(missing)
         )
         notes += tuple(line for name in sorted(reached) for line in self.server.release_problems.get(name, ()))
+        notes += tuple(release_reasons(certificate.unequal, release_of(version)))
         if controls := ", ".join(each.name for each in exported.models if each.controls and each.name in reached):
             notes = (f"{controls} uses {_EXPLICIT}, as this one had", *notes)
         return replace(certificate, notes=(*certificate.notes, *notes))
