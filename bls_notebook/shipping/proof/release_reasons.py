@@ -26,4 +26,4 @@ def release_reasons(unequal: Iterable[Unequal], release: str) -> Iterator[str]:
         change = changes()[rule]
         at = change.since if rule.startswith("release-too-new") else change.until
         if release and release < at:
-            yield f"the server's release, {release}, explains a difference: {change.name}, changed in {at}; not the model"
+            yield f"the server's release {release} explains a difference: {change.name} changed in {at}; not the model"

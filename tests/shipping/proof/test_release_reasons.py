@@ -9,7 +9,7 @@ from bls_notebook.shipping.records import Unequal
 
 READY = "here: Failed to check model readiness: ..., message: Request for unknown model: 'b' is not found"
 CASES = [
-    (READY, "24.10", "is_model_ready of a model that is not loaded, changed in 26.07"),
+    (READY, "24.10", "is_model_ready of a model that is not loaded changed in 26.07"),
     (READY, "26.08", ""),
     ("TypeError: __init__(): incompatible constructor arguments. kwargs: parameters={}", "24.12", "25.02"),
     ("on the server: unexpected number of string elements 2 for inference input 'ID'", "24.10", "25.01"),
