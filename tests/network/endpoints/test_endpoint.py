@@ -402,6 +402,7 @@ def test_requests_in_flight_are_completed_and_new_ones_refused_when_it_stops(gat
         with streaming(endpoint, "twice") as idle, streaming(endpoint, "waits") as busy:
             assert next(idle).infer_response
             assert gate.running.wait(LIMIT)
+            until(lambda: endpoint.record.under_way == 2)
             stopping = threading.Thread(target=endpoint.stop)
             stopping.start()
             until(lambda: ask(endpoint, "/v2/models/twice/infer", number())[0] == 503)
