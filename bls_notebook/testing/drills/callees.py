@@ -21,7 +21,7 @@ from bls_notebook.testing.recorded_calls import code_of
 from bls_notebook.testing.recording.recording import RecordedAnswers, Recording
 from bls_notebook.testing.records import CodePlace
 
-from .faults import STREAMS, Fault, spoilt
+from .faults import CODES, STREAMS, Fault, spoilt
 from .timed_request import DelayedResponse
 
 
@@ -156,6 +156,7 @@ class FailingAnswers:
         self._numbers = itertools.count(1)
         self._second = threading.Event()
         self.words = f"drill: '{callee.name}' fails on purpose"
+        self.asks_model = False  # whether the real model answers requests that were not recorded
         self.other_requests = 0  # after the error of error-once, those that the model does not send without a fault
 
     def answer(self, call: Call, wait: Waiter) -> Iterator[Answer]:
@@ -189,7 +190,8 @@ class FailingAnswers:
             return
         if name == "other-order" and number == 1:
             wait.until(self._second.is_set, _PATIENCE)
-        for response in self._changed(name, self.callee.answers.similar(wait.request)):
+        known = not self.asks_model or self.callee.answers.knows(wait.request)
+        for response in self._changed(name, self.callee.answers.similar(wait.request) if known else list(wait.ask())):
             if name == "slow":
                 wait.sleep(self._late)
             yield self._on_gpu(response)
@@ -204,7 +206,7 @@ class FailingAnswers:
             raise RuntimeError(f"{self.words}\nwith an exception of two lines")
         if name == "out-of-memory":
             raise OutOfMemoryError(1 << 30, 0, 1 << 20, "gpu:0")
-        return TritonError(self.words, TritonError.CANCELLED if name == "cancelled" else TritonError.INTERNAL)
+        return TritonError(self.words, getattr(TritonError, CODES.get(name, "INTERNAL")))
 
     def _changed(self, name: str, responses: list[InferenceResponse]) -> Iterator[InferenceResponse]:
         if name == "no-response":
@@ -228,7 +230,7 @@ class FailingAnswers:
             return response
         tensors = []
         for tensor in response.output_tensors():
-            if tensor._name in gpus and tensor._datatype != "BYTES":
+            if tensor._name in gpus and tensor._datatype != "BYTES" and tensor.is_cpu():
                 array: Any = to_gpu(tensor._array, gpus[tensor._name])
                 tensor = Tensor._of(tensor._name, array, tensor._datatype)
             tensors.append(tensor)

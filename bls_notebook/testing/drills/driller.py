@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations, product
+from itertools import combinations, product, repeat
 from math import isfinite
 from pathlib import Path
 from time import perf_counter
@@ -28,11 +28,11 @@ from bls_notebook.testing.recording.recorder import record
 from bls_notebook.testing.records import Drilled, DrilledCase, Planted
 
 from .callees import Callee, FailingAnswers, callees_of, named_in_code, sources_of
-from .faults import IN_PAIRS, NO_FAULT, Fault, faults_named
+from .faults import AFTER_RESPONSES, IN_PAIRS, NO_FAULT, Fault, faults_named
 from .leaks import COUNTED, Left, leaks, left_by, quick_collections, unanswered
 from .saved_tests import TestFile
 from .timed_request import DelayedResponse, TimedRequest, UnstoppableError
-from .verdicts import DrillCase, Healthy, Outcome, judge
+from .verdicts import BatchOutcome, DrillCase, Healthy, Outcome, judge
 
 TIMEOUT = 1.0
 _TOGETHER = 6  # requests that are sent at once to form a batch
@@ -41,6 +41,7 @@ _OF_BATCH = 3  # calls below which no request of the batch failed: the model sen
 SLOW = 0.25  # a request that takes longer (s) is not repeated to find leaks
 _RANK = {"good": 0, "open": 0, "odd": 1, "bad": 2}
 _Planted = tuple[tuple[Callee, Fault], ...]
+_Other = tuple[Mapping[str, Any], list[Any]]  # inputs, and the contents of the responses to them
 
 
 @operation
@@ -111,6 +112,7 @@ class _Baseline:
     healthy: Healthy
     callees: list[Callee]
     named: set[str]  # models in the code that the request did not reach
+    others: list[_Other]  # requests with other inputs
     usual: Left
     recorded: bool  # a slow model that responds the same if its callees answer from the recording
 
@@ -173,7 +175,31 @@ class Driller:
         names = {self.model, *(callee.name for callee in callees)}
         recorded = self.request.usual >= SLOW and not varying
         recorded = recorded and _values(self._send_with_recorded(callees)) == _values(first)
-        return _Baseline(healthy, callees, named_in_code(self.server, names) - names, usual, recorded)
+        number = 1 if self.request.spec.scheduler != "dynamic" else _TOGETHER - 1
+        others = [] if varying or self.request.usual >= SLOW else self._others(number, first)
+        return _Baseline(healthy, callees, named_in_code(self.server, names) - names, others, usual, recorded)
+
+    def _others(self, number: int, first: Outcome) -> list[_Other]:
+        """Return requests with other inputs, whose responses succeed and differ."""
+        out: list[_Other] = []
+        known = [_values(first)]
+        for seed in range(number):
+            inputs = {name: _other_values(value, seed) for name, value in self.request.inputs.items()}
+            if all(value is None for value in inputs.values()):
+                break
+            inputs = {name: self.request.inputs[name] if value is None else value for name, value in inputs.items()}
+            outcome = self._send(inputs)
+            if outcome.state == "answered" and outcome.error is None and (values := _values(outcome)) not in known:
+                out.append((inputs, values))
+                known.append(values)
+        return out
+
+    def _send(self, inputs: Mapping[str, Any]) -> Outcome:
+        before, self.request.inputs = self.request.inputs, inputs
+        try:
+            return self.request.send()
+        finally:
+            self.request.inputs = before
 
     def _why(self, outcome: Outcome) -> str:
         if outcome.error is None:
@@ -228,8 +254,8 @@ class Driller:
             if "cancel" in kinds and delay is not None:
                 reached = self.request.cancel(delay)
                 outcome = replace(baseline.healthy.outcome, calls=calls() if reached else {})
-            elif "batch" in kinds:
-                batch = self.request.send_together(_TOGETHER)
+            elif "batch" in kinds or any(self._needs_batch(*one) for one in planted):
+                batch = self._send_batch(baseline, [failing for failing in answers.values() if failing is not None])
                 outcome = Outcome(calls=calls(), batch=batch if max(calls().values()) >= _OF_BATCH else None)
                 outcome = outcome if outcome.batch else replace(outcome, calls={})
             else:
@@ -238,7 +264,9 @@ class Driller:
             other = sum(failing.other_requests for failing in answers.values() if failing is not None)
             outcome = replace(outcome, other_requests=0 if baseline.healthy.varying else other)
             if "error" in kinds and outcome.answers and outcome.error is None and delay is None:
-                outcome = replace(outcome, constant=self._is_constant(outcome))
+                changed = [failing for failing in answers.values() if failing is not None]
+                is_partial = not baseline.healthy.varying and self._is_partial(outcome, changed)
+                outcome = replace(outcome, constant=self._is_constant(outcome, changed), partial=is_partial)
             left: tuple[str, ...] = ()
             if outcome.state != "stuck":
                 left = unanswered(self.server, [self.model, *(callee.name for callee in baseline.callees)])
@@ -253,19 +281,55 @@ class Driller:
         """Return the reason why a fault cannot be tried; empty if it can."""
         if fault.kind == "batch" and self.request.spec.scheduler != "dynamic":
             return f"'{self.model}' does not batch requests"
-        return callee.why_not(fault)
+        return "" if self._needs_batch(callee, fault) else callee.why_not(fault)
 
-    def _is_constant(self, outcome: Outcome) -> bool | None:
+    def _needs_batch(self, callee: Callee, fault: Fault) -> bool:
+        """Return whether only several requests of the model run at the same time in a callee."""
+        batches = self.request.spec.scheduler == "dynamic" and len(callee.model.instances) > 1
+        return fault.name == "other-order" and not callee.overlapped and batches
+
+    def _send_batch(self, baseline: _Baseline, failing: Sequence[FailingAnswers]) -> BatchOutcome:
+        """Send requests with different inputs at once; find one that gets the response to another one."""
+        for each in failing:
+            each.asks_model = True
+        own = (self.request.inputs, _values(baseline.healthy.outcome))
+        requests = [own, *baseline.others, *repeat(own, _TOGETHER)][:_TOGETHER]
+        outcomes, formed = self.request.send_together([inputs for inputs, _ in requests])
+        values = [values for _, values in requests]
+        mixed = None
+        for number, outcome in enumerate(outcomes):
+            if outcome is not None and outcome.error is None and _values(outcome) != values[number]:
+                wrong = next((n for n, other in enumerate(values) if other == _values(outcome)), None)
+                mixed = mixed or (None if wrong is None else (number + 1, wrong + 1))
+        failed = sum(outcome is None or outcome.error is not None for outcome in outcomes)
+        return BatchOutcome(len(outcomes), failed, formed, None if baseline.healthy.varying else mixed)
+
+    def _is_partial(self, outcome: Outcome, failing: Sequence[FailingAnswers]) -> bool:
+        """Return whether the response is another one if the callees fail before their first response."""
+        faults = [each.fault for each in failing]
+        if not any(fault.name in AFTER_RESPONSES for fault in faults):
+            return False
+        try:
+            for each in failing:
+                each.fault = faults_named(["error"])[0]
+            other = self.request.send()
+        finally:
+            for each, fault in zip(failing, faults, strict=True):
+                each.fault = fault
+        return other.state == "answered" and _values(other) != _values(outcome)
+
+    def _is_constant(self, outcome: Outcome, failing: Sequence[FailingAnswers]) -> bool | None:
         """Return whether the response is the same for other inputs, under the same fault; None if unknown."""
-        request = self.request
-        inputs = {name: _other_values(value) for name, value in request.inputs.items()}
+        inputs = {name: _other_values(value) for name, value in self.request.inputs.items()}
         if any(value is None for value in inputs.values()):
             return None
+        for each in failing:
+            each.asks_model = True
         try:
-            request.inputs, before = inputs, request.inputs
-            other = request.send()
+            other = self._send(inputs)
         finally:
-            request.inputs = before
+            for each in failing:
+                each.asks_model = False
         if other.state != "answered" or other.error is not None:
             return None
         return _values(other) == _values(outcome)
@@ -277,6 +341,11 @@ class Driller:
 
     def _changed_since(self, baseline: _Baseline) -> str:
         """Return how the model differs from before the fault, or an empty string."""
+        own = _values(baseline.healthy.outcome)
+        for inputs, values in baseline.others[:1]:
+            other = self._send(inputs)
+            if other.state == "answered" and other.error is None and _values(other) == own != values:
+                return "it answers a request with the response to the one before"
         after = self._send_with_recorded(baseline.callees) if baseline.recorded else self.request.send()
         if after.state != "answered":
             return "it gives no response without a fault"
@@ -337,11 +406,11 @@ def _silence() -> Iterator[None]:
             logging.disable(before)
 
 
-def _other_values(value: Any) -> Any:
+def _other_values(value: Any, seed: int = 0) -> Any:
     """Return other values of the same shape and type; None if there are none."""
     array = np.asarray(value)
     if array.dtype.kind in "iuf":
-        other = (array * 2 + 1).astype(array.dtype)
+        other = (array * (2 + seed) + 1 + seed).astype(array.dtype)
     elif array.dtype.kind == "b":
         other = ~array
     else:

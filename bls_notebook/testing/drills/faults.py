@@ -31,7 +31,9 @@ _LINES = Path(__file__).with_name("faults.txt").read_text("utf-8").splitlines()
 FAULTS = tuple(Fault(*line.split("|")) for line in _LINES)
 NO_FAULT = Fault("none", "none", "responds as recorded")
 _BY_NAME = {fault.name: fault for fault in FAULTS}
+AFTER_RESPONSES = ("error-midway", "unloaded")  # the callee has sent right responses before it fails
 STREAMS = ("no-response", "early-end", "duplicate", "error-midway", "no-final-flag")
+CODES = {"error": "UNAVAILABLE", "cancelled": "CANCELLED"}  # of errors; others are INTERNAL, as after an exception
 # Only these are tried in pairs: with two callees, the others show nothing new.
 IN_PAIRS = ("error", "missing-output", "nan", "empty")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic, perf_counter_ns
@@ -20,6 +21,9 @@ from .verdicts import Outcome
 
 TIMES = 3  # requests in a row
 COUNTED = TIMES - 1  # requests whose memory counts: a model may keep something of the last request until the next
+_MANY = 10  # requests that confirm a leak: a model may keep the latest few
+_REMOVE = "remove it after an error, too (`finally`)"
+_TEXT = "keep an exception's text, not the exception: its traceback keeps variables"
 _SETTLING = 0.5  # seconds to wait for the last responses
 _SLICE = 0.005
 
@@ -51,14 +55,16 @@ def quick_collections() -> Iterator[None]:
             gc.unfreeze()
 
 
-def left_by(server: Server, ask: Callable[[], Outcome]) -> tuple[Left, Lifetimes, list[Outcome]]:
-    """Send `TIMES` requests; return their leftovers, the lifetimes of their memory, and their outcomes."""
+def left_by(
+    server: Server, ask: Callable[[], Outcome], times: int = TIMES, holders: bool = False
+) -> tuple[Left, Lifetimes, list[Outcome]]:
+    """Send so many requests; return their leftovers, the lifetimes of their memory, and their outcomes."""
     before, files = _other_threads(), open_files()
-    with track_memory(lines=False, holders=False) as track:
+    with track_memory(lines=False, holders=holders) as track:
         began = perf_counter_ns()
         outcomes = [ask()]
         kept_before = MemorySnapshot()
-        outcomes += [ask() for _ in range(COUNTED - 1)]
+        outcomes += [ask() for _ in range(times - 2)]
         last = perf_counter_ns() - began
         outcomes.append(ask())
         server.last_failure = None  # its frames would keep the last request's memory alive
@@ -80,22 +86,35 @@ def leaks(server: Server, ask: Callable[[], Outcome], usual: Left) -> tuple[str,
         return ()
     again, _, _ = left_by(server, ask)  # memory that is allocated once, such as a pool, is no leak
     out = []
-    if min(left.blocks, again.blocks) >= usual.blocks + COUNTED:
-        size = again.bytes // COUNTED
-        blocks = count(again.blocks // COUNTED, "block")
-        out.append(f"each request leaves memory behind: {blocks}, {size:,} bytes")
-    still = {each.owner for each in again.kept}
-    for each in kept:
-        if each.owner in still:
-            lines = ", ".join(f"{line.function}:{line.line}" for line in each.lines)
-            added = f", added in {lines}" if lines else ""
-            size = each.bytes // COUNTED
-            out.append(f"each request leaves {size:,} bytes behind that are no tensor, in {each.owner}{added}")
+    is_kept = {each.owner for each in kept} & {each.owner for each in again.kept}
+    if is_kept or min(left.blocks, again.blocks) >= usual.blocks + COUNTED:
+        out += _memory(server, ask, usual, [each for each in kept if each.owner in is_kept])
     if min(left.threads, again.threads) >= usual.threads + TIMES:
         out.append(f"each request leaves a thread behind: {again.threads} after {TIMES} requests")
     if min(left.files, again.files) >= usual.files + TIMES:
         out.append(f"each request leaves an open file behind: {again.files} after {TIMES} requests")
     return tuple(out)
+
+
+def _memory(server: Server, ask: Callable[[], Outcome], usual: Left, kept: Sequence[KeptGrowth]) -> Iterator[str]:
+    """Yield the lines for memory that grows with each of `_MANY` requests; none if it is bounded."""
+    left, lives, _ = left_by(server, ask, _MANY, holders=True)
+    counted = _MANY - 1
+    if left.blocks >= usual.blocks + counted:
+        blocks = count(left.blocks // counted, "block")
+        held = [holder for life in lives.left_behind() for holder in life.holders]
+        names = [f"{holder.kind} {holder.name}" for holder in held]
+        owner = next((holder.name for holder in held if holder.kind == "attribute"), "")
+        by = f", held by {owner}" if owner else ""
+        remedy = _TEXT if any(re.search("frame|traceback|exception", name) for name in names) else _REMOVE
+        yield f"each request leaves memory behind: {blocks}, {left.bytes // counted:,} bytes{by}: {remedy}"
+    grown = {each.owner: each.bytes for each in left.kept}
+    for each in kept:
+        size = each.bytes // COUNTED
+        if grown.get(each.owner, 0) >= size * (counted - 1):
+            lines = ", ".join(f"{line.function}:{line.line}" for line in each.lines)
+            added = f", added in {lines}" if lines else ""
+            yield f"each request leaves {size:,} bytes behind that are no tensor, in {each.owner}{added}: {_REMOVE}"
 
 
 def open_files() -> set[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic, perf_counter
 from typing import Any
@@ -174,17 +174,19 @@ class TimedRequest:
         answers = () if state == "stuck" else tuple(map(facts_of, _listed(sent.result())))
         return Outcome(answers, state, at, limitless, calls(), seconds=perf_counter() - began)
 
-    def send_together(self, number: int) -> tuple[int, int, bool]:
-        """Send several requests at once; return how many failed and were sent, and whether they formed a batch."""
+    def send_together(self, inputs: Sequence[Mapping[str, Any]]) -> tuple[list[Outcome | None], bool]:
+        """Send requests at once; return their outcomes (None: no response), and whether they formed a batch."""
         with profile() as profiled:
             until = monotonic() + (1 + _PATIENCE) * self.limit
-            sent = [self._sent() for _ in range(number)]
-            done = [request for request in sent if request.wait(max(0.0, until - monotonic()))]
+            sent = [self._sent(each) for each in inputs]
+            done = [request.wait(max(0.0, until - monotonic())) for request in sent]
             for request in sent:
                 request.cancel()
-        answers = [answer for request in done for answer in _listed(request.result())]
-        failed = sum(answer.error is not None for answer in answers) + number - len(done)
-        return failed, number, any(span.batch for span in profiled.record.spans if span.model == self.model)
+        outcomes = [
+            Outcome(tuple(map(facts_of, _listed(request.result())))) if is_done else None
+            for request, is_done in zip(sent, done, strict=True)
+        ]
+        return outcomes, any(span.batch for span in profiled.record.spans if span.model == self.model)
 
     def cancel(self, delay: DelayedResponse) -> bool:
         """Send the request and cancel it while a callee is silent; return whether that callee was reached."""
@@ -198,11 +200,11 @@ class TimedRequest:
         sent.wait(_STOPPING)
         return reached
 
-    def _sent(self) -> SentRequest:
+    def _sent(self, inputs: Mapping[str, Any] | None = None) -> SentRequest:
         options = dict(self.options)
         if self.spec.scheduler == "sequence" and "flags" not in options:
             options.update(flags=_START | _END, correlation_id=next(_correlations))
-        return self.host.send(self.host.request(self.model, self.inputs, **options), self.decoupled)
+        return self.host.send(self.host.request(self.model, inputs or self.inputs, **options), self.decoupled)
 
     def _waits_without_limit(self, delay: DelayedResponse, sent: SentRequest) -> bool:
         """Give the callers time to reach their time limits; return whether they certainly have none."""

@@ -22,11 +22,13 @@ from bls_notebook.testing.recording.payload_tape import copied
 from bls_notebook.testing.recording.recording_file import digest
 from bls_notebook.testing.records import CodePlace
 
-from .faults import Fault
+from .faults import CODES, Fault
 
 SourceLines = Callable[[FrameRecord], Sequence[str]]  # the lines of a frame's file
 _Verdict = tuple[str, str, "CodePlace | None"]
 _AT = "\n\nAt:\n"
+_ERROR = re.compile(r"(?i)error|exception|fail|unavailable|not available|could ?n[o']t|cannot|unable")
+_TEXTS, _TEXT = 16, 2000  # elements of a tensor, and bytes of each, whose text is kept
 _FOR_EVER = "(The real server would keep the caller waiting forever"
 
 
@@ -56,6 +58,12 @@ class DrillCase:
     def models(self) -> tuple[str, ...]:
         return tuple(model for model, _ in self.planted)
 
+    @property
+    def code(self) -> str:
+        """The code of the callee's error; empty if faults of several codes, or without one, were planted."""
+        codes = {CODES.get(fault.name, "") for _, fault in self.planted}
+        return codes.pop() if len(codes) == 1 else ""
+
     def has(self, kind: str) -> bool:
         """Return whether one of the faults is of that kind."""
         return any(fault.kind == kind for _, fault in self.planted)
@@ -68,13 +76,8 @@ class DrillCase:
 
 def judge(case: DrillCase, outcome: Outcome, healthy: Healthy, sources: SourceLines) -> _Verdict:
     """Return the verdict on a case, an explanation in one line, and the line of code that failed."""
-    if case.has("batch") and outcome.batch is not None:
-        failed, sent, batched = outcome.batch
-        if not batched:
-            return "unjudged", "the requests did not form a batch", None
-        if failed > 1:
-            return "spreads", f"{failed} of {sent} requests fail, although {case.called} failed for one", None
-        return ("unharmed" if failed else "fallback"), f"{failed} of {sent} requests fails", None
+    if outcome.batch is not None:
+        return (*_of_batch(case, outcome.batch), None)
     if not all(outcome.calls.get(model) for model in case.models):
         return "not reached", f"the request no longer reached {case.called}", None
     if outcome.state == "stuck":
@@ -96,6 +99,21 @@ def judge(case: DrillCase, outcome: Outcome, healthy: Healthy, sources: SourceLi
     return verdict
 
 
+def _of_batch(case: DrillCase, batch: BatchOutcome) -> tuple[str, str]:
+    if not batch.formed:
+        return "unjudged", "the requests did not form a batch"
+    if batch.mixed is not None:
+        receiver, other = batch.mixed
+        return "mixes", f"request {receiver} of the batch gets the response to request {other}"
+    allowed = int(case.has("batch"))
+    if batch.failed > allowed:
+        why = f"{case.called} failed for one" if allowed else f"only the timing of {case.called} changed"
+        return "spreads", f"{batch.failed} of {batch.sent} requests fail, although {why}"
+    if not allowed:
+        return "unharmed", f"each of {batch.sent} requests of a batch gets its own response"
+    return ("unharmed" if batch.failed else "fallback"), f"{batch.failed} of {batch.sent} requests fails"
+
+
 def _of_error(case: DrillCase, error: ErrorRecord, sources: SourceLines, healthy: Healthy) -> _Verdict:
     frame = next((frame for frame in reversed(error.frames) if frame.model), None)
     place = None if frame is None else place_of(frame)
@@ -110,7 +128,8 @@ def _of_error(case: DrillCase, error: ErrorRecord, sources: SourceLines, healthy
             return "crash", f"does not notice that {case.called} failed: {text}", place
         return "stumbles", f"raises an unintended exception: {text}", place
     if _passed_on(case, message) or any(_names(message, output) for output in healthy.outputs):
-        return "clear", f"an error that points to {case.called}", place
+        lost = "" if case.code in ("", error.code) else f"; its code is {error.code} instead of {case.code}"
+        return "clear", f"an error that points to {case.called}{lost}", place
     return "vague", f"an error that does not point to {case.called}: {text}", place
 
 
@@ -167,6 +186,8 @@ def _of_answer(case: DrillCase, outcome: Outcome, healthy: Healthy) -> tuple[str
     wrong = next(filter(None, (_wrong(*pair, healthy) for pair in zip(before, now, strict=False))), "")
     if wrong:
         return "rubbish", f"no error, but {wrong}"
+    if told := next(filter(None, (_told(case, *pair) for pair in zip(before, now, strict=False))), None):
+        return told
     if healthy.varying:
         return "unjudged", "no error; the responses differ from request to request without a fault too"
     same = [a.tensors for a in before] == [a.tensors for a in now]
@@ -187,6 +208,11 @@ def _of_answer(case: DrillCase, outcome: Outcome, healthy: Healthy) -> tuple[str
         return "unaffected", f"the same response, although {does}"
     if case.has("error") or case.has("once") or case.has("stall"):
         pairs = list(zip(before, now, strict=False))
+        if outcome.partial and not any(_reports(*pair) for pair in pairs):
+            return (
+                "silent",
+                f"no error, although {case.called} failed; the response is made of what it sent before that",
+            )
         blank = next(filter(None, (_blank(*pair, outcome.constant is None) for pair in pairs)), "")
         if not blank and outcome.constant and not any(_reports(*pair) for pair in pairs):
             blank = "the response is the same for other inputs: a constant"
@@ -214,6 +240,18 @@ def _blank(before: DrillResponse, now: DrillResponse, may_be_constant: bool) -> 
         if is_now.uniform and may_be_constant and is_now.elements > 1:
             return f"{name} has the same value everywhere"
     return ""
+
+
+def _told(case: DrillCase, before: DrillResponse, now: DrillResponse) -> tuple[str, str] | None:
+    """Return the verdict on a response whose text reports an error; None if none does."""
+    for name, is_now in now.tensors.items():
+        was = before.tensors[name].text if name in before.tensors else ""
+        new = is_now.text if is_now.text != was else ""
+        if _passed_on(case, new) and not _passed_on(case, was):
+            return "clear", f"the text of {name} reports the error of {case.called}"
+        if _ERROR.search(new) and not _ERROR.search(was):
+            return "fallback", f"the text of {name} reports an error"
+    return None
 
 
 def _reports(before: DrillResponse, now: DrillResponse) -> bool:
@@ -252,7 +290,7 @@ def _wrong(before: DrillResponse, now: DrillResponse, healthy: Healthy) -> str:
 class TensorFacts:
     """An output. Equal values have equal ``digest``; ``strange`` is the number of NaN and infinite elements.
 
-    ``blank``: all elements are zero or empty texts; ``uniform``: all are equal.
+    ``blank``: all elements are zero or empty texts; ``uniform``: all are equal. ``text`` begins a BYTES tensor.
     """
 
     datatype: str
@@ -261,6 +299,7 @@ class TensorFacts:
     strange: int = 0
     blank: bool = False
     uniform: bool = False
+    text: str = ""
 
     @property
     def elements(self) -> int:
@@ -274,6 +313,19 @@ class DrillResponse:
     tensors: Mapping[str, TensorFacts] = field(default_factory=dict)
     error: ErrorRecord | None = None
     warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BatchOutcome:
+    """Requests sent at once: how many were sent and failed, and whether they formed a batch.
+
+    ``mixed`` are the numbers of a request and of the one whose response it got; None if each got its own.
+    """
+
+    sent: int
+    failed: int
+    formed: bool
+    mixed: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -296,7 +348,8 @@ class Outcome:
     seconds: float = 0.0
     constant: bool | None = None  # whether the response was the same for other inputs; None if unknown
     other_requests: int = 0  # after an error, requests that the model does not send without a fault
-    batch: tuple[int, int, bool] | None = None  # failed and sent requests, and whether they formed a batch
+    partial: bool = False  # another response than if the callee had failed before its first response
+    batch: BatchOutcome | None = None
 
     @property
     def errors(self) -> list[ErrorRecord]:
@@ -321,7 +374,11 @@ def facts_of_tensor(tensor: Tensor) -> TensorFacts:
     flat = array.ravel()
     uniform = bool(flat.size == 0 or (flat == flat[0]).all())
     content = digest(array, tensor._datatype).hex()
-    return TensorFacts(tensor._datatype, shape, content, strange, not array.any(), uniform)
+    text = ""
+    if tensor._datatype == "BYTES":
+        items = [item[:_TEXT] for item in flat[:_TEXTS].tolist()]
+        text = "\n".join(item.decode("utf-8", "replace") if isinstance(item, bytes) else item for item in items)
+    return TensorFacts(tensor._datatype, shape, content, strange, not array.any(), uniform, text)
 
 
 def place_of(frame: FrameRecord) -> CodePlace:

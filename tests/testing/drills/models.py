@@ -143,6 +143,38 @@ CALLERS = {
     "keeps_errors": _on_error(
         'self.kept.append(pb_utils.Tensor("IN", x))', "raise pb_utils.TritonModelException(response.error().message())"
     ),
+    "keeps_last": _on_error("self.kept[2:] = []", "self.kept.insert(0, x)", "raise ValueError('twice failed')"),
+    "recodes": _on_error("return pb_utils.InferenceResponse(error=pb_utils.TritonError(response.error().message()))"),
+    "lists": """
+    def one(self, x):
+        parts = call("counts", x).exec(decoupled=True)
+        return out([value(part)[0] for part in parts if not part.has_error() and part.output_tensors()])
+""",
+    "queues": """
+    def one(self, x):
+        self.kept.append(x)
+        response = call("twice", self.kept[0]).exec()
+        if response.has_error():
+            return pb_utils.InferenceResponse(error=response.error())
+        self.kept.pop(0)
+        return out(value(response))
+""",
+    "writes": """
+    def one(self, x):
+        response = call("twice", x).exec()
+        text = response.error().message() if response.has_error() else str(value(response))
+        return out(np.array([text.encode()], object))
+""",
+    "batches_mixed": """
+    async def execute(self, requests):
+        answers = await asyncio.gather(*map(self.ask, requests))
+        return sorted(answers, key=lambda response: response.has_error())
+    async def ask(self, request):
+        response = await call("twice", given(request).ravel()).async_exec()
+        if response.has_error():
+            return pb_utils.InferenceResponse(error=response.error())
+        return out(value(response).reshape(1, -1))
+""",
     "keeps_threads": """
     def one(self, x):
         response = call("twice", x).exec()
@@ -249,7 +281,7 @@ def define(repository: bls.ModelRepository, *names: str) -> None:
         config: dict[str, Any] = {
             "max_batch_size": 0,
             "input": [{"name": "IN", **tensor}],
-            "output": [{"name": "OUT", **tensor}],
+            "output": [{"name": "OUT", **tensor, **({"data_type": "TYPE_STRING"} if name == "writes" else {})}],
             **(_BATCHING if "batches" in name else {}),
             "model_transaction_policy": {"decoupled": name in DECOUPLED},
         }

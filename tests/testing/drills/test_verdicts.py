@@ -79,6 +79,12 @@ def drilled(repo: bls.ModelRepository, model: str, *faults: str, timeout: float 
         ("swallows_nan", "twice", "nan", "silent", "another response than without the fault", None),
         ("hangs", "twice", "error", "hang", "no response", "time.sleep(0.01)"),
         ("keeps_errors", "twice", "error", "leak", "each request leaves memory behind", "raise pb_utils"),
+        ("keeps_errors", "twice", "error", "leak", "held by keeps_errors.kept", "raise pb_utils"),
+        ("keeps_last", "twice", "error", "clear", "points to 'twice'", "raise ValueError"),
+        ("recodes", "twice", "error", "clear", "its code is INTERNAL instead of UNAVAILABLE", "return pb_utils"),
+        ("lists", "counts", "error-midway", "silent", "made of what it sent before that", None),
+        ("queues", "twice", "error-once", "spoilt", "answers a request with the response to the one before", None),
+        ("writes", "twice", "error", "clear", "the text of OUT reports the error of 'twice'", None),
         ("keeps_threads", "twice", "error", "leak", "each request leaves a thread behind", None),
         ("stays_broken", "twice", "error", "spoilt", "afterwards it fails", "raise pb_utils"),
         ("limited", "twice", "stall", "clear", "points to 'twice'", "raise pb_utils.TritonModelException"),
@@ -232,7 +238,9 @@ def test_cases_of_one_line_are_one_item() -> None:
     assert "! waits  b: stall; c: stall, slow\n    b: stall; c: stall: no limit\n    c: slow: late" in several
 
 
-@pytest.mark.parametrize(("model", "verdict"), [("batches", "spreads"), ("batches_well", "unharmed")])
+@pytest.mark.parametrize(
+    ("model", "verdict"), [("batches", "spreads"), ("batches_well", "unharmed"), ("batches_mixed", "mixes")]
+)
 def test_one_failing_call_of_a_batch(repo: bls.ModelRepository, model: str, verdict: str) -> None:
     request = {"IN": [[1.0]]}
     started = bls.drill(model, request, faults=["one-of-batch"], repo=repo).case("twice", "one-of-batch")
