@@ -295,7 +295,7 @@ def compare(
     repository = current_repository() if repo is None else repo
     repository.config(model)  # raises for an unknown name
     workload = Workload(repository, model, inputs_of_each(inputs, n))
-    with alone("compare"), workload.told:
+    with alone("compare"), Host(repository).uncounted(), workload.told:
         return _compare(workload, counts, repeat, verify)
 
 

@@ -295,7 +295,7 @@ def tune(
     repository.config(model)  # raises for an unknown name
     workload = Workload(repository, model, sync_vs_async.inputs_of_each(inputs, n, "tune"))
     workload.told.what = f"tuning {model}"
-    with sync_vs_async.alone("tune"), workload.told:
+    with sync_vs_async.alone("tune"), Host(repository).uncounted(), workload.told:
         return _tune(workload, verify, repeat)
 
 

@@ -11,7 +11,7 @@ import logging
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from contextvars import Context
 from pathlib import Path
 from time import perf_counter
@@ -130,6 +130,12 @@ class Host:
 
         start_in_thread(lambda: Context().run(work))
         return future
+
+    def uncounted(self) -> AbstractContextManager[None]:
+        """Return a context manager after which the models have the counts and last errors of before: for a tool."""
+        from .statistics import uncounted
+
+        return uncounted(self._server)
 
     def substitute(
         self,

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,28 @@ def statistics_record_of(model: LoadedModel) -> StatisticsRecord:
         waited=statistics.waited,
         ended=tuple(statistics.ended.copy().items()),
     )
+
+
+@contextmanager
+def uncounted(server: Server) -> Iterator[None]:
+    """Restore the counts and the last errors of all models after the requests of a tool.
+
+    Requests of others in the meantime are not counted either. A model that the tool reloads keeps its counts.
+    """
+    failure = server.last_failure
+    saved = {(m.name, m.version): (m.statistics.saved(), m.last_error) for m in _own_models(server)}
+    try:
+        yield
+    finally:
+        server.last_failure = failure
+        for model in _own_models(server):
+            if (model.name, model.version) in saved:
+                counts, model.last_error = saved[model.name, model.version]
+                model.statistics.restore(counts)
+
+
+def _own_models(server: Server) -> list[LoadedModel]:
+    return [model for name in server.names() for model in server.own(name).values()]
 
 
 _SUMMARY_SECONDS = 60  # the age of the requests from which quantiles are computed, as on Triton

@@ -243,3 +243,37 @@ def test_a_custom_configuration_is_used_where_a_model_has_it(tmp_path: Path) -> 
             assert repo.config(name).max_batch_size == size
     with pytest.raises(bls.BLSError, match=r"model_config_name: got '\.\./x'"):
         bls.ModelRepository(model_config_name="../x")
+
+
+CALLS = f"""{HEAD}
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.one(request.inputs()[0].as_numpy()) for request in requests]
+
+    def one(self, x):
+        request = pb_utils.InferenceRequest(
+            model_name="m", requested_output_names=["OUT"], inputs=[pb_utils.Tensor("IN", x)])
+        answer = request.exec()
+        if answer.has_error():
+            return pb_utils.InferenceResponse(error=answer.error())
+        return pb_utils.InferenceResponse(answer.output_tensors())
+"""
+
+
+@pytest.mark.parametrize("tool", ["drill", "overlap", "compare"])
+def test_requests_of_tools_are_not_counted(repo: bls.ModelRepository, tool: str) -> None:
+    repo.define("m", ECHOES, ECHO)
+    repo.define("calls", CALLS, ECHO)
+    repo.infer("calls", ONE)
+
+    def seen() -> list[Any]:
+        rows = [{**row(repo, name), "last_inference": 0} for name in ("m", "calls")]
+        return [rows, repo.last_failure]
+
+    before = seen()
+    options: dict[str, Any] = {"n": 2, "repeat": 1} if tool == "compare" else {}
+    if tool == "drill":
+        options["faults"] = ["error", "raises"]
+    getattr(bls, tool)("calls", ONE, repo=repo, **options)
+    assert seen() == before

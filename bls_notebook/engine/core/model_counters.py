@@ -126,6 +126,23 @@ class ModelCounters:
     def failures(self) -> dict[str, int]:
         return dict(self._failures)
 
+    def saved(self) -> tuple[Any, ...]:
+        """Return all counts, for `restore`."""
+        self.fold()
+        with self._lock:
+            latest = None if self._latest is None else list(self._latest)
+            failures, counts = dict(self._failures), (self._fail_ns, self._last, self.waited, dict(self.ended))
+            return list(self._sums), dict(self._batches), failures, list(self._cache), latest, *counts
+
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        """Forget all requests since these counts were saved."""
+        self.fold()
+        with self._lock:
+            self._sums, self._batches, self._failures, self._cache, latest, *counts = saved
+            self._fail_ns, self._last, self.waited, self.ended = counts
+            if self._latest is not None:
+                self._latest = deque(latest or (), maxlen=LATEST)
+
     def keep_latencies(self, keep: bool) -> None:
         """Keep the latencies of the latest requests, until each caller has called with False."""
         with self._lock:

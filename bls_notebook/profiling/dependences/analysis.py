@@ -96,7 +96,7 @@ def overlap(
             "expected a model with an execute"
         )
     runs = Runs(repository, model, inputs_of_each(inputs, n, "overlap"))
-    with alone("overlap"):
+    with alone("overlap"), runs.host.uncounted():
         result = _overlap(runs)
         if apply and result.code is not None and result.code.source:
             result = proven(runs, result, repeat or 5)

@@ -122,7 +122,11 @@ def prove(
         generator()  # BLSError if it is missing, before a server is started
     if cases := cases_of(spec, requests, parameters or {}):
         local = LocalTarget(repository, spec, timeout=timeout)
-        with fresh(repository, [model]), suppress(UnansweredError):  # reveals callees that the source does not name
+        with (
+            Host(repository).uncounted(),
+            fresh(repository, [model]),
+            suppress(UnansweredError),
+        ):  # reveals callees that the source does not name
             answers_of(local, cases)
     options: dict[str, Any] = {
         "generate": generate, "seed": seed, "tolerance": tolerance, "ulps": ulps, "instances": instances,
@@ -135,7 +139,8 @@ def prove(
         ):
             draft = Certificate(model, server=f"{connection.server}, {connection.address}, model control mode unknown")
             remote = RemoteTarget(remote_repository, spec)
-            certificate = _certified(repository, remote, draft, requests, timeout=timeout, **options)
+            with Host(repository).uncounted():
+                certificate = _certified(repository, remote, draft, requests, timeout=timeout, **options)
             notes = [*_control_notes(repository, model), *_release_notes(repository, model, connection.server)]
             notes += release_reasons(certificate.unequal, release_of(connection.server.rpartition(" ")[2]))
             return replace(certificate, notes=(*certificate.notes, *notes))
@@ -248,7 +253,8 @@ class Prover:
         )
         with ServerTarget(self.server, self.specs[model], sorted(reached & self.specs.keys()), timeout) as target:
             target.renew()
-            certificate = _certified(self.repository, target, draft, requests, timeout=timeout, **options)
+            with Host(self.repository).uncounted():
+                certificate = _certified(self.repository, target, draft, requests, timeout=timeout, **options)
         missing = reached_models(Host(self.repository), [model]) - {*exported.names}
         notes = tuple(
             f"{name!r} was reached here, but is missing from the copy: give a request that reaches it"

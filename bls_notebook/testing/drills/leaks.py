@@ -85,7 +85,7 @@ def leaks(server: Server, ask: Callable[[], Outcome], usual: Left) -> tuple[str,
     if not (more or kept or left.blocks >= usual.blocks + COUNTED):
         return ()
     again, _, _ = left_by(server, ask)  # memory that is allocated once, such as a pool, is no leak
-    out = []
+    out: list[str] = []
     is_kept = {each.owner for each in kept} & {each.owner for each in again.kept}
     if is_kept or min(left.blocks, again.blocks) >= usual.blocks + COUNTED:
         out += _memory(server, ask, usual, [each for each in kept if each.owner in is_kept])
@@ -100,7 +100,7 @@ def _memory(server: Server, ask: Callable[[], Outcome], usual: Left, kept: Seque
     """Yield the lines for memory that grows with each of `_MANY` requests; none if it is bounded."""
     left, lives, _ = left_by(server, ask, _MANY, holders=True)
     counted = _MANY - 1
-    if left.blocks >= usual.blocks + counted:
+    if left.blocks >= usual.blocks + counted - COUNTED:
         blocks = count(left.blocks // counted, "block")
         held = [holder for life in lives.left_behind() for holder in life.holders]
         names = [f"{holder.kind} {holder.name}" for holder in held]

@@ -214,6 +214,7 @@ def test_saved_tests_of_a_model_that_ignores_errors_pass(repo: bls.ModelReposito
 
 def test_slow_models_are_asked_once(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bls_notebook.testing.drills.driller.SLOW", 0.0)
+    monkeypatch.setattr("bls_notebook.engine.core.model_counters.ModelCounters.restore", Mock())
     twice = host_of(repo).find("twice")
     assert twice is not None
     asked = sum(twice.statistics.latest(0)[:2])
