@@ -255,9 +255,7 @@ PARAMETERS = option(
 )
 SEQUENCE = option("--sequence", "ID[:start,end]", "correlation ID, then :start, :end or both", sequence, "notebook")
 INTO = option("--into", "NAME", "assign the result to this variable", identifier)
-SAVE = option(
-    "--save", "FILE", "write the result to a file for bls.open_file; compressed if it ends with .gz", new_file
-)
+SAVE = option("--save", "FILE", ".json or .json.gz for bls.open_file, .html for a page", new_file)
 QUIET = flag("-q --quiet", "show nothing", "notebook")
 JSON = flag("--json", "print JSON, a line for each result", "shell")
 REPOSITORY = option(

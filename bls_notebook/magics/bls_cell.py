@@ -67,16 +67,26 @@ def _lines(text: str) -> list[str]:
 def _bls(call: MagicCall, into: str = "") -> object:
     """Run a cell as the body of an `execute`."""
     __tracebackhide__ = True
-    value = cell_body(call.notebook, call.name, call.cell)()
-    call.notebook.assign(into, value)
+    notebook = call.notebook
+    variables = notebook.shell.user_ns
+    variables.pop(into, None)  # a failed cell leaves no earlier value under this name
+    given = {name: value for name, value in (("pb_utils", bls.pb_utils), ("requests", [])) if name not in variables}
+    variables |= given
+    try:
+        value = cell_body(notebook, call.name, call.cell)()
+    finally:
+        for name in given:
+            if variables.get(name) is given[name]:
+                del variables[name]
+    notebook.assign(into, value)
     return value
 
 
 BLS_CELL = OperationSpec(
     """Run the cell as the body of a model's execute. The cell can send BLS requests with exec or, using top-level
-    await, with async_exec. It reads and assigns the notebook's variables. A cell with await runs in its own event
-    loop, like a model's async execute. Ctrl-C stops the cell and cancels its requests. Use %bls to send a single
-    request. Guide: docs/guides/async_and_decoupled.md.""",
+    await, with async_exec. pb_utils is imported, and requests is an empty list. It reads and assigns the notebook's
+    variables. A cell with await runs in its own event loop, like a model's async execute. Ctrl-C stops the cell and
+    cancels its requests. Use %bls to send a single request. Guide: docs/guides/async_and_decoupled.md.""",
     options=(option("--into", "NAME", "assign the cell's last value to this variable", identifier),),
     examples="""
     %%bls
@@ -118,6 +128,7 @@ def cell_body(notebook: Notebook, magic: str, cell: str) -> Callable[[], Any]:
         except BaseException as error:
             _show_remedies(notebook, errors)
             _show_from_the_cell_on(notebook, error, file)
+            _show_help(notebook, error)
             raise
         if errors:
             fail_on(notebook, [error.message for error in errors], errors[0])
@@ -137,6 +148,20 @@ def _show_remedies(notebook: Notebook, errors: list[ErrorRecord]) -> None:
         if hint := advised(error, known).hint:
             words = first_line(without_traceback(spoken(error.message)))
             notebook.say(f"a request to {error.chain[0]!r} failed: {words}", "warning", f"how to fix: {hint}")
+
+
+def _show_help(notebook: Notebook, error: BaseException) -> None:
+    """Show how to fix an exception of the cell's own code, as for a model, if that is known."""
+    from bls_notebook.engine.exception_text import describe
+    from bls_notebook.records.advice import advised
+    from bls_notebook.records.errors import ErrorRecord
+    from bls_notebook.repository.host import Host
+
+    if isinstance(error, Exception) and display_of(error) is None:
+        found = describe(error)
+        record = ErrorRecord(found.message, "", (), found.kind, found.frames)
+        if hint := advised(record, Host(bls.current_repository()).known).hint:
+            notebook.say(f"{found.kind}: {first_line(str(error))}", "warning", f"how to fix: {hint}")
 
 
 def _function(notebook: Notebook, magic: str, cell: str) -> tuple[Callable[[], Any], str]:

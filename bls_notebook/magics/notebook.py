@@ -23,6 +23,8 @@ from bls_notebook.records.messages import MessageRecord
 from .result_lists import Records, Responses, Streams, responses_in
 from .settings import BLSNotebook
 
+_SAVED = (".json", ".json.gz", ".html", ".pbtxt")  # endings of files that `--save` writes
+
 
 @dataclass
 class Notebook:
@@ -119,17 +121,32 @@ class Notebook:
         if not file:
             return
         try:
-            path = recorded.save(Path(file).expanduser())
+            path = Path(file).expanduser()
+            name = path.name.lower()
+            if not name.endswith(_SAVED) and not path.is_dir():
+                raise bls.BLSError(f"expected a file that ends with {', '.join(_SAVED)}")
+            path = _save_page(recorded, path) if name.endswith(".html") else recorded.save(path)
         except bls.BLSError as error:
             self.say(f"{magic}: --save: {file}: {error}", "error")
         else:
-            hint = "" if path.name.endswith((".trace.json", ".pbtxt")) else f"bls.open_file({file!r}) reads it"
+            hint = "" if name.endswith((".trace.json", ".pbtxt", ".html")) else f"bls.open_file({file!r}) reads it"
             self.say(f"saved to {path.name}", hint=hint)
 
     @property
     def has_kernel(self) -> bool:
         """True in a kernel, whose displays can be replaced; False in a terminal."""
         return getattr(self.shell, "kernel", None) is not None
+
+
+def _save_page(recorded: Any, path: Path) -> Path:
+    """Write the display of a result as an HTML page."""
+    shown = displays.render(getattr(recorded, "record", recorded)).html
+    page = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>bls_notebook</title>\n{shown}\n</html>\n'
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise bls.BLSError(f"the page cannot be written: {error}") from None
+    return path
 
 
 def _recorded(value: Any) -> Any:

@@ -177,9 +177,7 @@ PROFILE = OperationSpec(
     bls.profile(). Guide: docs/guides/where_time_goes.md.""",
     options=(
         INTO,
-        option(
-            "--save", "FILE", "a file: .json or .json.gz for bls.open_file, .trace.json for ui.perfetto.dev", new_file
-        ),
+        option("--save", "FILE", ".json or .json.gz for bls.open_file, .trace.json for Perfetto, .html"),
         option("--limit", "N", "the number of requests to keep", whole_number(1)),
         option("--record", "FILE", "a file for all requests with their tensors, for %%blsreplay and bls.open_file"),
         QUIET,

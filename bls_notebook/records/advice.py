@@ -228,8 +228,13 @@ def _no_batch(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
 
 def _too_large(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     limit, model = int(found["limit"]), found["model"]
+    spec = known.find(model)
+    dims = {tensor.name: tensor.dims for tensor in spec.inputs} if spec else {}
+    if any(t.name in dims and fits(t.shape, dims[t.name]) for t in record.inputs):
+        names = listed([f"{t.name}[None]" for t in record.inputs if t.name in dims and fits(t.shape, dims[t.name])])
+        return f"the first dimension is the batch, and is missing: send {names}"
     rows = max((t.shape[0] for t in record.inputs if t.shape), default=0)
-    name = record.inputs[0].name if record.inputs else "array"
+    name = next((t.name for t in record.inputs if t.shape[:1] == (rows,)), "array")
     parts = f" (`np.array_split({name}, {-(-rows // limit)})` splits them)" if rows else ""
     return f"send at most {limit} rows per request{parts}, or raise max_batch_size of `{model}`"
 

@@ -37,7 +37,7 @@ print("in", __import__("threading").current_thread().name)
 
 
 def test_variables_are_the_notebooks(cells) -> None:
-    assert isinstance(cells("%%bls\npb_utils").error, NameError), "pb_utils is imported by the cell alone"
+    assert isinstance(cells("%%bls\nimaginary").error, NameError)
     cells("before = 5")
     cells("%%bls\nafter = before + 1")
     assert cells("after").value == 6
@@ -104,3 +104,18 @@ def test_a_failed_request_shows_how_to_fix_it(cells, magic: str) -> None:
         shown = cells(wrong + end)
         assert "a request to 'times' failed" in shown.text
         assert "how to fix: did you mean `IN`?" in " ".join(shown.text.split()), shown.text
+
+
+def test_a_cell_has_the_names_of_an_execute_and_a_failed_one_leaves_no_value(cells) -> None:
+    assert cells("%%bls --into names\n[pb_utils.__name__, requests]").value[1] == []
+    assert not {"pb_utils", "requests"} & set(cells.shell.user_ns)
+    failed = cells("%%bls --into names\npb_utils.Tensor('X', [1, 2])")
+    assert "how to fix: create a tensor from a NumPy array" in " ".join(failed.text.split())
+    assert "names" not in cells.shell.user_ns
+
+
+def test_save_writes_a_page_and_refuses_unknown_endings(cells, tmp_path) -> None:
+    cells(f"%%blsmemory --save {tmp_path}/page.html -q\n1")
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    shown = cells(f"%%blsmemory --save {tmp_path}/page.txt -q\n1").text
+    assert "expected a file that ends with .json" in " ".join(shown.split())
