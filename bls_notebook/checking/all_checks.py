@@ -17,7 +17,7 @@ from bls_notebook.repository.source import misnamed_folders, shown_path
 from .api_checks import api_findings
 from .await_checks import await_findings
 from .callee_checks import callee_findings, cycle_findings, sequence_findings
-from .checked_model import CheckedModel, read_model
+from .checked_model import CheckedModel, helpers_of, read_model
 from .config_checks import batching_findings, field_findings, file_findings, gpu_findings, is_model, tensor_findings
 from .process_checks import process_findings
 from .records import SEVERITIES, Finding, Findings, SharedMemory, finding
@@ -26,6 +26,7 @@ from .releases import known_release
 from .response_checks import response_findings
 from .shared_memory import memory_findings, shared_memory
 from .source_checks import package_findings, source_findings
+from .value_checks import value_findings
 
 log = logging.getLogger("bls_notebook")
 _QUOTED = re.compile(r"'([^']*)'")
@@ -122,9 +123,14 @@ def _model_findings(
     yield from file_findings(model)
     yield from source_findings(model)
     yield from api_findings(model)
+    yield from value_findings(model)
     yield from await_findings(model)
     yield from response_findings(model)
     yield from callee_findings(model, models, remote)
+    for helper in helpers_of(model):
+        yield from value_findings(helper)
+        yield from await_findings(helper)
+        yield from callee_findings(helper, models, remote)
     yield from sequence_findings(model, models)
     yield from package_findings(model, models, build_texts)
     yield from process_findings(model, models)

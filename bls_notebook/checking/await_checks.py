@@ -22,11 +22,11 @@ _LOOKS = frozenset({_OUTPUT, "len", "zip", "enumerate", "print"})  # calls that 
 def await_findings(model: CheckedModel) -> Iterator[Finding]:
     """Yield calls that `execute` cannot make, does not await, or makes without a check of the error."""
     code = model.newest()
-    if code is None or code.mistake or code.execute is None:
+    if code is None or code.mistake:
         return
     plain = isinstance(code.execute, ast.FunctionDef)
     reported = set[int]()
-    if "InferenceRequest" in code.words and "get_running_loop" not in code.words:
+    if code.execute and "InferenceRequest" in code.words and "get_running_loop" not in code.words:
         for call in _direct_sends(code, "async_exec" if plain else "exec"):
             reported.add(call.lineno)
             yield model.in_code("async-in-sync" if plain else "exec-in-async", code, call.lineno)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bls_notebook.backends import BackendError
 from bls_notebook.engine import ConfigError, LoadedModel
-from bls_notebook.records import MAX_SOURCE, read_file
+from bls_notebook.records import MAX_SOURCE, read_file, source_text
 from bls_notebook.repository import SourcePlace
 from bls_notebook.repository.config import (
     ModelConfigMessage,
@@ -26,7 +26,7 @@ from bls_notebook.repository.config import (
     to_json,
     validate,
 )
-from bls_notebook.repository.source import ModelSource, shown_path, version_folders
+from bls_notebook.repository.source import ModelSource, imported_files, shown_path, version_folders
 
 from .python_source import KnownArray, PythonSource
 from .records import Finding, finding
@@ -127,6 +127,19 @@ class CheckedModel:
         if self.place is not None:
             file, line = self.place.label, line + self.place.line - 1 if line else 0
         return finding(rule, self.name, file, line, **facts)
+
+
+def helpers_of(model: CheckedModel) -> Iterator[CheckedModel]:
+    """Yield the model with the source of each module that its newest source imports from its own folders."""
+    code = model.newest()
+    if code is None or code.mistake:
+        return
+    folders = (code.path.parent, model.folder)
+    files = [file for _, _, found in imported_files(code.path, code.tree, lambda top: folders) for file in found]
+    for file in dict.fromkeys(file for file in files if file != code.path and file.is_file()):
+        helper = PythonSource(file, source_text(file))
+        if helper.text and not helper.mistake:
+            yield replace(model, codes={max(model.codes): helper})
 
 
 def data_type(tensor: ModelConfigMessage) -> str:

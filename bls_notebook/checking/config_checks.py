@@ -34,6 +34,8 @@ from .records import Finding, finding
 
 _CONFIG_LINE = re.compile(r"\bconfig(?:\.pbtxt)?:(\d+):\d+: ")
 _BATCH = re.compile(r"first dimension must be -1|does not support batching")
+_NAMES = json.loads(Path(__file__).with_name("names.json").read_text("utf-8"))
+_BACKENDS = frozenset({*KNOWN_BACKENDS, *_NAMES["backends"]})  # in NVIDIA's images, and samples of their sources
 _LOAD_FILE = frozenset({*KNOWN_BACKENDS, "tensorflow"})  # backends known to open default_model_filename
 
 
@@ -55,10 +57,10 @@ def file_findings(model: CheckedModel) -> Iterator[Finding]:
     if unparsed or (model.problem and not served_elsewhere):
         yield _config_refused(model)
     others = [entry.name for entry in _entries(model.folder) if CONFIG.partition(".")[0] in entry.name.lower()]
-    if others and not model.text and not model.problem and model.place is None:
+    if others and CONFIG not in others and not model.text and not model.problem and model.place is None:
         yield finding("config-unread", model.name, shown_path(model.folder), name=others[0])
     backend = model.given.backend
-    if backend not in KNOWN_BACKENDS and (close := nearest(backend, KNOWN_BACKENDS)):
+    if backend not in _BACKENDS and (close := nearest(backend, _BACKENDS)):
         yield model.in_config("backend-unknown", "backend", value=backend, close=close)
     if not served:
         yield _no_version(model, list(folders))

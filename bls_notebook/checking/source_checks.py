@@ -228,11 +228,19 @@ def _resolve_owner(node: ast.expr, aliases: set[str]) -> tuple[Any, str]:
 
 
 def _reassigned_names(tree: ast.Module) -> set[str]:
-    """Return reassigned names; `= None`, the usual fallback without Triton, does not count."""
+    """Return reassigned names; fallbacks for a failed import, and `= None`, the usual one, do not count."""
     nodes = list(ast.walk(tree))
+    tries = [node for node in nodes if isinstance(node, ast.Try) and any(map(_imports_api, node.body))]
+    handlers = [handler for node in tries for handler in node.handlers]
+    fallbacks = {id(node) for handler in handlers for node in ast.walk(handler)}
+    nodes = [node for node in nodes if id(node) not in fallbacks]
     none = {t for n in nodes if isinstance(n, ast.Assign) and getattr(n.value, "value", "") is None for t in n.targets}
     names = {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load) and n not in none}
     return names | {n.arg for n in nodes if isinstance(n, ast.arg)}
+
+
+def _imports_api(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Import) and any(alias.name == API for alias in node.names)
 
 
 def _catches(handler: ast.ExceptHandler, node: ast.Try) -> bool:

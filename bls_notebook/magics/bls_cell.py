@@ -70,7 +70,9 @@ def _bls(call: MagicCall, into: str = "") -> object:
     notebook = call.notebook
     variables = notebook.shell.user_ns
     variables.pop(into, None)  # a failed cell leaves no earlier value under this name
-    given = {name: value for name, value in (("pb_utils", bls.pb_utils), ("requests", [])) if name not in variables}
+    given: dict[str, object] = {
+        name: value for name, value in (("pb_utils", bls.pb_utils), ("requests", [])) if name not in variables
+    }
     variables |= given
     try:
         value = cell_body(notebook, call.name, call.cell)()

@@ -165,7 +165,7 @@ def _report(plan: TrialPlan, offline: str, load: TrialLoad, requests: TrialReque
         sent = requests.outcomes.get(name, RequestOutcome(asked=False))
         models[name] = TriedModel(
             name, model.backend, outcome.kind, reason.why, reason.remedy, outcome.seconds, tuple(sorted(model.calls)),
-            reason.broken, reason.unknown, sent.asked, sent.problem, sent.warnings,
+            reason.broken or model.prepared.is_refused, reason.unknown, sent.asked, sent.problem, sent.warnings,
         )  # fmt: skip
     real = [plan.models[name] for name, outcome in sorted(load.outcomes.items()) if outcome.kind == "real"]
     notes = [*plan.notes, *load.notes, offline, *requests.notes]
