@@ -66,7 +66,7 @@ def test_growth_names_its_owner_and_the_line_that_adds_to_it(body: str, owner: s
     assert (growth.model, growth.owner, growth.bytes >= least) == ("m", owner, True)
     if not body.startswith("seen"):  # the line adds to a parameter of another function
         assert [line.line for line in growth.lines] == [7 if "big" in body else 20]
-    assert f"that is no tensor: `{owner}`" in str(record).replace("\n           ", " ")
+    assert f"that is no tensor: {owner} " in str(record).replace("\n           ", " ")
 
 
 def test_replaced_and_unchanged_memory_does_not_grow() -> None:

@@ -229,7 +229,7 @@ def outside_of_tensors(record: Lifetimes) -> list[str]:
 
 def _kept(growth: KeptGrowth) -> str:
     lines = ", ".join(line_text(line) for line in growth.lines)
-    return f"`{growth.owner or UNKNOWN}` {size(growth.bytes)}{f' (added in {lines})' if lines else ''}"
+    return f"{growth.owner or UNKNOWN} {size(growth.bytes)}{f' (added in {lines})' if lines else ''}"
 
 
 def _warning(record: Lifetimes, group: BlockGroup) -> str:
