@@ -22,6 +22,7 @@ from bls_notebook.repository import ModelRepository, current_repository
 from .batches import with_batch
 from .counterfactual import RUNS, ExhaustedError, Runs, callee_states, equal
 from .evidence import ENOUGH, OPTIONS, SEQUENCE, DependenceEvidence, Evidence, closure, explore
+from .named_values import NamedValue
 from .perturbation import CHANGES, KeptAnswer, name_of
 from .proof import code_change, proven
 from .records import Dependence, Overlap, SentCall
@@ -53,7 +54,7 @@ def overlap(
     The model runs with its real callees, and then again with the recorded answers, some of them changed: other
     inputs of a later call show a data dependence, a missing call a control dependence. Callees are asked again,
     too, to find those with state. Numbers change up to 1,000-fold, and beyond those in the model's code, up to
-    10,000,000. Each run repeats the model's side effects, such as writing files. There are at most 50 runs within
+    10,000,000. Each run repeats the model's side effects, such as writing files. There are at most 100 runs within
     10 s, and up to 20 more to try the change; a run that takes longer is cancelled.
 
     Parameters
@@ -114,7 +115,7 @@ def _overlap(runs: Runs) -> Overlap:
             states = callee_states(runs)
             problem = _replayed(runs, notes, _STATE)
             if not problem:
-                explore(evidence, range(len(CHANGES)), runs.changed)
+                explore(evidence, range(len(CHANGES) + len(runs.named)), runs.changed)
                 problem = _replayed(runs, notes, _CHANCE) if evidence.found else ""
         except ExhaustedError:
             limit = f"the limit of {RUNS} runs" if runs.runs >= RUNS else f"the limit of {runs.seconds:.0f} s"
@@ -200,7 +201,7 @@ def _dependences(
         for a in sorted(evidence.possible[b]):
             earlier, later, responses = calls[a], calls[b], runs.recorded[a].responses
             if (a, b) in evidence.found:
-                yield _seen(a, b, (earlier, later), evidence.found[a, b], responses)
+                yield _seen(a, b, (earlier, later), evidence.found[a, b], responses, runs.named)
             elif a not in before:
                 models = dict.fromkeys([earlier.model, later.model])
                 doubts = {kind: _listed(m for m in models if states.get(m) == kind) for kind in _STATES}
@@ -217,14 +218,19 @@ def _dependences(
 
 
 def _seen(
-    a: int, b: int, calls: tuple[SentCall, SentCall], evidence: DependenceEvidence, answer: KeptAnswer
+    a: int,
+    b: int,
+    calls: tuple[SentCall, SentCall],
+    evidence: DependenceEvidence,
+    answer: KeptAnswer,
+    named_values: Sequence[NamedValue],
 ) -> Dependence:
     """Return a dependence that a run showed, or that a sequence implies."""
     (earlier, later), (change, inputs, together) = calls, evidence
     if change == SEQUENCE:
         order = f"{later} belongs to the same sequence as {earlier}, and requests of one sequence keep their order"
         return Dependence(a, b, "dependent", order)
-    how = f"with that changed ({name_of(change, answer)}{f', {together} answers together' * (together > 1)})"
+    how = f"with that changed ({name_of(change, answer, named_values)}{f', {together} answers together' * (together > 1)})"
     if not inputs:
         control = f"whether {later} is sent depends on the answer of {earlier}: {how}, it was not sent"
         return Dependence(a, b, "control", control)

@@ -47,10 +47,11 @@ from bls_notebook.repository import (
 )
 
 from .evidence import OPTIONS, ObservedCall, RunDifference, difference
+from .named_values import NamedValue, named_values, parameters_of
 from .perturbation import CHANGES, ERROR, SUCCESS, KeptAnswer, KeptResponse, changed, content, reach_of
 
 _Turn = Callable[[Iterable[tuple[int, int]]], tuple[int, int]]
-RUNS, SECONDS = 50, 10.0  # limits of an analysis; a busy machine gets more time
+RUNS, SECONDS = 100, 10.0  # limits of an analysis; a busy machine gets more time
 _ORDER = 0.2  # seconds that an answer waits for the answers that preceded it in the recorded run
 QUIET = 0.01  # seconds without a new call before a delayed answer is sent
 
@@ -92,6 +93,7 @@ class Runs(Workload):
         self.host, self.runs, self.asked = Host(repository), 0, 0
         self.recorded: list[RecordedCall] = []
         self.responses: list[KeptAnswer] = []
+        self.named: tuple[NamedValue, ...] = ()
         self.ends = float("inf")
         self._most = RUNS
         self._differences: dict[tuple[frozenset[int], int], RunDifference] = {}
@@ -108,7 +110,9 @@ class Runs(Workload):
             with self.variant() as fresh, fresh.serving():  # the first run left state, such as a cache
                 session = self.sequential()
         self._values = _values(self.recorded)
-        self._reach = reach_of(self.source[0] if self.source is not None else "")
+        text = self.source[0] if self.source is not None else ""
+        self._reach = reach_of(text)
+        self.named = named_values(text, parameters_of(self.repository.config(self.model)))
         self.asked += 2 * len(self.recorded)
         self.allow(RUNS - self.runs)
         return session
@@ -175,10 +179,13 @@ class Runs(Workload):
             answers = {}
             for number in group:
                 call, values = self.recorded[number], self._values[self.recorded[number].sent.model]
-                if new := changed(call.responses, change, number, values, call.free, self._reach):
+                new = changed(
+                    call.responses, change, number, values, call.free, self._reach, self.named, call.decoupled
+                )
+                if new is not None:
                     answers[number] = new
             seen = self.compared(self.replay(answers)) if answers else RunDifference({}, set())
-            if CHANGES[change] == ERROR:  # a call that is missing after an error proves no dependence
+            if change == CHANGES.index(ERROR):  # a call that is missing after an error proves no dependence
                 seen = seen._replace(changed={n: names for n, names in seen.changed.items() if names})
             self._differences[key] = seen._replace(used=answers.keys())
         return self._differences[key]
@@ -398,7 +405,8 @@ def _shaped(arrays: Mapping[str, Any], reshapes: Mapping[str, Reshape]) -> dict[
 def _sent(call: Call) -> ObservedCall:
     """Return a call with the contents of its inputs and options."""
     inputs: dict[str, object] = {name: content(tensor.as_numpy()) for name, tensor in call.inputs.items()}
-    inputs[OPTIONS] = repr((call.outputs, sorted(call.parameters.items()), call.sequence))
+    options = call.version, call.outputs, sorted(call.parameters.items()), call.sequence, call.timeout
+    inputs[OPTIONS] = repr(options)
     return ObservedCall(call.key[0], call.model, tuple(sorted(inputs.items())), call.key[2])
 
 
@@ -426,7 +434,7 @@ def equal(one: Sequence[KeptAnswer], other: Sequence[KeptAnswer]) -> bool:
 
     def contents(answers: Sequence[KeptAnswer]) -> list[Any]:
         return [
-            [(r.error is None, {name: content(array) for name, array in r.outputs.items()}) for r in kept]
+            [(r.error is None, r.parameters, {name: content(a) for name, a in r.outputs.items()}) for r in kept]
             for kept in answers
         ]
 

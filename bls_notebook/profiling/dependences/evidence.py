@@ -33,7 +33,7 @@ class ObservedCall(NamedTuple):
         return number if isinstance(number, int) else -1
 
 
-OPTIONS = "its parameters"  # listed like an input: parameters, requested outputs, sequence
+OPTIONS = "its options"  # listed like an input: version, parameters, requested outputs, sequence, timeout
 
 
 class RunDifference(NamedTuple):

@@ -18,6 +18,8 @@ import numpy as np
 
 from bls_notebook.pb_utils.dtypes import Array
 
+from .named_values import NamedValue
+
 
 @dataclass(frozen=True, eq=False)
 class KeptResponse:
@@ -64,8 +66,12 @@ _TEXTS: dict[str, _Make] = {  # arguments: one text (or a leaf of JSON), salt, a
     "doubled": lambda t, s, v: t + t,
 }
 ERROR = "replaced by an error"
-_RESPONSES = ("last response dropped", "first response twice", "last response changed")
-_SHAPES = ("longer", "shorter", "wider", *_RESPONSES, ERROR)
+_RESPONSES = (
+    "last response dropped", "first response dropped", "all responses dropped", "first response twice",
+    "last response changed",
+)  # fmt: skip
+_LENGTHS = ("longer", "shorter", "without its first row", "emptied", "wider")
+_SHAPES = (*_LENGTHS, *_RESPONSES, ERROR)
 CHANGES = (*_NUMBERS, *_SHAPES)
 SUCCESS = KeptResponse({})
 """An answer made up from the callee's configuration."""
@@ -81,8 +87,10 @@ def reach_of(source: str) -> int:
     return 7 + int(max((number for number in numbers if number <= _FARTHEST), default=0))
 
 
-def name_of(change: int, kept: KeptAnswer) -> str:
+def name_of(change: int, kept: KeptAnswer, named: Sequence[NamedValue] = ()) -> str:
     """Return the words for a change of an answer."""
+    if change >= len(CHANGES):
+        return str(named[change - len(CHANGES)])
     if any(response.error is not None for response in kept):
         return "replaced by a success"
     is_text = any(array.dtype.kind in "OS" for response in kept for array in response.outputs.values())
@@ -90,38 +98,57 @@ def name_of(change: int, kept: KeptAnswer) -> str:
 
 
 def changed(
-    kept: KeptAnswer, change: int, salt: int, seen: Seen, free: Mapping[str, Sequence[int]], reach: int = 7
+    kept: KeptAnswer,
+    change: int,
+    salt: int,
+    seen: Seen,
+    free: Mapping[str, Sequence[int]],
+    reach: int = 7,
+    named: Sequence[NamedValue] = (),
+    decoupled: bool = False,
 ) -> KeptAnswer | None:
     """Return the answer with one change, or None if the change has no effect on it.
 
     `free` maps outputs to their axes of free length: the first becomes longer or shorter, the others are wider. Large
-    numbers differ from the recorded ones by `reach` at least.
+    numbers differ from the recorded ones by `reach` at least. Changes beyond `CHANGES` are those to a value of `named`.
     """
-    kind = CHANGES[change]
+    value = named[change - len(CHANGES)] if change >= len(CHANGES) else None
+    kind = "" if value is not None else CHANGES[change]
     if any(response.error is not None for response in kept):
         return None if change else (SUCCESS,)
     if kind == ERROR:
         return (KeptResponse({}, "an error in place of the recorded answer"),)
+    if kind == "all responses dropped":
+        return () if decoupled and kept else None
     if "response" in kind and len(kept) < 2:
         return None
     if kind == "last response dropped":
         return kept[:-1]
+    if kind == "first response dropped":
+        return kept[1:]
     if kind == "first response twice":
         return (kept[0], *kept)
 
     def output(name: str, array: Array) -> Array:
-        if kind in ("longer", "shorter", "wider"):
+        if kind in _LENGTHS:
             axes = free.get(name, ())
             for axis in axes[1:] if kind == "wider" else axes[:1]:
-                array = _other_length(array, kind != "shorter", axis)
+                array = _other_length(array, kind, axis)
             return array
+        if value is not None:
+            return _with_value(array, value)
         return _other_values(array, change if kind in _NUMBERS else 0, salt, seen.get(name, ()), reach)
 
     made, first = list(kept), len(kept) - 1 if kind == "last response changed" else 0
     for number, response in enumerate(kept[first:], first):
-        made[number] = replace(response, outputs={name: output(name, a) for name, a in response.outputs.items()})
+        parameters = response.parameters
+        if parameters != "{}" and kind not in _LENGTHS:
+            parameters = _other_parameters(parameters, change if kind in _NUMBERS else 0, salt, value)
+        outputs = {name: output(name, a) for name, a in response.outputs.items()}
+        made[number] = replace(response, outputs=outputs, parameters=parameters)
     pairs = [(a.outputs[name], b.outputs[name]) for a, b in zip(kept, made, strict=True) for name in a.outputs]
-    return None if all(content(one) == content(other) for one, other in pairs) else tuple(made)
+    is_same = all(a.parameters == b.parameters for a, b in zip(kept, made, strict=True))
+    return None if is_same and all(content(one) == content(other) for one, other in pairs) else tuple(made)
 
 
 def content(array: Array) -> tuple[str, tuple[int, ...], bytes]:
@@ -129,10 +156,64 @@ def content(array: Array) -> tuple[str, tuple[int, ...], bytes]:
     return array.dtype.str, array.shape, repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
 
 
-def _other_length(array: Array, longer: bool, free: int) -> Array:
-    if not 0 <= free < array.ndim or array.shape[free] < 2 - longer:
+def _other_length(array: Array, kind: str, free: int) -> Array:
+    is_longer = kind in ("longer", "wider")
+    if not 0 <= free < array.ndim or array.shape[free] < (1 if is_longer or kind == "emptied" else 2):
         return array
-    return np.concatenate([array, np.take(array, [-1], free)], free) if longer else np.delete(array, -1, free)
+    if is_longer:
+        return np.concatenate([array, np.take(array, [-1], free)], free)
+    rows = slice(None) if kind == "emptied" else 0 if kind == "without its first row" else -1
+    return np.delete(array, rows, free)
+
+
+def _with_value(array: Array, named: NamedValue) -> Array:
+    """Return an array of one value, or with this sum; unchanged if the data type does not allow it."""
+    value = named.value
+    if array.dtype.kind in "OS":
+        new = np.empty(array.size, object)
+        new[:] = [_with_leaves(item, named) for item in array.reshape(-1)]
+        return new.astype(array.dtype).reshape(array.shape)
+    if isinstance(value, str) or array.dtype.kind not in "iuf" or not array.size:
+        return array
+    if array.dtype.kind in "iu":
+        info = np.iinfo(array.dtype)
+        is_allowed = value == int(value) and info.min <= value <= info.max and not named.is_sum
+        return np.full_like(array, int(value)) if is_allowed else array
+    with np.errstate(all="ignore"):
+        total = float(array.sum(dtype=np.float64))
+        if not named.is_sum:
+            return np.full_like(array, value)
+        return (array * (value / total)).astype(array.dtype) if np.isfinite(total) and total else array
+
+
+def _with_leaves(item: Any, named: NamedValue) -> Any:
+    """Return a text, or the leaves of its JSON, with this value."""
+
+    def leaves(data: Any) -> Any:
+        if isinstance(data, dict):
+            return {key: leaves(each) for key, each in data.items()}
+        if isinstance(data, list):
+            return list(map(leaves, data))
+        is_number = isinstance(data, (int, float)) and not isinstance(data, bool)
+        fits = isinstance(data, str) if isinstance(named.value, str) else is_number
+        return data if not fits else int(named.value) if isinstance(data, int) else named.value
+
+    text, new = _plain(item), named.value if isinstance(named.value, str) else None
+    with suppress(ValueError):
+        data = json.loads(text)
+        if isinstance(data, (dict, list)):
+            new = json.dumps(leaves(data))
+        elif new is None:
+            new = f"{named.value:g}"
+    if new is None or named.is_sum:
+        return item
+    return new.encode() if isinstance(item, bytes) else new
+
+
+def _other_parameters(parameters: str, change: int, salt: int, named: NamedValue | None) -> str:
+    if named is not None:
+        return str(_with_leaves(parameters, named))
+    return str(_text(parameters, list(_TEXTS.values())[change], salt, ()))
 
 
 def _other_values(array: Array, change: int, salt: int, values: Sequence[Any], reach: int) -> Array:
