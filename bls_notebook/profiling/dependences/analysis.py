@@ -21,7 +21,7 @@ from bls_notebook.repository import ModelRepository, current_repository
 
 from .batches import with_batch
 from .counterfactual import RUNS, ExhaustedError, Runs, callee_states, equal
-from .evidence import ENOUGH, OPTIONS, SEQUENCE, DependenceEvidence, Evidence, closure, explore
+from .evidence import ENOUGH, OPTIONS, SEQUENCE, TIMEOUT, DependenceEvidence, Evidence, closure, explore
 from .named_values import NamedValue
 from .perturbation import CHANGES, KeptAnswer, name_of
 from .proof import code_change, proven
@@ -108,6 +108,9 @@ def _overlap(runs: Runs) -> Overlap:
     began, session = monotonic(), runs.record()
     calls, evidence, notes = _calls(runs, session), _evidence(runs), list[str]()
     problem, limit, states = _checked(runs, notes), "", dict[str, str]()
+    if not problem:
+        with suppress(ExhaustedError):
+            _find_reactions(runs, evidence)
     if not problem and any(evidence.possible):
         try:
             with suppress(ExhaustedError):  # so that callees which read files of the model answer differently, too
@@ -131,7 +134,7 @@ def _overlap(runs: Runs) -> Overlap:
         model=runs.model, requests=len(runs.inputs), outcome="", sentence="", problem=problem, calls=calls,
         dependences=dependences, stages=levels, together=together, changes=min(tried, default=0), runs=0,
         callee_requests=runs.asked, seconds=0.0, predicted=max(1.0, session.wall / wall) if together else 1.0,
-        written=replace(session, ghosts=ghosts) if together else session,
+        written=replace(session, ghosts=ghosts) if together else session, uncalled=tuple(runs.uncalled()),
     )  # fmt: skip
     outcome, sentence = _verdict(result)
     notes += [words for words in _others(result, states) if words[1:] not in sentence]
@@ -173,7 +176,7 @@ def _checked(runs: Runs, notes: list[str]) -> str:
 
 
 def _replayed(runs: Runs, notes: list[str], cause: str) -> str:
-    replay = runs.replay()
+    replay = runs.marked()
     if not equal(runs.responses, replay.responses):
         notes.append(f"`{runs.model}` answers differently from run to run with the same answers of its callees")
     seen = runs.compared(replay)
@@ -191,6 +194,23 @@ def _evidence(runs: Runs) -> Evidence:
                 if sequence[0] and sequence == (earlier.call.sequence[0], earlier.sent.model):
                     evidence.found[place, number] = DependenceEvidence(SEQUENCE)
     return evidence
+
+
+def _find_reactions(runs: Runs, evidence: Evidence) -> None:
+    """Find calls that are sent only because an earlier one has not been answered in time."""
+    pairs = [
+        (place, number)
+        for number, later in enumerate(runs.recorded)
+        for place, earlier in enumerate(runs.recorded[:number])
+        if earlier.sent.sender == later.sent.sender and later.came < earlier.first
+    ]
+    if not pairs:
+        return
+    seen = runs.compared(runs.replay(prompt={place for place, _ in pairs}))
+    for place, number in pairs:
+        if number in seen.changed:
+            evidence.possible[number].add(place)
+            evidence.found[place, number] = DependenceEvidence(TIMEOUT)
 
 
 def _dependences(
@@ -212,6 +232,11 @@ def _dependences(
                 if doubts["state"] and len(models) == 1:
                     words = f"the answers of {later} depend on its earlier requests (state), so their order matters"
                     yield Dependence(a, b, "dependent", words)
+                elif not why and len(evidence.tried[a, b]) >= needed:
+                    lines = [call.line.line if call.line is not None else None for call in (earlier, later)]
+                    if unreached := runs.unreached(*lines):
+                        words = f"whether {later} needs the answer of {earlier} is unknown: {unreached}"
+                        yield Dependence(a, b, "unknown", words)
                 elif why or len(evidence.tried[a, b]) < needed:
                     words = f"whether {later} needs the answer of {earlier} is unknown: {(*why, limit or _STOPS)[0]}"
                     yield Dependence(a, b, "unknown", words)
@@ -230,7 +255,11 @@ def _seen(
     if change == SEQUENCE:
         order = f"{later} belongs to the same sequence as {earlier}, and requests of one sequence keep their order"
         return Dependence(a, b, "dependent", order)
-    how = f"with that changed ({name_of(change, answer, named_values)}{f', {together} answers together' * (together > 1)})"
+    if change == TIMEOUT:
+        reaction = f"{later} is sent only if {earlier} is not answered in time: answered at once, it was not sent"
+        return Dependence(a, b, "control", reaction)
+    several = f", {together} answers together" if together > 1 else ""
+    how = f"with that changed ({name_of(change, answer, named_values)}{several})"
     if not inputs:
         control = f"whether {later} is sent depends on the answer of {earlier}: {how}, it was not sent"
         return Dependence(a, b, "control", control)
@@ -297,6 +326,8 @@ def _verdict(result: Overlap) -> tuple[str, str]:
 
 def _others(result: Overlap, states: Mapping[str, str]) -> Iterator[str]:
     """Describe callees with state or chance, and pairs of calls whose dependence no run showed."""
+    if result.uncalled:
+        yield f"{_listed(result.uncalled)} is named in the code, but this request did not call it"
     for kind, words in _STATES.items():
         if models := _listed(sorted(model for model in states if states[model] == kind)):
             yield words.format(models)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import io
 import random
+import re
 import sys
 import threading
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -46,6 +47,8 @@ from bls_notebook.repository import (
     Waiter,
 )
 
+from . import branches
+from .branches import Branch, marked_source
 from .evidence import OPTIONS, ObservedCall, RunDifference, difference
 from .named_values import NamedValue, named_values, parameters_of
 from .perturbation import CHANGES, ERROR, SUCCESS, KeptAnswer, KeptResponse, changed, content, reach_of
@@ -94,6 +97,8 @@ class Runs(Workload):
         self.recorded: list[RecordedCall] = []
         self.responses: list[KeptAnswer] = []
         self.named: tuple[NamedValue, ...] = ()
+        self.branches: list[Branch] = []
+        self._marked = ""
         self.ends = float("inf")
         self._most = RUNS
         self._differences: dict[tuple[frozenset[int], int], RunDifference] = {}
@@ -112,6 +117,8 @@ class Runs(Workload):
         self._values = _values(self.recorded)
         text = self.source[0] if self.source is not None else ""
         self._reach = reach_of(text)
+        self._marked, self.branches = marked_source(text)
+        branches.REACHED.clear()
         self.named = named_values(text, parameters_of(self.repository.config(self.model)))
         self.asked += 2 * len(self.recorded)
         self.allow(RUNS - self.runs)
@@ -150,22 +157,37 @@ class Runs(Workload):
     def answered(self, response: Response) -> None:
         self.answers.append((_kept(response),))
 
+    def uncalled(self) -> list[str]:
+        """Return the models that the code names in texts and the requests did not call."""
+        called = {recorded.sent.model for recorded in self.recorded} | {self.model}
+        text = self.source[0] if self.source is not None else ""
+        return [
+            name
+            for name in self.host.names()
+            if name not in called and re.search(rf"""["']{re.escape(name)}["']""", text)
+        ]
+
     def allow(self, runs: int) -> None:
         """Allow so many more runs from now."""
         self.seconds = SECONDS * load_per_core()
         self._most, self.ends = self.runs + runs, monotonic() + self.seconds
 
     def replay(
-        self, answers: Mapping[int, KeptAnswer] = {}, source: str = "", turn: _Turn | None = None, quiet: float = QUIET
+        self,
+        answers: Mapping[int, KeptAnswer] = {},
+        source: str = "",
+        turn: _Turn | None = None,
+        quiet: float = QUIET,
+        prompt: Collection[int] = (),
     ) -> ObservedRun:
         """Run the model, or a changed `source`, with the recorded answers; `answers` replaces some, by number.
 
         With a `turn`, answers are delayed until no other call comes for `quiet` seconds (a busy machine gets more);
-        it chooses the call that is answered next.
+        it chooses the call that is answered next. `prompt` calls are answered at once.
         """
         if self.runs >= self._most or monotonic() >= self.ends:
             raise ExhaustedError
-        player = _Player(self.recorded, answers, turn, quiet * load_per_core())
+        player = _Player(self.recorded, answers, turn, quiet * load_per_core(), prompt)
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             # A program that fails halfway leaves coroutines behind that it never awaited.
             warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
@@ -184,11 +206,32 @@ class Runs(Workload):
                 )
                 if new is not None:
                     answers[number] = new
-            seen = self.compared(self.replay(answers)) if answers else RunDifference({}, set())
+            seen = self.compared(self.replay(answers, self._marked)) if answers else RunDifference({}, set())
             if change == CHANGES.index(ERROR):  # a call that is missing after an error proves no dependence
                 seen = seen._replace(changed={n: names for n, names in seen.changed.items() if names})
             self._differences[key] = seen._replace(used=answers.keys())
         return self._differences[key]
+
+    def marked(self) -> ObservedRun:
+        """Run the model with the recorded answers, and with marks in its branches unless that changes what it does."""
+        if self._marked:
+            try:
+                run = self.replay(source=self._marked)
+                seen = self.compared(run)
+                if not (seen.changed or seen.added) and equal(self.responses, run.responses):
+                    return run
+            except BLSError:
+                pass  # it cannot be loaded
+            self._marked, self.branches = "", []
+        return self.replay()
+
+    def unreached(self, earlier: int | None, later: int | None) -> str:
+        """Say which branch on the answer of a call, by lines, no run reached before a later call; "" for none."""
+        for branch in self.branches if earlier is not None else ():
+            is_open = earlier in branch.sources and branch.number not in branches.REACHED
+            if is_open and (later is None or branch.may_control(later)):
+                return branch.words
+        return ""
 
     def compared(self, run: ObservedRun) -> RunDifference:
         """Return how a run differs from the recorded one."""
@@ -272,12 +315,17 @@ class _Player:
     """Gives recorded answers, in the order in which they came."""
 
     def __init__(
-        self, recorded: Sequence[RecordedCall], answers: Mapping[int, KeptAnswer], turn: _Turn | None, quiet: float
+        self,
+        recorded: Sequence[RecordedCall],
+        answers: Mapping[int, KeptAnswer],
+        turn: _Turn | None,
+        quiet: float,
+        prompt: Collection[int],
     ) -> None:
         self.observed, self._lock = ObservedRun(), threading.Lock()
         self._recorded, self._answers, self._turn, self._quiet = recorded, answers, turn, quiet
         self._left, self._waiting, self._answering = set(range(len(recorded))), list[int](), 0
-        self._latest = monotonic()
+        self._latest, self._prompt = monotonic(), prompt
 
     def answer(self, call: Call, wait: Waiter) -> Iterator[Answer]:
         if len(call.chain) > 1:
@@ -300,7 +348,7 @@ class _Player:
         try:
             if self._turn is not None:
                 wait.until(lambda: self._is_turn_of(place))
-            elif number >= 0:
+            elif number >= 0 and number not in self._prompt:
                 came, ended = recorded[number].came, recorded[number].ended
                 wait.after(*(other.call.key for other in recorded if came < other.ended < ended), seconds=_ORDER)
         finally:
@@ -349,6 +397,8 @@ def callee_states(runs: Runs) -> dict[str, str]:
         if not recorded.call.sequence[0]:
             requests[recorded.sent.model].setdefault(recorded.sent.inputs, number)
     chosen = sorted({choose(numbers.values()) for numbers in requests.values() for choose in (min, max)})
+    if len(requests) > 1:
+        states.update(_common_states(runs, chosen, began + runs.seconds))
     for step, number in enumerate([*chosen, *chosen, *reversed(chosen), *chosen]):
         recorded, model = runs.recorded[number], runs.recorded[number].sent.model
         if monotonic() > began + runs.seconds:
@@ -367,6 +417,19 @@ def callee_states(runs: Runs) -> dict[str, str]:
     return states
 
 
+def _common_states(runs: Runs, chosen: Sequence[int], until: float) -> Iterator[tuple[str, str]]:
+    """Yield the callees with state that others change: ask with new inputs in reverse order, then in order."""
+    share, answers = 1 + random.random() / 7, dict[int, KeptAnswer]()
+    for number in [*reversed(chosen), *chosen]:
+        recorded = runs.recorded[number]
+        if monotonic() > until:
+            return
+        answer = _asked(runs, recorded, number, share)
+        is_other = not equal([answer], [answers.setdefault(number, answer)])
+        if is_other and equal([_asked(runs, recorded, number, share)], [answer]):
+            yield recorded.sent.model, "state"
+
+
 def _counts(runs: Runs, recorded: RecordedCall) -> bool:
     """Whether two new instances of a varying callee give the same two answers: then requests, not chance, change it."""
     answers = list[list[KeptAnswer]]()
@@ -377,13 +440,19 @@ def _counts(runs: Runs, recorded: RecordedCall) -> bool:
     return len(answers) == 2 and equal(*answers)
 
 
-def _asked(runs: Runs, recorded: RecordedCall, salt: int | None = None) -> KeptAnswer:
-    """Send a recorded request again; with a salt, with other inputs, whose integers stay valid indices."""
+def _asked(runs: Runs, recorded: RecordedCall, salt: int | None = None, share: float = 0.0) -> KeptAnswer:
+    """Send a recorded request again; with a salt, with other inputs, whose integers stay valid indices.
+
+    With a `share`, real numbers are multiplied by it: equal inputs of several calls stay equal.
+    """
     runs.asked += 1
     call, spec = recorded.call, runs.host.ready(recorded.call.model).spec
     back, there = output_reshapes(spec.inputs), input_reshapes(spec.outputs)
     inputs = _shaped({name: tensor.as_numpy() for name, tensor in call.inputs.items()}, back)
     for name, array in inputs.items() if salt is not None else ():
+        if share and array.dtype.kind == "f":
+            inputs[name] = (array * share + (share - 1)).astype(array.dtype)
+            continue
         constant = array.dtype.kind in "iu" and array.size and array.min() == array.max()
         change = CHANGES.index("zeros") if constant else 0
         if other := changed((KeptResponse({"": array}),), change, salt or 0, {}, {}):

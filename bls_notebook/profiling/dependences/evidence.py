@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 ENOUGH = 2  # changes of an answer that reached a later call, at least, before the two count as independent
 SEQUENCE = -1  # in place of a change: both calls belong to one sequence
+TIMEOUT = -2  # in place of a change: the later call is sent only if the earlier one takes long
 _SINGLY = 12  # answers that are changed one at a time, at most
 _MILD = 3  # changes, the mildest ones, that are tried again in smaller groups
 

@@ -71,7 +71,8 @@ class Overlap(Record):
     the calls of ``together`` stages did not all run together, those of other stages did. ``runs`` counts runs of the
     model, ``callee_requests`` requests to its callees. ``written`` is the session of the recorded run, with `ghosts`
     where calls could start; ``changed`` is the session of the changed program. ``predicted`` is the speedup by the
-    spans of ``written``, ``speedup`` the measured one (0: not run).
+    spans of ``written``, ``speedup`` the measured one (0: not run). ``uncalled`` are models that the code names and the
+    requests did not call.
     ``batch`` requests were sent at once, if the change gathers the requests of a batch; ``written`` is their session.
     """
 
@@ -94,6 +95,7 @@ class Overlap(Record):
     speedup: float = 0.0
     notes: tuple[str, ...] = ()
     code: CodeChange | None = None
+    uncalled: tuple[str, ...] = ()
     batch: int = 0
 
     @property

@@ -1,0 +1,183 @@
+"""Branches of a model's code on the answers of its callees, and which of them no run reached.
+
+`marked_source` returns the same program with a mark at the beginning of each such branch; a run adds the numbers of
+the marks that it passes to `REACHED`. The analysis of names is an over-approximation within each function.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+REACHED: set[int] = set()
+_MARK = "__import__({!r}, fromlist=['REACHED']).REACHED.add({})"
+_SENDS = ("exec", "async_exec")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.comprehension)
+_Lines = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A branch on the answers of calls that were sent at the lines ``sources``; ``words`` say that no run reached it.
+
+    ``test`` is the line of its condition, ``function`` and ``loop`` are the lines around it.
+    """
+
+    number: int
+    words: str
+    sources: frozenset[int]
+    test: int
+    function: _Lines
+    loop: _Lines | None
+
+    def may_control(self, line: int) -> bool:
+        """Return whether a call at a line may be sent after the condition."""
+        first, last = self.function
+        if not first <= line <= last or line >= self.test:
+            return True
+        return self.loop is not None and self.loop[0] <= line <= self.loop[1]
+
+
+def marked_source(text: str) -> tuple[str, list[Branch]]:
+    """Return a source with marks, and its branches on answers; without any, an empty source."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return "", []
+    marker = _Marker(_Answers(tree))
+    tree = ast.fix_missing_locations(marker.visit(tree))
+    return (ast.unparse(tree) if marker.branches else ""), marker.branches
+
+
+class _Answers:
+    """The lines of the calls whose answers each expression may depend on."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._functions = {node.name: node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)}
+        self._sends: dict[str, set[int]] = {name: set() for name in self._functions}
+        self._names: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+        size = -1
+        while size != (size := sum(map(len, (*self._sends.values(), *self._names.values())))):
+            for name, function in self._functions.items():
+                for node in ast.walk(function):
+                    self._read(name, node)
+
+    def _read(self, function: str, node: ast.AST) -> None:
+        if isinstance(node, ast.Call):
+            self._sends[function] |= self._sent(node)
+            called = self._called(node)
+            if called is not None:
+                parameters = [argument.arg for argument in called.args.args]
+                parameters = parameters[isinstance(node.func, ast.Attribute) and parameters[:1] == ["self"] :]
+                for parameter, value in zip(parameters, node.args, strict=False):
+                    self._names[called.name, parameter] |= self.of(function, value)
+            if isinstance(node.func, ast.Attribute):  # parts.append(answer)
+                for value in node.args:
+                    self._assign(function, node.func.value, self.of(function, value))
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                self._assign(function, target, self.of(function, node.value))
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+            self._assign(function, node.target, self.of(function, node.value))
+        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+            self._assign(function, node.target, self.of(function, node.iter))
+
+    def _assign(self, function: str, target: ast.AST, lines: set[int]) -> None:
+        for node in ast.walk(target):
+            if isinstance(node, ast.Attribute):
+                self._names["", node.attr] |= lines
+            elif isinstance(node, ast.Name) and node.id != "self":
+                self._names[function, node.id] |= lines
+
+    def _called(self, node: ast.Call) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        return self._functions.get(getattr(node.func, "attr", getattr(node.func, "id", "")))
+
+    def _sent(self, node: ast.Call) -> set[int]:
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _SENDS:
+            return set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        called = self._called(node)
+        return set() if called is None else self._sends[called.name]
+
+    def of(self, function: str, tree: ast.AST) -> set[int]:
+        lines = set[int]()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                lines |= self._sent(node)
+            elif isinstance(node, ast.Name):
+                lines |= self._names.get((function, node.id), set())
+            elif isinstance(node, ast.Attribute):
+                lines |= self._names.get(("", node.attr), set())
+        return lines
+
+    def is_harmless(self, body: Sequence[ast.stmt]) -> bool:
+        """Return whether statements only write a message, or do nothing."""
+        calls = (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call))
+        return all(isinstance(s, (ast.Expr, ast.Pass)) for s in body) and not any(map(self._sent, calls))
+
+
+class _Marker(ast.NodeTransformer):
+    def __init__(self, answers: _Answers) -> None:
+        self.branches: list[Branch] = []
+        self._answers = answers
+        self._around: list[ast.AST] = []
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        self._around.append(node)
+        try:
+            marks = [*self._marks(node)]  # numbered before those of inner branches
+            self.generic_visit(node)
+            for part, number in marks:
+                _insert(node, part, number)
+            return node
+        finally:
+            self._around.pop()
+
+    def _marks(self, node: ast.AST) -> Iterator[tuple[str, int]]:
+        if not isinstance(node, (ast.If, ast.While, ast.IfExp)):
+            return
+        function = next((each for each in reversed(self._around) if isinstance(each, _FUNCTIONS)), None)
+        if function is None:
+            return
+        sources = frozenset(self._answers.of(function.name, node.test))
+        statements = [] if isinstance(node, ast.IfExp) else [*node.body, *node.orelse]
+        if not sources or _is_error_check(node.test) or (statements and self._answers.is_harmless(statements)):
+            return
+        loop = next((each for each in reversed(self._around) if isinstance(each, _LOOPS) and each is not node), None)
+        around = None if loop is None else _lines_of(loop)
+        for part in ("body",) if isinstance(node, ast.While) else ("body", "orelse"):
+            number = len(self.branches)
+            words = _words(node, part)
+            self.branches.append(Branch(number, words, sources, node.lineno, _lines_of(function), around))
+            yield part, number
+
+
+def _is_error_check(test: ast.expr) -> bool:
+    """Return whether a condition only asks for an error, which is among the changes of each answer."""
+    test = test.operand if isinstance(test, ast.UnaryOp) else test
+    return isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and test.func.attr == "has_error"
+
+
+def _words(node: ast.If | ast.While | ast.IfExp, part: str) -> str:
+    inside = getattr(node, part)
+    if isinstance(inside, list) and inside:
+        return f"line {inside[0].lineno} was never reached"
+    value = "false" if part == "body" else "true"
+    return f"the condition in line {node.lineno} was always {value}"
+
+
+def _lines_of(node: ast.AST) -> _Lines:
+    lines = [n.lineno for n in ast.walk(node) if hasattr(n, "lineno")]
+    return min(lines), max([*lines, getattr(node, "end_lineno", 0) or 0])
+
+
+def _insert(node: ast.AST, part: str, number: int) -> None:
+    mark = ast.parse(_MARK.format(__name__, number), mode="eval").body
+    inside = getattr(node, part)
+    if isinstance(inside, list):
+        setattr(node, part, [ast.Expr(mark), *inside])
+    else:
+        pair = ast.Tuple([mark, inside], ast.Load())
+        setattr(node, part, ast.Subscript(pair, ast.Constant(1), ast.Load()))
