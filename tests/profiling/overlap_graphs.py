@@ -26,9 +26,9 @@ import triton_python_backend_utils as pb_utils
 
 PLACE = {place!r}
 
-def ask(model, x):
+def ask(model, x, **options):
     inputs = [pb_utils.Tensor("IN", np.asarray(x, np.float32))]
-    return pb_utils.InferenceRequest(model_name=model, requested_output_names=["OUT"], inputs=inputs)
+    return pb_utils.InferenceRequest(model_name=model, requested_output_names=["OUT"], inputs=inputs, **options)
 
 def out(r):
     if r.has_error():

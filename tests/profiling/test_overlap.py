@@ -18,7 +18,7 @@ import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.profiling import Overlap
 from bls_notebook.profiling.dependences import analysis, counterfactual, perturbation, proof, schedule
-from bls_notebook.profiling.dependences.evidence import ENOUGH, Evidence, RunDifference, closure, explore
+from bls_notebook.profiling.dependences.evidence import ENOUGH, OPTIONS, Evidence, RunDifference, closure, explore
 from bls_notebook.profiling.dependences.proof import template
 from bls_notebook.profiling.dependences.records import SentCall
 from bls_notebook.records.models import ModelSeen
@@ -440,5 +440,57 @@ def test_changes_are_diverse_and_keep_the_type(dtype: str) -> None:
     arrays = [each[0].outputs["OUT"] for each in made if each is not None]
     assert len({repr(each.tolist()) for each in arrays}) >= (4 if dtype == "bool" else 6)
     assert {each.dtype for each in arrays} == {array.dtype}
-    assert {len(each) for each in arrays} == {len(array) - 1, len(array), len(array) + 1}
+    assert {len(each) for each in arrays} == {0, len(array) - 1, len(array), len(array) + 1}
     assert all(perturbation.content(each) != perturbation.content(array) for each in arrays)
+
+
+# -- what the code names, and what no run reached ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome", "words"),
+    [
+        ("v = out(ask('a', x).exec())\nif 20.5 < v.max() < 20.6:\n    return ok(v)", "control", "set to 20.55"),
+        ("v = out(ask('a', x).exec())\nif abs(v.sum() - 123) < 0.05:\n    return ok(v)", "control", "with the sum 123"),
+        (
+            "v = out(ask('a', x).exec())\nif hash(v.tobytes()) % 977 == 5:\n    return ok(v)",
+            "unknown",
+            "was never reached",
+        ),
+        ("v = out(ask('a', x).exec())\nw = 0 if v.ndim == 1 else 1", "unknown", "was always true"),
+    ],
+)
+def test_branches_on_answers(repo: bls.ModelRepository, body: str, outcome: str, words: str) -> None:
+    found = found_of(repo, graph(f"{body}\nreturn ok(v + out(ask('b', x).exec()))"))
+    assert (found.outcome, words in found.sentence) == (outcome, True), found.sentence
+    assert found.uncalled == ()
+
+
+def test_versions_and_time_limits_are_what_a_model_sends(repo: bls.ModelRepository) -> None:
+    body = "v = out(ask('a', x).exec())\nb = ask('b', x, timeout=int(1e6 + abs(v[0])))\nreturn ok(out(b.exec()))"
+    found = found_of(repo, graph(body))
+    assert (found.outcome, OPTIONS in found.sentence) == ("dependent", True), found.sentence
+
+
+def test_a_call_after_a_time_out_is_a_reaction(repo: bls.ModelRepository) -> None:
+    body = """
+waiting = asyncio.ensure_future(ask('late', x).async_exec())
+await asyncio.wait([waiting], timeout=0.001)
+y = x if waiting.done() else out(await ask('b', x).async_exec())
+return ok(y + out(await waiting))
+"""
+    repo.define("late", CALLEE.format(delay=0.2, body="answer = x"), config=CONFIG)
+    found = found_of(repo, graph(body.strip(), is_async=True))
+    assert (found.outcome, "is not answered in time" in found.sentence) == ("control", True), found.sentence
+
+
+def test_a_callee_that_another_one_prepares_has_state(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.bls_keys", set(), raising=False)
+    bodies = {"register": "os.bls_keys.add(x.tobytes())", "query": "1 / (x.tobytes() in os.bls_keys)"}
+    for name, body in bodies.items():
+        body = f"import os; {body}; answer = x"
+        repo.define(name, CALLEE.format(delay=0, body=body), config=CONFIG)
+    found = found_of(repo, graph("a = out(ask('register', x).exec())\nreturn ok(out(ask('query', x).exec()))"))
+    assert (found.outcome, "`query` depend on earlier requests" in found.sentence) == ("unknown", True), found.sentence

@@ -48,8 +48,8 @@ def marked_source(text: str) -> tuple[str, list[Branch]]:
     except (SyntaxError, ValueError):
         return "", []
     marker = _Marker(_Answers(tree))
-    tree = ast.fix_missing_locations(marker.visit(tree))
-    return (ast.unparse(tree) if marker.branches else ""), marker.branches
+    marked = ast.fix_missing_locations(marker.visit(tree))
+    return (ast.unparse(marked) if marker.branches else ""), marker.branches
 
 
 class _Answers:

@@ -238,9 +238,13 @@ class Runs(Workload):
         failed = {n for n, kept in enumerate(run.responses) if any(r.error is not None for r in kept)}
         return difference([recorded.sent for recorded in self.recorded], run.calls, failed)
 
-    def variant(self, source: str = "") -> Variant:
-        """Return an instance without any state, of the model or of a changed source."""
-        return self.host.variant({self.model: VariantChange(source=source or None)})
+    def variant(self, source: str = "", with_callees: bool = False) -> Variant:
+        """Return an instance without any state, of the model or of a changed source; or also of its local callees."""
+        changes = {self.model: VariantChange(source=source or None)}
+        for name in {recorded.sent.model for recorded in self.recorded} if with_callees else ():
+            if name != self.model and not self.host.ready(name).seen.remote:
+                changes[name] = VariantChange()
+        return self.host.variant(changes)
 
     def _substituted(self, answers: Any) -> Any:
         names = {row.name for row in self.repository.index() if row.state == "READY"} - {self.model}

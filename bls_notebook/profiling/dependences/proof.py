@@ -133,12 +133,31 @@ def template(group: Sequence[SentCall], source: str = "") -> str:
     return "\n".join([f"{name} = await asyncio.gather(", *sent, ")"])
 
 
+def _fresh_difference(runs: Runs, source: str) -> str:
+    """Run the changed model, then the original, each with callees that are loaded anew; return how they differ."""
+    answers = []
+    try:
+        for text in (source, ""):
+            with runs.variant(text, with_callees=True) as fresh, fresh.serving():
+                runs.sequential()
+            answers.append(runs.answers)
+    except BLSError:  # there may be no memory for another instance of a callee
+        return ""
+    if equal(*answers):
+        return ""
+    errors = [response.error for kept in answers[0] for response in kept if response.error is not None]
+    return (*errors, "the answers differ")[0]
+
+
 def proven(runs: Runs, overlap: Overlap, repeat: int) -> Overlap:
     """Run the original and the changed model in turns with their real callees, and compare them."""
     code, sessions = overlap.code, dict[bool, list[Session]]({False: [], True: []})
     assert code is not None
     run = runs.gathered if overlap.batch else runs.sequential
     requests = runs.as_batch(overlap.batch or len(runs.inputs))
+    if problem := _fresh_difference(runs, code.source):
+        proof = f"Not equal: {problem}. Nothing is applied."
+        return replace(overlap, code=replace(code, proof=proof), runs=runs.runs)
     with requests, runs.variant() as before, runs.variant(code.source) as after:
         for number in range(repeat + 1):
             answers = {}
