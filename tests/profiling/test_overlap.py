@@ -81,7 +81,7 @@ def test_the_order_of_calls_is_the_true_one(repo: bls.ModelRepository, place: st
         ("a = out(ask('a', x).exec())\nreturn ok(out(ask('b', x).exec()) if a.max() < 5_000_000 else a)", "control",
          "with that changed (large), it was not sent"),
         ("return ok(out(ask('a', x).exec()) + out(ask('b', x).exec()))", "independent",
-         "sends `a` and `b` (line 23) one after the other. No dependence between them was seen in 7 changes"),
+         "sends `a` and `b` (line 23) one after the other. No dependence between them was seen in 9 changes"),
         ("a = out(ask('a', x).exec())\nassert (a == x * 2 + 1).all()\nreturn ok(out(ask('b', x).exec()))", "unknown",
          "drop its check to settle it"),
         ("return ok(out(ask('r', x).exec()) + out(ask('r', x).exec()))", "unknown", "stubs settle it"),
