@@ -17,10 +17,10 @@ import asyncio, threading
 import triton_python_backend_utils as pb_utils
 from tests.engine import gates
 
-log = pb_utils.Logger
-
 class TritonPythonModel:
     def initialize(self, args):
+        global log
+        log = pb_utils.Logger  # a server adds it only after it has imported model.py
         log.log_info("starting")
 
     {kind} execute(self, requests):

@@ -47,7 +47,7 @@ def test_options_of_one_request(cells) -> None:
     assert sorted(cells("%bls times IN=[1] --outputs COUNT, OUT").value) == ["COUNT", "OUT"]
     assert cells("%bls times IN=[1] --async").value["OUT"].as_numpy().tolist() == [2]
     assert cells("%bls times IN=[1] --version 1").value.error is None
-    assert "not ready" in cells("%bls times IN=[1] --version 9").value.error.message()
+    assert "version 9 is not found" in cells("%bls times IN=[1] --version 9").value.error.message()
     assert cells("%bls times IN=[1] --device cpu").value["OUT"].is_cpu()
     cells.shell.user_ns["array"] = np.arange(2, dtype=np.float32)
     assert cells("%bls times IN=array").value["OUT"].as_numpy().tolist() == [0, 2]
