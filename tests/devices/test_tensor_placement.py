@@ -321,11 +321,11 @@ def test_onnx_models_answer_on_their_instances_device(gpu: Kit) -> None:
     with bls.ModelRepository(SAMPLES) as repo:
         record = repo.load("digit_classifier_onnx")
         features = np.random.default_rng(1).random((2, 64), np.float32)
-        own = "gpu:0" if record.instance_kind == "KIND_GPU" else "cpu"
+        own = {"gpu:0", "gpu:1"} if record.instance_kind == "KIND_GPU" else {"cpu"}  # its instances take turns
         answers = []
         for preferred, given in (("cpu", features), ("cpu", gpu.array(features)), ("gpu:0", features), ("", features)):
             answers.append(repo.infer("digit_classifier_onnx", {"FEATURES": given}, preferred_memory=preferred or None))
-            assert where(answers[-1], "PROBABILITIES") == (preferred or own)
+            assert where(answers[-1], "PROBABILITIES") in ({preferred} if preferred else own)
         here, there = (answer["PROBABILITIES"].as_numpy() for answer in answers[:2])
         np.testing.assert_allclose(here, there, rtol=1e-5)
 

@@ -80,7 +80,7 @@ def test_a_bare_thread_that_waits_for_its_own_model_is_reported(
     assert "a_0_0 is held by a request to 'a'" in text
     assert "Ctrl-C" in text
     scheduler: Any = host_of(repo).ready("a").scheduler
-    scheduler._queue[0].cancel()  # what Ctrl-C does to it in the end
+    scheduler._queue[0].interrupt()  # what Ctrl-C does to it in the end
     caller.result()
     assert_all_idle(repo, "a", "b")
     assert len(reports.records) == 1  # once a wait

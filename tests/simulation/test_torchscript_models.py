@@ -103,7 +103,7 @@ def test_a_module_in_python_sees_the_gpu(gpu: Kit, repo: bls.ModelRepository) ->
         "runtime": "model.py",
         "input": [{"name": "x", **tensors}],
         "output": [{"name": "y", **tensors}],
-        "instance_group": [{"kind": "KIND_GPU"}],
+        "instance_group": [{"kind": "KIND_GPU", "gpus": [0]}],
     }
     for files in ({"file:1/model.py": IN_PYTHON}, {"file:1/model.pt": scripted(modules.NamesCuda())}):
         repo.load("m", config, files)

@@ -72,7 +72,7 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
     spans = {span.model for span in session.record.spans}
     assert spans == {"both", "double", "gone"}
     assert [m.name for m in session.record.models if m.stub] == ["gone"]
-    assert "0 stub" in [lane.label for lane in TimelineLayout(session.record).lanes if lane.model == "gone"]
+    assert any("stub" in lane.label for lane in TimelineLayout(session.record).lanes if lane.model == "gone")
     graph = call_graph(session.record)
     assert [node.name for node in graph.nodes if node.stub] == ["gone"]
     assert "a stub" in call_graph_text(graph)
