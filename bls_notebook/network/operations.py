@@ -134,7 +134,7 @@ ENDPOINT = OperationSpec(
     options=(
         REPOSITORY,
         option("models", "MODEL", "models to load (default: all)", nargs="*", surface="shell"),
-        option("--model-config-name", "CONFIG", "as Triton's option: use configs/CONFIG.pbtxt of models", surface="shell"),
+        option("--model-config-name", "CONFIG", "use configs/CONFIG.pbtxt of models that have it", surface="shell"),
         pairs(
             "--metrics-config", "SETTING=VALUE", "as Triton's option, such as summary_latencies=true", surface="shell"
         ),

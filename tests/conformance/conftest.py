@@ -24,6 +24,7 @@ else:
 
 ROOT = Path(__file__).parents[2]
 DIVERGENCES = Path(__file__).parent / "live_divergences.toml"
+RELEASE = DIVERGENCES.with_name("release_differences.toml")
 FOLDERS = (ROOT / "model_repository", Path(__file__).parent / "model_repository")
 NO_BACKEND = {"digit_classifier_onnx", "digit_classifier_torch"}  # that server runs Python models only
 SAME_TIME = [f"recast{number}" for number in range(4)]  # copies of recast, to be loaded at the same time
@@ -61,8 +62,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @cache
 def divergences() -> dict[str, str]:
-    """Why an answer differs from a live server's on purpose, by the name of the test."""
-    return tomllib.loads(DIVERGENCES.read_text())
+    """Why an answer differs from a live server's on purpose, or for its release, by the name of the test."""
+    older = tomllib.loads(RELEASE.read_text())["live"]
+    reasons = {test: f"{change}: the answer of an older release" for test, change in older.items()}
+    return tomllib.loads(DIVERGENCES.read_text()) | reasons
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,7 @@ _FLOATS = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8"}
 # Prefixes that depend on how a request was sent: HTTP adds "[request id: ...]" to some errors. The engine treats a
 # notebook's request like a model's BLS call, whose errors begin with "Model ... - Error when running inference".
 PREFIX = re.compile(r"^(Model \S+ - Error when running inference: )?(\[request id: [^\]]*\] )?")
-# Two errors whose texts differ between HTTP, gRPC and BLS calls.
+# Errors whose texts differ between HTTP, gRPC, BLS calls and releases.
 _SYNONYMS = [
     (
         re.compile(
@@ -73,8 +73,9 @@ def normal(text: str) -> str:
     for pattern, replacement in _DROPPED:
         text = pattern.sub(replacement, text)
     for pattern, synonym in _SYNONYMS:
-        if match := pattern.fullmatch(text):
-            return " ".join([synonym, *filter(None, match.groups())])
+        match = pattern.search(text)  # of the error itself, or of a callee at the end of its caller's
+        if match and match.end() == len(text):
+            return text[: match.start()] + " ".join([synonym, *filter(None, match.groups())])
     return text.strip(" ;\n")
 
 
