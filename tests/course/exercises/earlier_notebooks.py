@@ -42,21 +42,21 @@ BLANK = (
     (ch("self.answer(-1, 1.0)", "self.answer(-1, float('nan'))"), "CONFIDENCE"),
 )  # fmt: skip
 OVERLAP = (
-    (ch("await asyncio.gather(*[", "[await c for c in ([", " for image in images])", " for image in images])]"),
+    (ch("await asyncio.gather(*[self.ask(", "[await c for c in ([self.ask(", " for image in images])", " for image in images])]"),
      "each `await` waits for its response"),
     (ch("await request.async_exec()", "request.exec()"), "`exec` blocks until its response arrives"),
     (ch("for image in images])", "for image in images[:3]])"), "There were 3 requests of scanner in all: send 4"),
-    (ch("await asyncio.gather(*[", "[*await asyncio.gather(*[", " for image in images])",
+    (ch("await asyncio.gather(*[self.ask(", "[*await asyncio.gather(*[self.ask(", " for image in images])",
         " for image in images[:2]]), *await asyncio.gather(*[self.ask('scanner', 'IMAGE', i, 'SCAN') for i in images[2:]])]"),
      "At most 2 requests were in flight"),
-    (ch("await asyncio.gather(*[", "await asyncio.gather(*[self.ask('scanner', 'IMAGE', i, 'SCAN') for i in images]) and await asyncio.gather(*["),
+    (ch("await asyncio.gather(*[self.ask(\"", "await asyncio.gather(*[self.ask('scanner', 'IMAGE', i, 'SCAN') for i in images]) and await asyncio.gather(*[self.ask(\""),
      "Send fewer requests to scanner"),
     (ch("labels.ravel()", "labels.ravel()[::-1]"), "The values are right, but in another order"),
     (ch("labels.ravel()", "labels.ravel().astype(np.int64)"), "DIGITS is INT64, expected INT32"),
     (ch("for image in images])", "for image in [images[0]] * 4])"), "element 1: got 0, expected 1"),
     (ch("CHECK:%bls page IMAGES=images[:4] -q", "%bls page IMAGES=images[:1] -q\n%bls scanner IMAGE=images[0] -n 4 --async -q"),
      "The notebook sent"),
-    (ch("await asyncio.gather(*[", "asyncio.gather(*["), "1 request failed"),
+    (ch("await asyncio.gather(*[self.ask(", "asyncio.gather(*[self.ask("), "1 request failed"),
 )  # fmt: skip
 
 EXERCISES = {

@@ -41,7 +41,7 @@ EXERCISES = {
         (
             (ch(PAGE4, 'configure("page", 7)', CLEAN, 'configure("clean", 1)'), "`clean`"),
             (ch(PAGE4, 'configure("page", 1)', CLEAN, 'configure("clean", 7)'), "queued on the one instance of `page`"),
-            (ch(READ, 'configure("read", 1)'), "of `read`"),
+            (ch(READ, 'configure("read", 1)'), "for `read`"),
             (ch(PAGE4, 'configure("page", 2)', CLEAN, 'configure("clean", 6)'), "for `page`"),
             (ch(PAGE4, 'configure("page", 8)', CLEAN, 'configure("clean", 8)'), "instances() is 17, expected 9"),
             (ch(PAGE4, 'configure("page", 1)', CLEAN, 'configure("clean", 1)'), "instances() is 3, expected 9"),
