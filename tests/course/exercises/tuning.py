@@ -40,7 +40,7 @@ EXERCISES = {
         ch(PAGE4, 'configure("page", 5)', CLEAN, 'configure("clean", 3)'),
         (
             (ch(PAGE4, 'configure("page", 7)', CLEAN, 'configure("clean", 1)'), "`clean`"),
-            (ch(PAGE4, 'configure("page", 1)', CLEAN, 'configure("clean", 7)'), "queued on the one instance of `page`"),
+            (ch(PAGE4, 'configure("page", 1)', CLEAN, 'configure("clean", 7)'), "in front of page: 8 requests"),
             (ch(READ, 'configure("read", 1)'), "for `read`"),
             (ch(PAGE4, 'configure("page", 2)', CLEAN, 'configure("clean", 6)'), "for `page`"),
             (ch(PAGE4, 'configure("page", 8)', CLEAN, 'configure("clean", 8)'), "instances() is 17, expected 9"),
