@@ -68,7 +68,7 @@ def _models_in(folder: Path, with_version: bool) -> list[Path]:
 
 
 def is_model(folder: Path) -> bool:
-    """Whether a folder has a configuration, or a version folder with a file ``model.*``."""
+    """Return whether a folder has a configuration, or a version folder with a file ``model.*``."""
     if config_files(folder):
         return True
     return any(any(version.glob("model.*")) for version in version_folders(folder).values())

@@ -140,7 +140,7 @@ class ImportTime:
 
 
 def _is_guard(test: ast.expr) -> bool:
-    """Whether an `if` runs its body only for type checkers, as a script, or after a test of the name."""
+    """Return whether an `if` runs its body only for type checkers, as a script, or after a test of the name."""
     text = ast.unparse(test)
     return any(word in text for word in ("TYPE_CHECKING", "__main__", "hasattr"))
 

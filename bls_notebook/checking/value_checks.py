@@ -61,7 +61,7 @@ def _async_findings(model: CheckedModel, code: PythonSource, scope: NameScope, c
 
 
 def _is_tensor(scope: NameScope, node: ast.expr) -> bool:
-    """Whether an expression is certainly a `pb_utils.Tensor`."""
+    """Return whether an expression is certainly a `pb_utils.Tensor`."""
     value = scope.value(node)
     if isinstance(value, ast.Subscript) and not isinstance(value.slice, ast.Slice):
         owner = scope.value(value.value)
@@ -96,7 +96,7 @@ def _text_element(model: CheckedModel, scope: NameScope, node: ast.expr) -> str:
 
 
 def _is_read_as_list(code: PythonSource, loop: ast.For | ast.comprehension) -> bool:
-    """Whether a loop over the configuration's parameters, which are a dict, reads fields of its items."""
+    """Return whether a loop over the configuration's parameters, which are a dict, reads fields of its items."""
     iterated = loop.iter
     of_get = isinstance(iterated, ast.Call) and last_name(iterated.func) == "get" and bool(iterated.args)
     key = iterated.args[0] if of_get and isinstance(iterated, ast.Call) else getattr(iterated, "slice", None)

@@ -49,7 +49,7 @@ class PuzzleCheck(Record):
 
     @property
     def solved(self) -> bool:
-        """Whether the answers are the same and every constraint holds."""
+        """Return whether the answers are the same and every constraint holds."""
         return bool(self.judgements) and all(self.judgements)
 
     @property
@@ -93,7 +93,7 @@ def puzzle_document(puzzle: PuzzleData) -> doc.Document:
 
 
 def is_about_memory(claim: str) -> bool:
-    """Whether a claim is shown by lifetimes, not by a timeline."""
+    """Return whether a claim is shown by lifetimes, not by a timeline."""
     return claim.startswith(("peak", "nothing_left"))
 
 

@@ -64,7 +64,7 @@ class PuzzleModel(Record):
 
     @property
     def is_decoupled(self) -> bool:
-        """Whether a request may have any number of responses."""
+        """Return whether a request may have any number of responses."""
         return "decoupled: true" in self.config
 
 

@@ -51,7 +51,7 @@ class Signature:
 
     @property
     def can_batch(self) -> bool:
-        """Whether the first dimension of every tensor varies."""
+        """Return whether the first dimension of every tensor varies."""
         return all(t.dims and t.dims[0] == -1 for t in [*self.inputs.values(), *self.outputs.values()])
 
 
@@ -76,7 +76,7 @@ def _infos(nodes: Iterable[Any]) -> dict[str, TensorInfo]:
 
 
 def needs_completing(config: dict[str, Any]) -> bool:
-    """Whether a configuration lacks inputs or outputs; otherwise Triton completes nothing."""
+    """Return whether a configuration lacks inputs or outputs; otherwise Triton completes nothing."""
     inputs = len(config.get("input", ())) + len(config.get("batch_input", ()))
     return not inputs or not config.get("output")
 

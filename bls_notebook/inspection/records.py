@@ -123,7 +123,7 @@ class ModelNow(Record):
 
     @property
     def in_use(self) -> bool:
-        """Whether it was loaded or is being loaded, as opposed to a mere folder on disk."""
+        """Return whether it was loaded or is being loaded, as opposed to a mere folder on disk."""
         return self.state != "UNAVAILABLE" or self.reason not in ("not loaded", "unloaded", "")
 
 

@@ -157,7 +157,7 @@ class _Module:
                 yield self._parents[node], None
 
     def _always_before(self, binding: ast.AST, use: ast.AST) -> bool:
-        """Whether the statement of a binding is in a block that contains the use, too."""
+        """Return whether the statement of a binding is in a block that contains the use, too."""
         around = self._parents.get(binding)
         node: ast.AST | None = use
         while node is not None and node is not around:
@@ -172,7 +172,7 @@ class _Module:
 
 
 def _has_name(target: ast.AST | None, name: str) -> bool:
-    """Whether a target binds a name, for example in a tuple."""
+    """Return whether a target binds a name, for example in a tuple."""
     nodes = ast.walk(target) if target is not None else ()
     return any(_is_name(node, name) and isinstance(getattr(node, "ctx", None), ast.Store) for node in nodes)
 

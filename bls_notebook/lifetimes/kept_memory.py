@@ -194,7 +194,7 @@ def _adds(node: Any, name: str) -> bool:
 
 
 def _is(node: ast.AST, name: str) -> bool:
-    """Whether an expression is a variable or an attribute of this name, or an item of it."""
+    """Return whether an expression is a variable or an attribute of this name, or an item of it."""
     while isinstance(node, ast.Subscript):
         node = node.value
     return getattr(node, "attr", None) == name or getattr(node, "id", None) == name

@@ -185,7 +185,7 @@ class OwnerSearch:
 
     @property
     def was_cut(self) -> bool:
-        """Whether the search reached its limit."""
+        """Return whether the search reached its limit."""
         return self._left <= 0
 
     def parent_of(self, value: Any) -> Any:
@@ -225,7 +225,7 @@ class OwnerSearch:
 
 
 def _is_closed(kind: type) -> bool:
-    """Whether objects of a type contain no tensors, as most of this package, or lead to every test."""
+    """Return whether objects of a type contain no tensors, as most of this package, or lead to every test."""
     first, *_ = modules = [str(vars(base).get("__module__", "")) for base in kind.__mro__]
     ours = first.startswith("bls_notebook.") and kind not in owner_kinds
     return ours or any(name.startswith(_TEST_RUNNERS) for name in modules)
@@ -287,7 +287,7 @@ def text_of_path(way: tuple[Any, ...]) -> tuple[str, bool]:
 
 
 def _is_of_a_library(value: Any) -> bool:
-    """Whether an object's inside is an implementation detail: a response, a tensor, an array."""
+    """Return whether an object's inside is an implementation detail: a response, a tensor, an array."""
     return str(type(value).__module__).startswith(("bls_notebook.", "numpy"))
 
 

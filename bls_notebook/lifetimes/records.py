@@ -150,7 +150,7 @@ class Peak(Record):
 
 
 def is_left_behind(life: Life) -> bool:
-    """Whether a block that a request or a model allocated is still alive.
+    """Return whether a block that a request or a model allocated is still alive.
 
     An array that the notebook made itself and sent as an input does not count.
     """
@@ -178,7 +178,7 @@ def bytes_over_time(lives: Iterable[Life], models: Sequence[str] = ()) -> list[t
 
 
 def _lives_at(life: Life, ns: int) -> bool:
-    """Whether a block is alive at a time (-1 for the end): its birth counts, its death does not."""
+    """Return whether a block is alive at a time (-1 for the end): its birth counts, its death does not."""
     return life.died < 0 if ns < 0 else life.born <= ns and (life.died < 0 or ns < life.died)
 
 

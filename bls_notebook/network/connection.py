@@ -69,7 +69,7 @@ class Connection(Scope, Printable):
 
     @property
     def connected(self) -> bool:
-        """Whether any of the server's models is still loaded here."""
+        """Return whether any of the server's models is still loaded here."""
         return self._link.connected
 
     @property

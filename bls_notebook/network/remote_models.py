@@ -68,7 +68,7 @@ class RemoteServer:
         return link is not None and not link.closed
 
     def is_gone(self) -> bool:
-        """Whether the server does not answer; probes it unless it is already known to be lost."""
+        """Return whether the server does not answer; probes it unless it is already known to be lost."""
         link = self._link
         try:
             if link is not None and not link.lost:
@@ -99,7 +99,7 @@ class ServerModel:
         return str(self.server.address)
 
     def is_gone(self) -> bool:
-        """Whether the server does not answer now."""
+        """Return whether the server does not answer now."""
         return self.server.is_gone()
 
     @contextmanager
@@ -187,7 +187,7 @@ class RemoteInstance:
         self.link.release()
 
     def ready(self) -> bool:
-        """Whether the server reports the model as ready."""
+        """Return whether the server reports the model as ready."""
         try:
             answer = self.link.query("ready", self.name, self.version, _READY_SECONDS)
         except ServerError as error:

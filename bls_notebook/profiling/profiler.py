@@ -138,7 +138,7 @@ class Profile(Scope, SessionAnalysis):
 
     @property
     def running(self) -> bool:
-        """Whether the profile is on."""
+        """Return whether the profile is on."""
         return self._start > 0 and not self._end
 
     @property

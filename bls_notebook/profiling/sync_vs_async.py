@@ -215,7 +215,7 @@ def _kept(run: Session, share: float) -> int:
 
 
 def _enough(rounds: Sequence[Round], repeat: int | None, ends: float) -> bool:
-    """Whether the requested number of rounds, or the wanted precision, is reached."""
+    """Return whether the requested number of rounds, or the wanted precision, is reached."""
     done = len(rounds)
     if done and rounds[-1].failed:
         return True

@@ -424,7 +424,7 @@ class _Tuner:
         return out
 
     def _may_batch(self, name: str) -> bool:
-        """Whether a model takes batches of requests that are sent at once."""
+        """Return whether a model takes batches of requests that are sent at once."""
         config = self._repository.config(name)
         other = config.HasField("sequence_batching") or config.model_transaction_policy.decoupled
         return config.max_batch_size > 0 and self._reached[name] > 1 and not other

@@ -94,7 +94,7 @@ def calls_of(
 
 
 def runs_python(backend: str) -> bool:
-    """Whether models of this backend have Python code: the Python backend or an unknown, Python-based one."""
+    """Return whether models of this backend have Python code: the Python backend or an unknown, Python-based one."""
     return backend == "python" or (backend != "" and find_backend(backend) is None)
 
 

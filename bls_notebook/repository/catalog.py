@@ -132,7 +132,7 @@ class Catalog:
         return self._paths
 
     def ready(self, name: str, version: int | None = None) -> bool:
-        """Whether the given version of a model serves; None: any version."""
+        """Return whether the given version of a model serves; None: any version."""
         check_model_name(name)
         if version is not None:
             check_version(version)

@@ -133,7 +133,7 @@ class Index:
             self._records.pop(name, None)
 
     def was_unloaded(self, name: str) -> bool:
-        """Whether a version of the model was unloaded on request."""
+        """Return whether a version of the model was unloaded on request."""
         return any(record.reason == _UNLOADED for record in list(self._records.get(name, {}).values()))
 
     def forget_unloaded(self) -> None:

@@ -237,7 +237,7 @@ class ModelRepository(Catalog):
 
     @property
     def strict(self) -> bool:
-        """Whether warnings fail the request; can be set at any time."""
+        """Return whether warnings fail the request; can be set at any time."""
         return self._server.strict
 
     @strict.setter
@@ -246,7 +246,7 @@ class ModelRepository(Catalog):
 
     @property
     def closed(self) -> bool:
-        """Whether the repository has been closed."""
+        """Return whether the repository has been closed."""
         return self._service.closed
 
     def close(self, seconds: float = 5.0) -> None:

@@ -149,7 +149,7 @@ class Unequal(Record):
 
     @property
     def lost(self) -> bool:
-        """Whether a side did not answer; that is not counted as a difference."""
+        """Return whether a side did not answer; that is not counted as a difference."""
         return self.what[0].startswith("no answer")
 
 
@@ -237,12 +237,12 @@ class Certificate(Record):
 
     @property
     def rounds(self) -> bool:
-        """Whether rounding is the only difference."""
+        """Return whether rounding is the only difference."""
         return self.rounded > 0 and len(self.unequal) == 1
 
     @property
     def equal(self) -> bool:
-        """Whether all answers and statistics were equal."""
+        """Return whether all answers and statistics were equal."""
         return not self.unequal and not self.varies and self.requests > 0 and all(each.equal for each in self.counted)
 
     @property

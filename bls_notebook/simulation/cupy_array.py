@@ -33,7 +33,7 @@ _SCALARS = (bool, int, float, complex, np.generic)
 
 
 def is_absent(module: str, name: str) -> bool:
-    """Whether CuPy lacks this function."""
+    """Return whether CuPy lacks this function."""
     return name in ABSENT.get(module, ())
 
 

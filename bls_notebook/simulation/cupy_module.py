@@ -86,7 +86,7 @@ def array(
 
 
 def _is_of_gpu(value: Any) -> bool:
-    """Whether a value is another library's tensor on a GPU."""
+    """Return whether a value is another library's tensor on a GPU."""
     try:
         return value.__dlpack_device__()[0] in dlpack.CUDA_DEVICES
     except (AttributeError, TypeError):

@@ -95,14 +95,14 @@ class Admission:
         self._counts: Counter[tuple[str, str]] = Counter()  # (model, "requests" or "failed")
 
     def authorized(self, authorization: str | bytes | None) -> bool:
-        """Whether a request with this header may be served."""
+        """Return whether a request with this header may be served."""
         if not self._expected:
             return True
         sent = authorization.encode("utf-8", "replace") if isinstance(authorization, str) else authorization
         return sent is not None and hmac.compare_digest(sent, self._expected)
 
     def is_foreign(self, host: str, origin: str) -> bool:
-        """Whether a web page, not a program on this machine, sent a request with these headers.
+        """Return whether a web page, not a program on this machine, sent a request with these headers.
 
         Any page can make a browser send requests here. If no token protects the endpoint, these headers reveal it.
         """

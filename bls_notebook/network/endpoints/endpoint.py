@@ -69,7 +69,7 @@ class Endpoint(Scope, Listening, Printable):
 
     @property
     def running(self) -> bool:
-        """Whether the endpoint accepts requests."""
+        """Return whether the endpoint accepts requests."""
         return self._running is not None and self._running.thread.is_alive()
 
     @operation

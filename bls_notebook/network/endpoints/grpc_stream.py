@@ -60,17 +60,17 @@ class AnswerStream:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a model has not answered a request yet."""
+        """Return whether a model has not answered a request yet."""
         return bool(self._open)
 
     @property
     def has_ended(self) -> bool:
-        """Whether no more requests are accepted."""
+        """Return whether no more requests are accepted."""
         return self._ended
 
     @property
     def idle(self) -> bool:
-        """Whether all requests have been answered."""
+        """Return whether all requests have been answered."""
         return not (self._open or self._ended) and self._queue.empty()
 
     async def room(self) -> None:
@@ -80,7 +80,7 @@ class AnswerStream:
             await self._room.wait()
 
     def _is_full(self) -> bool:
-        """Whether enough responses wait for the client, or behind the response to an earlier request."""
+        """Return whether enough responses wait for the client, or behind the response to an earlier request."""
         return self._queue.qsize() + self._waiting > UNREAD_ANSWERS
 
     def refused(self, request_id: str, error: ProtocolError) -> None:

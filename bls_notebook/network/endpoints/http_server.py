@@ -81,12 +81,12 @@ class HttpServer:
 
             @property
             def trusted(self) -> bool:
-                """Whether a request had the token."""
+                """Return whether a request had the token."""
                 return self._trusted or (self.scope is not None and "trusted" in self.scope["state"])
 
             @property
             def idle(self) -> bool:
-                """Whether every request has been answered."""
+                """Return whether every request has been answered."""
                 return self.cycle is not None and self.cycle.response_complete
 
             def on_response_complete(self) -> None:

@@ -38,7 +38,7 @@ class ServedModels:
         self.host = Host(repository)
 
     def ready(self) -> bool:
-        """Whether the server is ready; with strict readiness, each model that was not unloaded must be, too.
+        """Return whether the server is ready; with strict readiness, each model that was not unloaded must be, too.
 
         May be slow, because models are asked: call it in a thread.
         """
@@ -55,7 +55,7 @@ class ServedModels:
         return self.host.find(name, number) or self._refuse_unknown(name, number)
 
     def model_ready(self, name: str, version: str = "") -> bool:
-        """Whether a version is ready, by default the newest; ProtocolError if there is none."""
+        """Return whether a version is ready, by default the newest; ProtocolError if there is none."""
         return self.find(name, version).ready()
 
     def _refuse_unknown(self, name: str, number: int) -> NoReturn:
@@ -170,7 +170,7 @@ def without_error(response: InferenceResponse) -> InferenceResponse:
 
 
 def is_empty(response: InferenceResponse) -> bool:
-    """Whether a response has neither outputs nor an error."""
+    """Return whether a response has neither outputs nor an error."""
     return not response._outputs and response._error is None
 
 

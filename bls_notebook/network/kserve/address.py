@@ -48,7 +48,7 @@ class Address:
 
     @property
     def encrypted(self) -> bool:
-        """Whether the connection uses TLS."""
+        """Return whether the connection uses TLS."""
         return self.scheme in ("grpcs", "https")
 
     @property

@@ -230,7 +230,7 @@ class GrpcExchange:
         return method(self._body, timeout=self._link.address.timeout, metadata=self._metadata)
 
     def _again(self, problem: ServerError) -> bool:
-        """Whether to retry, because the request could not be sent."""
+        """Return whether to retry, because the request could not be sent."""
         self._attempt += 1
         is_new = bool(problem.lost) and not self._link.lost  # the client did not know of the loss yet
         return is_new and not problem.sent and not self._cancelled and self._attempt <= len(RETRIES)

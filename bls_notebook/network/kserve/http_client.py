@@ -99,7 +99,7 @@ class Connections:
 
 
 def _is_quiet(connection: socket.socket) -> bool:
-    """Whether a connection has nothing to read, not even end of file."""
+    """Return whether a connection has nothing to read, not even end of file."""
     if not hasattr(select, "poll"):  # Windows
         return not select.select([connection], [], [], 0)[0]
     (poll := select.poll()).register(connection, select.POLLIN)

@@ -246,7 +246,7 @@ def batches_seen(session: SessionData, alone: Mapping[int, Sequence[str]] = {}) 
 
 
 def is_stuck(requests: Sequence[Recipe], capacity: Mapping[ModelKey, int]) -> bool:
-    """Whether requests would deadlock, such as requests to a model that calls itself."""
+    """Return whether requests would deadlock, such as requests to a model that calls itself."""
     run = _Replay(capacity, {})
     run.run(requests, ())
     return run.unanswered > 0

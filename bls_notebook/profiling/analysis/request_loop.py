@@ -75,7 +75,7 @@ def _names(node: ast.AST, name: str) -> bool:
 
 
 def _waits(nodes: list[ast.AST], is_async: bool) -> bool:
-    """Whether code awaits or, in a sync function, perhaps sends a call: by `exec`, or in a method of its own."""
+    """Return whether code awaits or, in a sync function, perhaps sends a call: by `exec`, or in a method of its own."""
     every = [each for node in nodes for each in (node, *_inside(node))]
     if is_async:
         return any(isinstance(each, ast.Await) for each in every)

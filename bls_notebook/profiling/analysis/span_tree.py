@@ -66,7 +66,7 @@ class SpanTree:
         return self._execution.get(span, 0)
 
     def is_ensemble(self, span: Span) -> bool:
-        """Whether the model of a span is an ensemble, which has no instance to wait for."""
+        """Return whether the model of a span is an ensemble, which has no instance to wait for."""
         return (span.model, span.version) in self._ensembles
 
     def in_flight(self, execution: int) -> list[Interval]:

@@ -368,7 +368,7 @@ class _Player:
                 self._latest = monotonic()
 
     def _is_turn_of(self, place: int) -> bool:
-        """Whether a call is answered next; never before the last answer has been given completely."""
+        """Return whether a call is answered next; never before the last answer has been given completely."""
         assert self._turn is not None
         with self._lock:
             is_quiet = not self._answering and monotonic() - self._latest > self._quiet
@@ -503,7 +503,7 @@ def _response(kept: KeptResponse) -> InferenceResponse:
 
 
 def equal(one: Sequence[KeptAnswer], other: Sequence[KeptAnswer]) -> bool:
-    """Whether answers are equal bit by bit, or both errors."""
+    """Return whether answers are equal bit by bit, or both errors."""
 
     def contents(answers: Sequence[KeptAnswer]) -> list[Any]:
         return [

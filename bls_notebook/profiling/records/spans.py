@@ -106,7 +106,7 @@ class Span(Record):
 
     @property
     def ran(self) -> bool:
-        """Whether an instance ran the request."""
+        """Return whether an instance ran the request."""
         return bool(self.instance)
 
     @property

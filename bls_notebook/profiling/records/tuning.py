@@ -55,7 +55,7 @@ class TunedModel(Record):
 
     @property
     def changed(self) -> bool:
-        """Whether the setting found differs from the current one."""
+        """Return whether the setting found differs from the current one."""
         return self.found != self.now
 
 
@@ -108,7 +108,7 @@ class Tuning(Record):
 
     @property
     def explained(self) -> bool:
-        """Whether the simulation explains today's run within 15%; else its predictions are worth nothing."""
+        """Return whether the simulation explains today's run within 15%; else its predictions are worth nothing."""
         return abs(self.measured.now - self.predicted.now) <= _EXPLAINED * self.measured.now
 
     @property

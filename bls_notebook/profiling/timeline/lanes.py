@@ -85,7 +85,7 @@ class Lane:
 
     @property
     def waits_for_loop(self) -> bool:
-        """Whether queued requests wait for an event loop: its instance is free, as coroutines share it."""
+        """Return whether queued requests wait for an event loop: its instance is free, as coroutines share it."""
         model = self.seen if self.waits else None
         return model is not None and model.is_async and model.decoupled and model.scheduler == "default"
 
@@ -368,7 +368,7 @@ class Panel:
         return base - (self.layout.wait[i] + 1) * place.wait, place.wait * 0.85
 
     def shows(self, i: int) -> bool:
-        """Whether a span's lane is drawn."""
+        """Return whether a span's lane is drawn."""
         return self.layout.lane[i] < len(self.places)
 
 

@@ -338,7 +338,7 @@ def _disjoint(found: list[Template], given: Mapping[str, str]) -> list[Template]
 
 
 def _counts(template: Template, given: Mapping[str, str], environment: Mapping[str, str] | None) -> bool:
-    """Whether text is certainly a template: ``"$KEY"`` may be plain text unless there is a value for it."""
+    """Return whether text is certainly a template: ``"$KEY"`` may be plain text unless there is a value for it."""
     if template.whole:
         return template.key in given
     sure = not template.quoted or template.written.startswith("${")

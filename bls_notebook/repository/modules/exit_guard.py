@@ -63,7 +63,7 @@ def keep_process(is_models: Callable[[FrameType], bool]) -> None:
 
 
 def _fatal(number: int) -> bool:
-    """Whether a signal ends this process: one with no handler, whose default action is to terminate."""
+    """Return whether a signal ends this process: one with no handler, whose default action is to terminate."""
     try:
         return number not in _HARMLESS and handler_of_process(number) in (signal.SIG_DFL, None)
     except (TypeError, ValueError):  # not a signal number

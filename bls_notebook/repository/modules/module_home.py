@@ -159,7 +159,7 @@ class ModuleHome(ModelHome):
             sys.modules.pop(key, None)
 
     def owns(self, top: str) -> bool:
-        """Whether a top-level name belongs to a module of this instance."""
+        """Return whether a top-level name belongs to a module of this instance."""
         if top in self._own:
             return True
         if top in self._foreign or top in SHARED:

@@ -106,7 +106,7 @@ def _execute_problem(tree: ast.Module, cls: ast.ClassDef) -> tuple[int, str] | N
 
 
 def _sets_execute(tree: ast.Module) -> bool:
-    """Whether code may define `execute` dynamically instead of by `def`."""
+    """Return whether code may define `execute` dynamically instead of by `def`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in ("execute", "__getattr__", "__dict__"):
             return True

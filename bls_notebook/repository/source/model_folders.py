@@ -167,7 +167,7 @@ def files_below(folder: Path) -> Iterator[str]:
 
 
 def is_pointer(file: Path) -> bool:
-    """Whether a file is a Git LFS pointer, whose contents have not been fetched."""
+    """Return whether a file is a Git LFS pointer, whose contents have not been fetched."""
     try:
         return read_file(file, 1024).startswith(_POINTER)
     except OSError:

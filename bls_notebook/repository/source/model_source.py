@@ -44,7 +44,7 @@ class RemoteModel(Protocol):
         """The server's URL."""
 
     def is_gone(self) -> bool:
-        """Whether the server currently does not answer."""
+        """Return whether the server currently does not answer."""
 
     def described(self, name: str) -> AbstractContextManager[RemoteVersions]:
         """Ask the server for the model's configuration and versions; `name` is the model's local name.

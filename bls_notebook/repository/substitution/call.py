@@ -183,7 +183,7 @@ def call_of(request: InferenceRequest, key: CallPath, target: tuple[str, int, st
 
 
 def is_null(request: InferenceRequest) -> bool:
-    """Whether a sequence batcher created the request to fill an empty slot."""
+    """Return whether a sequence batcher created the request to fill an empty slot."""
     ticket: Any = request._answerable
     return ticket is not None and getattr(ticket, "context", ticket) is None and ticket.parent is None
 
@@ -279,7 +279,7 @@ class Waiter:
         return None if model is None else model.spec
 
     def ended(self) -> bool:
-        """Whether the substitution is over, or every request of the batch is cancelled."""
+        """Return whether the substitution is over, or every request of the batch is cancelled."""
         return self._progress.over or all(request.is_cancelled() for request in self._batch)
 
     def sleep(self, seconds: float) -> bool:

@@ -271,7 +271,7 @@ def _is_error_class(value: object) -> bool:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a value is a single answer, as opposed to a function or a collection of answers."""
+    """Return whether a value is a single answer, as opposed to a function or a collection of answers."""
     plain = (Mapping, str, TritonError, InferenceResponse, BaseException)
     return value is None or isinstance(value, plain) or _is_error_class(value)
 

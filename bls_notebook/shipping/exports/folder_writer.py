@@ -36,7 +36,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)  # of every file in an archive: the earliest time 
 
 
 def is_cache(path: PurePosixPath | Path) -> bool:
-    """Whether a file is a cache of Python or an editor's backup."""
+    """Return whether a file is a cache of Python or an editor's backup."""
     return any(part in _CACHES for part in path.parts) or path.suffix == ".pyc"
 
 

@@ -108,7 +108,7 @@ def ask(
 
 
 def _is_final(message: Any) -> bool:
-    """Whether a message of a stream is only the mark of its end, without outputs or an error."""
+    """Return whether a message of a stream is only the mark of its end, without outputs or an error."""
     response = message.infer_response
     is_empty = not response.outputs and response.parameters["triton_final_response"].bool_param
     return is_empty and not message.error_message

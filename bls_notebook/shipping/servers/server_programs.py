@@ -284,7 +284,7 @@ def distribution_name(requirement: str) -> str:
 
 
 def is_supported() -> bool:
-    """Whether the wheel's tritonserver supports this system: Linux on x86-64."""
+    """Return whether the wheel's tritonserver supports this system: Linux on x86-64."""
     return sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64")
 
 
@@ -464,5 +464,5 @@ def container_for(
 
 
 def has_docker() -> bool:
-    """Whether docker is installed and its daemon answers."""
+    """Return whether docker is installed and its daemon answers."""
     return shutil.which("docker") is not None and not subprocess.run(_DOCKER_VERSION, capture_output=True).returncode

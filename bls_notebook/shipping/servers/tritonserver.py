@@ -363,7 +363,7 @@ class TritonServer(Scope, Listening):
         self._json("POST", f"{self._repository_path(name)}/unload", {}, wait)
 
     def ready(self, name: str | None = None, version: int | None = None) -> bool:
-        """Whether the server is ready, or one of its models."""
+        """Return whether the server is ready, or one of its models."""
         path = "/v2/health/ready" if name is None else f"{self._path(name, version)}/ready"
         return self.send("GET", path).status == 200
 
