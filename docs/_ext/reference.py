@@ -248,13 +248,21 @@ def pytest_plugin() -> str:
 def divergences() -> str:
     """Return the page of the answers that differ from a recorded or live server's."""
     folder = ROOT / "tests" / "conformance"
-    parts = []
-    for name, title in (("divergences", "Recorded scenarios"), ("live_divergences", "Requests to a live server")):
-        reasons = tomllib.loads((folder / f"{name}.toml").read_text("utf-8"))
-        parts += [
-            f"## {title}",
-            table(("test", "difference"), ((f"`{test}`", plain(why)) for test, why in reasons.items())),
-        ]
+    releases = tomllib.loads((folder / "release_differences.toml").read_text("utf-8"))
+    known = changes()
+    by_release = {
+        test: f"{known[rule].name}: changed in {known[rule].until or known[rule].since}"
+        for test, rule in (releases.pop("live") | releases).items()
+        if rule in known
+    }
+    reasons = tomllib.loads((folder / "live_divergences.toml").read_text("utf-8"))
+    parts = [
+        "## By the release of the server",
+        "The answers are those of the newest server. These differ from the answers of tritonserver 24.10.",
+        table(("test", "what changed"), ((f"`{test}`", plain(why)) for test, why in by_release.items())),
+        "## On purpose",
+        table(("test", "difference"), ((f"`{test}`", plain(why)) for test, why in reasons.items())),
+    ]
     return page(
         "Answers that differ on purpose",
         "The tests compare answers with those of a real tritonserver ([conformance](../../evidence/conformance.md))."
