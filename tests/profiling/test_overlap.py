@@ -62,7 +62,7 @@ def test_the_order_of_calls_is_the_true_one(repo: bls.ModelRepository, place: st
     found = found_of(repo, example, place)
     parts = [", ".join("+".join(sorted(s.split("+"))) for s in example.order.split(", "))]
     assert [order_of(found)] == parts, found.sentence
-    assert found.runs <= 2 + 50 + 2 + 30
+    assert found.runs <= 2 + counterfactual.RUNS + 2 + 30
     assert Overlap.from_dict(found.to_dict()) == found
     shown = render(found)
     assert " ".join(found.sentence.split()) in " ".join(shown.text.split())

@@ -21,7 +21,7 @@ from bls_notebook.repository import ModelRepository, current_repository
 
 from .batches import with_batch
 from .counterfactual import RUNS, ExhaustedError, Runs, callee_states, equal
-from .evidence import ENOUGH, OPTIONS, SEQUENCE, TIMEOUT, DependenceEvidence, Evidence, closure, explore
+from .evidence import OPTIONS, SEQUENCE, TIMEOUT, DependenceEvidence, Evidence, closure, explore
 from .named_values import NamedValue
 from .perturbation import CHANGES, KeptAnswer, name_of
 from .proof import code_change, proven
@@ -228,7 +228,7 @@ def _dependences(
                 if doubts["chance"] != _listed(models):  # chance that only one of them depends on allows any order
                     doubts["chance"] = ""
                 why = [text.format(doubts[kind]) for kind, text in _STATES.items() if doubts[kind]]
-                needed = 1 if any(response.error is not None for response in responses) else ENOUGH
+                needed = 1 if any(response.error is not None for response in responses) else evidence.needed(a, b)
                 if doubts["state"] and len(models) == 1:
                     words = f"the answers of {later} depend on its earlier requests (state), so their order matters"
                     yield Dependence(a, b, "dependent", words)

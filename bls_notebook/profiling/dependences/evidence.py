@@ -42,13 +42,15 @@ class RunDifference(NamedTuple):
 
     ``changed`` maps each call with other inputs to their names, and each call that was not sent although the model
     went on to nothing; ``same`` calls were sent as before; others were not reached. ``added`` are the callees of new
-    calls, ``used`` the calls whose answers were changed.
+    calls, ``used`` the calls whose answers were changed. ``looped`` calls were sent as before, but by a loop that had
+    more or fewer rounds, which proves nothing about them.
     """
 
     changed: Mapping[int, tuple[str, ...]]
     same: AbstractSet[int]
     added: tuple[str, ...] = ()
     used: AbstractSet[int] = frozenset()
+    looped: AbstractSet[int] = frozenset()
 
 
 def difference(base: Sequence[ObservedCall], run: Sequence[ObservedCall], failed: AbstractSet[int]) -> RunDifference:
@@ -70,10 +72,10 @@ def difference(base: Sequence[ObservedCall], run: Sequence[ObservedCall], failed
             changed[number] = tuple(sorted({name for name, _ in set(others.pop(0).inputs) ^ set(call.inputs)}))
         elif call.request not in failed and (call.request >= 0 or not failed):
             changed[number] = ()
-    # In a loop with more or fewer rounds, equal calls prove nothing.
     loops = {key for key, others in rest.items() if others} | {base[n][:2] for n, names in changed.items() if not names}
-    same = {n for n in same if base[n][:2] not in loops}
-    return RunDifference(changed, same, tuple(sent.model for others in rest.values() for sent in others))
+    looped = {n for n in same if base[n][:2] in loops}
+    added = tuple(sent.model for others in rest.values() for sent in others)
+    return RunDifference(changed, same - looped, added, looped=looped)
 
 
 class DependenceEvidence(NamedTuple):
@@ -89,12 +91,21 @@ class Evidence:
     """Evidence for each pair of calls.
 
     ``possible`` lists for each call the earlier calls of its `execute` that were answered before it was sent.
-    ``found`` are dependences (earlier, later); ``tried`` has the changes of an answer without effect on a later call.
+    ``found`` are dependences (earlier, later); ``tried`` has the changes of an answer without effect on a later call,
+    ``looped`` those that changed the number of rounds of its loop.
     """
 
     possible: list[set[int]]
     found: dict[tuple[int, int], DependenceEvidence] = field(default_factory=dict)
     tried: defaultdict[tuple[int, int], set[int]] = field(default_factory=lambda: defaultdict(set))
+    looped: defaultdict[tuple[int, int], set[int]] = field(default_factory=lambda: defaultdict(set))
+
+    def needed(self, earlier: int, later: int, enough: int = ENOUGH) -> int:
+        """Return how many changes without effect show that the later call does not depend on the earlier one.
+
+        If changes also alter the rounds of its loop, the call may be sent by chance: it needs as many without effect.
+        """
+        return max(enough, len(self.looped[earlier, later]))
 
     def ancestors(self) -> list[set[int]]:
         """Return the direct and indirect dependences of each call."""
@@ -103,7 +114,7 @@ class Evidence:
     def open(self, enough: int = 0) -> list[set[int]]:
         """Return for each call the earlier ones that it may depend on; with `enough`, those tried less often."""
         return [
-            {n for n in self.possible[call] - before if not enough or len(self.tried[n, call]) < enough}
+            {n for n in self.possible[call] - before if not enough or len(self.tried[n, call]) < self.needed(n, call, enough)}
             for call, before in enumerate(self.ancestors())
         ]
 
@@ -144,6 +155,9 @@ def try_change(evidence: Evidence, change: int, group: set[int], run: ChangedRun
                 for cause in causes:
                     evidence.tried[cause, call].add(change)
                 suspects.get(call, set()).difference_update(causes)
+            elif call in difference.looped:
+                for cause in causes:
+                    evidence.looped[cause, call].add(change)
             elif causes and call in difference.changed and not before[call] & difference.used:
                 suspects.setdefault(call, set(causes))
                 first.setdefault(call, causes)
