@@ -113,10 +113,8 @@ class Evidence:
 
     def open(self, enough: int = 0) -> list[set[int]]:
         """Return for each call the earlier ones that it may depend on; with `enough`, those tried less often."""
-        return [
-            {n for n in self.possible[call] - before if not enough or len(self.tried[n, call]) < self.needed(n, call, enough)}
-            for call, before in enumerate(self.ancestors())
-        ]
+        pairs = [{(n, call) for n in self.possible[call] - before} for call, before in enumerate(self.ancestors())]
+        return [{p[0] for p in some if not enough or len(self.tried[p]) < self.needed(*p, enough)} for some in pairs]
 
 
 ChangedRun = Callable[[set[int], int], RunDifference]
