@@ -158,6 +158,7 @@ def cells(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> Iterat
     shell.extension_manager.load_extension("bls_notebook")
     yield Cells(shell, capsys)
     shell.extension_manager.unload_extension("bls_notebook")
+    shell.reset(new_session=False)  # its variables may keep memory of a simulated GPU
 
 
 @pytest.fixture
