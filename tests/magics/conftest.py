@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -158,7 +159,9 @@ def cells(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> Iterat
     shell.extension_manager.load_extension("bls_notebook")
     yield Cells(shell, capsys)
     shell.extension_manager.unload_extension("bls_notebook")
-    shell.reset(new_session=False)  # its variables may keep memory of a simulated GPU
+    module = {name: value for name, value in shell.user_ns.items() if re.fullmatch(r"__\w+__", name)}
+    shell.reset(new_session=False)  # variables may keep memory of a simulated GPU
+    shell.user_ns.update(module)
 
 
 @pytest.fixture
