@@ -57,12 +57,14 @@ def wall(workload: Workload, fields: Fields, runs: int) -> int:
         return round(median(workload.gathered().wall for _ in range(runs)))
 
 
-def measure(graph: TuningGraph, unit: float, runs: int, quick: bool) -> dict[str, Any]:
-    """Tune a graph, then try every setting."""
+def measure(graph: TuningGraph, unit: float, runs: int, quick: bool) -> dict[str, Any] | None:
+    """Tune a graph, then try every setting; None if `tune` does not know one, as on a busy machine."""
     with bls.ModelRepository() as repo:
         define(repo, graph, unit)
         workload = Workload(repo, "root", [graph.inputs] * REQUESTS)
         found = bls.tune("root", graph.inputs, n=REQUESTS, verify=False, repeat=1 if quick else None, repo=repo)
+        if not found.models:
+            return None
         most = {m.name: 1 if quick else m.most for m in found.models}
         changes = {model.name: fields_of(repo, model) for model in found.changed}
         tried = [(wall(workload, f, runs), count, f) for count, f in settings(repo, graph, most)]
@@ -100,8 +102,11 @@ def main() -> None:
             continue
         if options.quick and graph.name not in ("fan-out", "batchable callee"):
             continue
-        rows.append(measure(graph, 0.003 if options.quick else options.unit, 1 if options.quick else 2, options.quick))
-        row = rows[-1]
+        row = measure(graph, 0.003 if options.quick else options.unit, 1 if options.quick else 2, options.quick)
+        if row is None:
+            print(f"{graph.name:<20}unknown", flush=True)
+            continue
+        rows.append(row)
         counts = ", ".join(f"{name} {count}" for name, count in row["found"].items())
         print(
             f"{row['graph']:<20}{counts:<38}{row['measured_ms']:8.1f}{row['best_ms']:8.1f}{row['ratio']:7.2f}"
