@@ -89,6 +89,8 @@ def test_backends_of_other_images_and_an_empty_configuration_are_no_mistakes(tmp
 
 def test_try_fails_on_a_name_that_a_server_refuses(tmp_path: Path) -> None:
     codes(tmp_path, "pass")
+    model = tmp_path / "step" / "1" / "model.py"
+    model.write_text(model.read_text().replace(" requests,", ""))  # a package that may be missing
     (tmp_path / "step" / "config.pbtxt").write_text('name: "other"\n' + CONFIG)
     repository, report = bls.try_repository(tmp_path)
     repository.close()
