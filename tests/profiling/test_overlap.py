@@ -447,6 +447,7 @@ def test_changes_are_diverse_and_keep_the_type(dtype: str) -> None:
 # -- what the code names, and what no run reached ------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "outcome", "words"),
     [
@@ -466,6 +467,7 @@ def test_branches_on_answers(repo: bls.ModelRepository, body: str, outcome: str,
     assert found.uncalled == ()
 
 
+@pytest.mark.slow
 def test_versions_and_time_limits_are_what_a_model_sends(repo: bls.ModelRepository) -> None:
     body = "v = out(ask('a', x).exec())\nb = ask('b', x, timeout=int(1e6 + abs(v[0])))\nreturn ok(out(b.exec()))"
     found = found_of(repo, graph(body))
@@ -484,6 +486,7 @@ return ok(y + out(await waiting))
     assert (found.outcome, "is not answered in time" in found.sentence) == ("control", True), found.sentence
 
 
+@pytest.mark.slow
 def test_a_callee_that_another_one_prepares_has_state(
     repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
