@@ -49,7 +49,7 @@ def until(condition: Callable[[], Any], what: str = "", limit: float = LIMIT) ->
     """Wait for something that nothing signals."""
     deadline = time.monotonic() + limit
     while not condition():
-        assert time.monotonic() < deadline, f"never came true: {what or condition}"
+        assert time.monotonic() < deadline, f"never came true: {what or condition}\n{stacks()}"
         time.sleep(0.0005)
 
 

@@ -269,7 +269,8 @@ def test_refused_are_those_that_nothing_can_serve(data: st.DataObject) -> None:
         return park(self, seconds)
 
     def told_wait(self: WatchedSelector, timeout: float | None) -> Any:
-        if any(execution.children for execution in self.executions):  # else it waits for a command
+        # With a timeout of 0 it does not sleep, and has checked nothing; without children it waits for a command.
+        if timeout != 0 and any(execution.children for execution in self.executions):
             events.put((f"parked {threading.get_ident()}", None))
         return wait(self, timeout)
 

@@ -477,11 +477,11 @@ def test_versions_and_time_limits_are_what_a_model_sends(repo: bls.ModelReposito
 def test_a_call_after_a_time_out_is_a_reaction(repo: bls.ModelRepository) -> None:
     body = """
 waiting = asyncio.ensure_future(ask('late', x).async_exec())
-await asyncio.wait([waiting], timeout=0.001)
+await asyncio.wait([waiting], timeout=0.1)
 y = x if waiting.done() else out(await ask('b', x).async_exec())
 return ok(y + out(await waiting))
 """
-    repo.define("late", CALLEE.format(delay=0.2, body="answer = x"), config=CONFIG)
+    repo.define("late", CALLEE.format(delay=0.3, body="answer = x"), config=CONFIG)
     found = found_of(repo, graph(body.strip(), is_async=True))
     assert (found.outcome, "is not answered in time" in found.sentence) == ("control", True), found.sentence
 

@@ -13,7 +13,7 @@ from tests.engine.sources import model, pbtxt
 
 SLOW = model("""
 def initialize(self, args):
-    gates.open_gate("begun")
+    gates.open_gate("slow begins")  # a name of its own: a model of an earlier test may still go on, and open "begun"
     gates.pass_gate("go on")
 
 def execute(self, requests):
@@ -26,7 +26,7 @@ def test_an_unload_of_a_step_waits_for_the_ensemble_that_is_being_loaded(tmp_pat
     folder = {"slow/config.pbtxt": pbtxt(), "slow/1/model.py": SLOW, "e/config.pbtxt": chain("slow"), "e/1/.keep": ""}
     with bls.ModelRepository(write(tmp_path, folder)) as repo:
         loading = Caller(repo.load, "e")
-        gates.pass_gate("begun")
+        gates.pass_gate("slow begins")
         unloading = Caller(repo.unload, "slow")
         until(lambda: repo._service.lock_of("slow")._waiting)
         gates.open_gate("go on")
