@@ -32,6 +32,7 @@ _CHANCE = "chance, time, or state; fix its seed or clock"
 # Chance may give two equal runs before a third that differs.
 _STATE = "its earlier runs (a file, or state elsewhere), or on chance; give each run the same state, or fix its seed"
 _STOPS = "changed answers stop the model or change how often it calls; drop its check to settle it"
+_PROMPT_RUNS = 3  # on a busy machine, even an answer that is given at once can come after a short time limit
 _STATES = {  # why the order of two calls may matter, by the kind of a callee
     "state": "the answers of {} depend on earlier requests (state); its code settles what they have in common",
     "unasked": "no time was left to ask {} again, which may keep state; a smaller request settles it",
@@ -204,13 +205,12 @@ def _find_reactions(runs: Runs, evidence: Evidence) -> None:
         for place, earlier in enumerate(runs.recorded[:number])
         if earlier.sent.sender == later.sent.sender and later.came < earlier.first
     ]
-    if not pairs:
-        return
-    seen = runs.compared(runs.replay(prompt={place for place, _ in pairs}))
-    for place, number in pairs:
-        if number in seen.changed:
-            evidence.possible[number].add(place)
-            evidence.found[place, number] = DependenceEvidence(TIMEOUT)
+    for _ in range(_PROMPT_RUNS if pairs else 0):
+        seen = runs.compared(runs.replay(prompt={place for place, _ in pairs}))
+        for place, number in pairs:
+            if number in seen.changed:
+                evidence.possible[number].add(place)
+                evidence.found[place, number] = DependenceEvidence(TIMEOUT)
 
 
 def _dependences(
