@@ -29,9 +29,8 @@ def _summary(result: Findings) -> doc.Piece:
     """Count the models, and the findings by severity."""
     tally = Counter(finding.severity for finding in result.findings)
     counts = [count(tally[severity], severity) for severity in SEVERITIES if tally[severity]]
-    checked = (
-        f"{count(len(result.models), 'model')} checked{f' for release {result.release}' if result.release else ''}"
-    )
+    release = f" for release {result.release}" if result.release else ""
+    checked = f"{count(len(result.models), 'model')} checked{release}"
     if not counts:
         words = f"{checked}: no problem found by {number_of_rules()} rules"
         return doc.Piece(f"✓ {words}", join(tag("span", "✓", cls="findings-good"), words, by=" "))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
@@ -17,14 +18,12 @@ IMAGE_PYTHON = "3.12"
 _OLDER_PYTHON = "3.10"  # in images before
 _STUB = "triton_python_backend_stub"  # in the model's folder: a stub for another Python version
 _LIBRARY = re.compile(r"(?:^|/)lib/python(3\.\d+)(?:/|$)")
-MOST_FILES = 5_000  # files of an archive; the packages of an environment come early
+_MOST_FILES = 5_000  # files of an archive; the packages of an environment come early
 
 
 def environment_findings(model: CheckedModel, release: str = "") -> Iterator[Finding]:
     """Yield why a server cannot use the environment in the model's folder; absolute paths are unknown here."""
-    parameters = model.given.parameters
-    path = parameters["EXECUTION_ENV_PATH"].string_value if "EXECUTION_ENV_PATH" in parameters else ""
-    file = path.removeprefix("$$TRITON_MODEL_DIRECTORY/")
+    path, file = environment_of(model)
     if not path or path.startswith("/") or model.place is not None:
         return
     where, python = "parameters.value.string_value", ""
@@ -41,12 +40,29 @@ def environment_findings(model: CheckedModel, release: str = "") -> Iterator[Fin
 
 def _python_of(environment: Path) -> str:
     """Return the Python version of an archive or folder; empty if it is unknown."""
+    names = files_in(environment, "lib/python3.*")
+    return next((match[1] for name in names if (match := _LIBRARY.search(name))), "")
+
+
+def environment_of(model: CheckedModel) -> tuple[str, str]:
+    """Return the path of a model's environment as it is configured, and relative to the model's folder; or empty."""
+    parameters = model.given.parameters
+    path = parameters["EXECUTION_ENV_PATH"].string_value if "EXECUTION_ENV_PATH" in parameters else ""
+    return path, path.removeprefix("$$TRITON_MODEL_DIRECTORY/")
+
+
+def files_in(environment: Path, *patterns: str) -> Sequence[str]:
+    """Return the paths in a folder that match the patterns, or the first ones in an archive; empty if unreadable."""
     try:
         if environment.is_dir():
-            names = [f"lib/{folder.name}" for folder in (environment / "lib").glob("python3.*")]
-        else:
-            with tarfile.open(environment) as archive:
-                names = [member.name for member in islice(archive, MOST_FILES)]
-    except (tarfile.TarError, OSError, EOFError, zlib.error):
-        return ""
-    return next((match[1] for name in names if (match := _LIBRARY.search(name))), "")
+            found = (path for pattern in patterns for path in environment.glob(pattern))
+            return [path.relative_to(environment).as_posix() for path in found]
+        return _archived(environment, environment.stat().st_mtime_ns)
+    except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError):
+        return []
+
+
+@lru_cache(maxsize=4)  # several checks read the same archive, which takes long
+def _archived(archive: Path, modified_ns: int) -> Sequence[str]:
+    with tarfile.open(archive) as file:
+        return [member.name for member in islice(file, _MOST_FILES)]

@@ -47,16 +47,20 @@ def import_time_findings(model: CheckedModel, code: PythonSource) -> Iterator[Fi
         del sources[_MOST_FILES:]
 
 
+def names_of_api(tree: ast.Module) -> set[str]:
+    """Return the names under which a source imports Triton's module."""
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import))
+    return {alias.asname or API for node in imports for alias in node.names if alias.name == API}
+
+
 class ImportTime:
     """What a module does while it is imported: uses that are too early, in `early`; import statements, in `imports`."""
 
     def __init__(self, tree: ast.Module) -> None:
-        nodes = list(ast.walk(tree))
         self.early: list[EarlyUse] = []
         self.imports: list[ast.stmt] = []
         self._lazy = any(isinstance(n, ast.ImportFrom) and n.module == "__future__" for n in tree.body)
-        imports = [alias for n in nodes if isinstance(n, ast.Import) for alias in n.names]
-        self._aliases = {alias.asname or API for alias in imports if alias.name == API}
+        self._aliases = names_of_api(tree)
         self._functions = {node.name: node for node in tree.body if isinstance(node, Function)}
         self._classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
         self._called: set[str] = set()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import tarfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,11 +11,11 @@ from itertools import islice
 from pathlib import Path
 
 from bls_notebook.records import source_text
-from bls_notebook.repository import API
 from bls_notebook.repository.source import version_folders
 
 from .checked_model import CheckedModel, data_type
-from .environments import MOST_FILES
+from .environments import environment_of, files_in
+from .import_time import names_of_api
 from .python_source import NameScope, PythonSource, argument, last_name
 from .records import SEVERITIES, Finding, finding
 from .releases import changes, newest
@@ -133,9 +131,10 @@ class _Uses:
     def _name(self) -> Iterator[tuple[str, Finding]]:
         name = self.model.name
         refused = "".join(sorted(set(name) & set(_SHELL)))
-        for code in (*["release-too-new:name"] * bool(refused), *["release-too-old:name"] * (" " in name)):
-            facts = changes()[code].facts()
-            yield code, finding(code, name, self.model.where, 0, name=refused, characters=_SHELL, **facts)
+        for code, is_found in (("release-too-new:name", bool(refused)), ("release-too-old:name", " " in name)):
+            if is_found:
+                facts = changes()[code].facts()
+                yield code, finding(code, name, self.model.where, 0, name=refused, characters=_SHELL, **facts)
 
     def _backend(self) -> Iterator[tuple[str, Finding]]:
         config, files = self.model.given, _files_of(self.model.folder)
@@ -163,12 +162,11 @@ class _Uses:
 
     def _environment(self) -> Iterator[tuple[str, Finding]]:
         """Yield what needs the activation of its environment, and its NumPy."""
-        parameters = self.model.given.parameters
-        path = parameters["EXECUTION_ENV_PATH"].string_value if "EXECUTION_ENV_PATH" in parameters else ""
+        path, file = environment_of(self.model)
         if not path:
             return
         field = "parameters.value.string_value"
-        members = _members(self.model.folder / path.removeprefix("$$TRITON_MODEL_DIRECTORY/"))
+        members = files_in(self.model.folder / file, "etc/conda/activate.d/*", "lib/python3*/site-packages/numpy-*")
         hooks = sorted({match[1] for name in members if (match := _HOOK.search(name))})
         reads = [source for source in self._sources if source.lines_with(r"\bCONDA_(PREFIX|DEFAULT_ENV)\b")]
         if hooks or reads:
@@ -199,7 +197,7 @@ class _Uses:
     def _calls(self, source: PythonSource) -> Iterator[tuple[str, Finding]]:
         """Yield uses of Triton's API that some releases lack or answer differently."""
         origins = Origins(source) if "exec" in source.text else None
-        harmless, modules = tolerated(source.tree), _names_of_module(source)
+        harmless, modules = tolerated(source.tree), names_of_api(source.tree)
         for node, scope in source.nodes:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 if isinstance(node.value, ast.Name) and node.value.id in modules:
@@ -315,18 +313,6 @@ def _correlation_type(model: CheckedModel) -> str:
     return ""
 
 
-def _members(environment: Path) -> list[str]:
-    """Return the paths in a packed environment or folder; empty if it cannot be read."""
-    try:
-        if environment.is_dir():
-            parts = ("etc/conda/activate.d/*", "lib/python3*/site-packages/numpy-*")
-            return [path.as_posix() for part in parts for path in environment.glob(part)]
-        with tarfile.open(environment) as archive:
-            return [member.name for member in islice(archive, MOST_FILES)]
-    except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError):
-        return []
-
-
 def _dotted_names(source: PythonSource) -> Iterator[tuple[str, ast.AST]]:
     """Yield the full dotted names of imported modules, their attributes, and builtins, with the nodes."""
     bound: dict[str, str] = {}
@@ -355,12 +341,6 @@ def _version_tests(tree: ast.Module) -> set[int]:
     """Return nodes below a condition about a version."""
     tests = (n for n in ast.walk(tree) if isinstance(n, (ast.If, ast.IfExp)) and "version" in ast.unparse(n.test))
     return {id(inner) for test in tests for inner in ast.walk(test)}
-
-
-def _names_of_module(source: PythonSource) -> set[str]:
-    """Return the names under which a source imports Triton's module."""
-    imports = (n for n in ast.walk(source.tree) if isinstance(n, ast.Import))
-    return {alias.asname or API for node in imports for alias in node.names if alias.name == API}
 
 
 def _only_passed(scope: NameScope, node: ast.Attribute) -> bool:

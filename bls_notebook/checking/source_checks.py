@@ -31,7 +31,7 @@ from bls_notebook.repository.source import (
 )
 
 from .checked_model import CheckedModel
-from .import_time import import_time_findings
+from .import_time import import_time_findings, names_of_api
 from .python_source import NameScope, PythonSource, argument, last_name, spreads
 from .records import Finding, finding
 
@@ -193,13 +193,9 @@ add_names(_UTILS)
 
 def missing_names(code: PythonSource) -> Iterator[tuple[str, int, str, str]]:
     """Yield each missing name as written, its line, its module or class, and the nearest existing name."""
-    aliases: set[str] = set()
+    aliases = names_of_api(code.tree) - _reassigned_names(code.tree)
     harmless = tolerated(code.tree)
     reported: set[str] = set()
-    for node in ast.walk(code.tree):
-        if isinstance(node, ast.Import):
-            aliases |= {alias.asname or API for alias in node.names if alias.name == API}
-    aliases -= _reassigned_names(code.tree)
     for node in ast.walk(code.tree):
         if id(node) in harmless:
             continue

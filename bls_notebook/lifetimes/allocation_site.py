@@ -7,7 +7,7 @@ of something else. The line is known if the source shows one origin of the array
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bls_notebook.devices.allocation_log import Origin
@@ -36,8 +36,7 @@ _Scope = ast.Module | _Function | ast.Lambda
 def allocation_line(place: Origin) -> CodeLine:
     """Return the line that allocated the array of the `Tensor` that was made at a place; NOWHERE if unknown."""
     made = line_of(place)
-    lines = source_of(place[0].co_filename)
-    tree = syntax_tree("".join("\n" if line.lstrip().startswith(("%", "!")) else line for line in lines))
+    lines, tree = lines_and_tree(place[0].co_filename)
     if tree is None or not made.line:
         return NOWHERE
     module = _Module(tree)
@@ -49,6 +48,12 @@ def allocation_line(place: Origin) -> CodeLine:
     function = module.function_around(line)
     text = lines[line - 1].strip() if line <= len(lines) else ""
     return replace(made, line=line, function=function, text=text[:200])
+
+
+def lines_and_tree(file: str) -> tuple[Sequence[str], ast.Module | None]:
+    """Return the lines of a file or cell, and its syntax tree without magics; None if it has a syntax error."""
+    lines = source_of(file)
+    return lines, syntax_tree("".join("\n" if line.lstrip().startswith(("%", "!")) else line for line in lines))
 
 
 class _Module:

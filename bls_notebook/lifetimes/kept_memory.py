@@ -24,8 +24,8 @@ from bls_notebook.devices.allocation_log import owner_of, text_bytes
 from bls_notebook.engine import LoadedModel, label_of, servers, source_of
 from bls_notebook.profiling.code_lines import CodeLine
 from bls_notebook.records import Remedy
-from bls_notebook.repository.source import syntax_tree
 
+from .allocation_site import lines_and_tree
 from .owners import SearchRoot, roots_of, search_of_memory
 from .records import KeptGrowth
 
@@ -142,8 +142,7 @@ def _lines(model: LoadedModel, owner: str) -> Iterator[CodeLine]:
     name = owner.replace(": ", ".").rpartition(".")[2]
     found: dict[CodeLine, None] = {}
     for file in _files(model):
-        lines = source_of(file)
-        tree = syntax_tree("".join("\n" if line.lstrip().startswith(("%", "!")) else line for line in lines))
+        lines, tree = lines_and_tree(file)
         for number, function in sorted(_additions(tree, name)) if tree is not None else ():
             found[CodeLine(label_of(file), number, function, lines[number - 1].strip()[:200])] = None
     yield from list(found)[:_MOST_LINES]

@@ -231,7 +231,7 @@ class BatchScheduler(Lifecycle):
                 instance.holder = batch[0] if batch else None
                 self._leave(batch)
                 if not batch:
-                    self._idle.insert(0, instance)
+                    self._free(instance)
                 elif self._model.decoupled:
                     self._note_serving(instance, batch)
             self._set_alarm(now)

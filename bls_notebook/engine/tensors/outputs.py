@@ -41,7 +41,7 @@ class Wanted(tuple[str, ...]):
 
 
 def is_ignored(memory: PreferredMemory) -> bool:
-    """Whether a model's preference has no effect: a server that was built without GPUs has only the CPU's memory."""
+    """Return whether a preference has no effect: a server that was built without GPUs has only the CPU's memory."""
     return memory._memory_type == MemoryType.TRITONSERVER_MEMORY_GPU and gpus() is None and not cuda_gpu_count()
 
 

@@ -139,7 +139,7 @@ class Regions:
             return region
 
     def release(self, region: Region) -> None:
-        """The request that has acquired the region is over."""
+        """Give a region back at the end of a request; remove it if it has been unregistered meanwhile."""
         with self._lock:
             region.users -= 1
             self._remove_unused(region)

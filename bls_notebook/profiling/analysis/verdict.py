@@ -39,9 +39,7 @@ CACHED_CALLS = 1_000_000  # ns of a request whose calls the cache answered: belo
 GAIN_TOGETHER = 1.5  # predicted speedup above which sending requests together is worth it
 IDLE_CORES = 0.4  # idle fraction of the processors: above it, the one thread of an event loop may be the limit
 BUSY_CORES = 0.2  # idle fraction of the processors: below it, they are busy
-_COMPUTES = (
-    0.25  # processor time over the time of sequential requests, on a busy machine: above it, they mostly compute
-)
+_COMPUTES = 0.25  # processor time over the time of requests in turn, on a busy machine: above it, they compute
 _PART = 0.1  # fraction of a request's work from which a model is named
 NEAR = 0.8  # fraction of the best speedup that counts as near it
 

@@ -435,7 +435,7 @@ def _common_states(runs: Runs, chosen: Sequence[int], until: float) -> Iterator[
 
 
 def _counts(runs: Runs, recorded: RecordedCall) -> bool:
-    """Whether two new instances of a varying callee give the same two answers: then requests, not chance, change it."""
+    """Return whether two new instances of a varying callee give equal answers: requests change it, not chance."""
     answers = list[list[KeptAnswer]]()
     with contextlib.suppress(BLSError):  # there may be no memory for another instance
         for _ in range(2):

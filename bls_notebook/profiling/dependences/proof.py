@@ -104,7 +104,7 @@ def _tried(
 
 
 def _is_hasty(one: ObservedRun, other: ObservedRun) -> bool:
-    """Whether calls are in flight together in one of the runs only, and are answered in the same order in both."""
+    """Return whether two calls are in flight together in one run only, and are answered in one order in both."""
     ranks = [{number: rank for rank, number in enumerate(run.answered)} for run in (one, other)]
     pairs = [(a, b) for a, b in _pairs(one) ^ _pairs(other) if all(a in rank and b in rank for rank in ranks)]
     return any((ranks[0][a] < ranks[0][b]) == (ranks[1][a] < ranks[1][b]) for a, b in pairs)

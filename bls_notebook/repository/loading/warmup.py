@@ -72,9 +72,8 @@ def _problem(model: LoadedModel, message: str, reason: str) -> ModelLoadError:
 
 def _tensor(model: LoadedModel, sample: str, name: str, sample_input: Any, folder: Path) -> Tensor:
     datatype = datatypes()[sample_input.data_type]
-    shape = ((1,) if model.spec.max_batch_size > 0 else ()) + tuple(
-        sample_input.dims
-    )  # also for control inputs of sequences
+    batch = (1,) if model.spec.max_batch_size > 0 else ()  # also for control inputs of sequences
+    shape = (*batch, *sample_input.dims)
     choice = sample_input.WhichOneof("input_data_type")
     if prod(shape) > MAX_TENSOR >> 3:
         problem = f"warm-up sample {sample!r}, input {name!r}: dims {list(sample_input.dims)} have too many elements"

@@ -155,7 +155,7 @@ class AnswerSource:
 
     @property
     def needs_loop(self) -> bool:
-        """Whether the answers need an event loop: `answers.needs_loop`, or else if `answer` is an async generator."""
+        """Return whether the answers need an event loop: `answers.needs_loop`, else whether they are async."""
         needs_loop = getattr(self.answers, "needs_loop", None)
         return inspect.isasyncgenfunction(self.answers.answer) if needs_loop is None else bool(needs_loop)
 

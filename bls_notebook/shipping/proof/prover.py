@@ -139,8 +139,7 @@ def prove(
         ):
             draft = Certificate(model, server=f"{connection.server}, {connection.address}, model control mode unknown")
             remote = RemoteTarget(remote_repository, spec)
-            with Host(repository).uncounted():
-                certificate = _certified(repository, remote, draft, requests, timeout=timeout, **options)
+            certificate = _certified(repository, remote, draft, requests, timeout=timeout, **options)
             notes = [*_control_notes(repository, model), *_release_notes(repository, model, connection.server)]
             notes += release_reasons(certificate.unequal, release_of(connection.server.rpartition(" ")[2]))
             return replace(certificate, notes=(*certificate.notes, *notes))
@@ -253,8 +252,7 @@ class Prover:
         )
         with ServerTarget(self.server, self.specs[model], sorted(reached & self.specs.keys()), timeout) as target:
             target.renew()
-            with Host(self.repository).uncounted():
-                certificate = _certified(self.repository, target, draft, requests, timeout=timeout, **options)
+            certificate = _certified(self.repository, target, draft, requests, timeout=timeout, **options)
         missing = reached_models(Host(self.repository), [model]) - {*exported.names}
         notes = tuple(
             f"{name!r} was reached here, but is missing from the copy: give a request that reaches it"
@@ -291,7 +289,8 @@ def _certified(
         ulps=ulps,
         here=f"bls_notebook {_packages().get('bls-notebook', '')}, Python {platform.python_version()}",
     )  # fmt: skip
-    with progress(f"comparing {model} with a server", len(cases) + generate, "request") as bar:
+    comparing = progress(f"comparing {model} with a server", len(cases) + generate, "request")
+    with Host(repository).uncounted(), comparing as bar:
         here = LocalTarget(repository, spec, there.names, timeout)
         began = perf_counter()
         examples = cases[:_SELF_COMPARED]
