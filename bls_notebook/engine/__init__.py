@@ -12,7 +12,7 @@ offer(__name__, {
     "core.response_cache": "DEFAULT_CACHE_BYTES",
     "core.server": "Server servers",
     "core.signature_check": "input_reshapes output_reshapes Reshape",
-    "core.string_elements": "string_elements",
+    "core.tensor_data": "bytes_array",
     "errors": "BLSError ConfigError execute_failed ForkedError ModelLoadError unknown_model without_running",
     "exception_text": "describe HOME home_of label_of ModelHome source_of traceback_of",
     "logs": "LOGGER silenced",

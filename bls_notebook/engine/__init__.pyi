@@ -14,7 +14,7 @@ from .core.server import servers as servers
 from .core.signature_check import input_reshapes as input_reshapes
 from .core.signature_check import output_reshapes as output_reshapes
 from .core.signature_check import Reshape as Reshape
-from .core.string_elements import string_elements as string_elements
+from .core.tensor_data import bytes_array as bytes_array
 from .errors import BLSError as BLSError
 from .errors import ConfigError as ConfigError
 from .errors import execute_failed as execute_failed

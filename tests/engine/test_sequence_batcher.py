@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -275,6 +276,41 @@ def test_states_are_inputs_and_stay_as_they_began(repo: bls.ModelRepository) -> 
     for batch in gates.logged():
         assert batch[0][2]["A"] == ([[0.0, 0.0]], "float32")
         assert batch[0][2]["C"] == ([[b""]], "object")
+
+
+FEW = "t: expected 1 string elements for inference input 'C', got 0"
+MANY = "t: unexpected number of string elements 2 for inference input 'C', expecting 1"
+CUT = "t: incomplete string data for inference input 'C', expecting string of length 2 but only 1 bytes available"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text", "refused"),
+    [
+        (np.arange(3, dtype=np.float32).tobytes(), b"\2\0\0\0ab", ""),  # only the beginning of numbers is read
+        (bytes(7), b"\0\0\0\0", r"'A': n has 7 bytes, expected 8 for FP32\[1, 2\]"),
+        (bytes(8), b"", FEW), (bytes(8), bytes(8), MANY), (bytes(8), b"\2\0\0\0a", CUT),
+        (bytes(8), b"\2\0\0\0ab\0", "t: incomplete string length indicator"),
+    ],
+)  # fmt: skip
+def test_initial_states_in_files(tmp_path: Path, numbers: bytes, text: str, refused: str) -> None:
+    states = """
+      state { input_name: "A" output_name: "B" data_type: TYPE_FP32 dims: [ 2 ]
+              initial_state { name: "a" data_type: TYPE_FP32 dims: [ 2 ] data_file: "n" } }
+      state { input_name: "C" output_name: "D" data_type: TYPE_STRING dims: [ 1 ]
+              initial_state { name: "c" data_type: TYPE_STRING dims: [ 1 ] data_file: "t" } }"""
+    files = {"1/model.py": model(REPORT), "config.pbtxt": 'backend: "python"' + config(corrid("INT32") + states)}
+    for name, content in {**files, "initial_state/n": numbers, "initial_state/t": text}.items():
+        (tmp_path / "m" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "m" / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    with bls.ModelRepository(tmp_path) as repository:
+        if refused:
+            with pytest.raises(bls.ConfigError, match=refused):
+                repository.load("m")
+            return
+        repository.load("m")
+        assert send(repository, 1, 4, START).error is None
+        ((_, _, inputs, *_),) = gates.logged()[-1]
+        assert [inputs[name][0] for name in "AC"] == [[[0.0, 1.0]], [[b"ab"]]]
 
 
 def test_a_circle_through_a_sequence_is_found(repo: bls.ModelRepository) -> None:

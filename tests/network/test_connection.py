@@ -24,7 +24,7 @@ from bls_notebook.network.kserve import client as link
 from bls_notebook.network.kserve import grpc_client as grpc_link
 from bls_notebook.network.kserve import grpc_codec, json_codec
 from bls_notebook.network.kserve.address import AddressError, address_of
-from bls_notebook.network.kserve.tensors import AnswerError
+from bls_notebook.network.kserve.tensors import AnswerError, output_tensor
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
 from bls_notebook.repository.repository import ModelRepository
 from tests.engine.harness import until
@@ -437,6 +437,16 @@ def test_the_configuration_of_a_remote_model_cannot_be_changed(
 def test_damaged_grpc_answers_are_refused(damage: bytes) -> None:
     with pytest.raises(AnswerError):
         grpc_codec.decode_response(damage)
+
+
+@pytest.mark.parametrize(("raw", "said"), [
+    (b"\0\0", "incomplete string length indicator for output 'Y'"),
+    (b"\2\0\0\0a", "incomplete string data for output 'Y', expecting string of length 2 but only 1 bytes available"),
+    (bytes(8), "unexpected number of string elements 2 for output 'Y', expecting 1"),
+])  # fmt: skip
+def test_outputs_of_text_are_read_as_strictly_as_inputs(raw: bytes, said: str) -> None:
+    with pytest.raises(AnswerError, match=said):
+        output_tensor("Y", "BYTES", [1], raw)
 
 
 @pytest.mark.parametrize("wrong", [

@@ -111,7 +111,7 @@ HARM: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a larger shape": (lambda d: changed(d, lambda m: tensor(m).update(shape=[2, 1 << 40])), "its header is"),
     "a shape beyond all": (lambda d: changed(d, lambda m: tensor(m).update(shape=[0, 1 << 70])), "no tensor has"),
     "a negative shape": (lambda d: changed(d, lambda m: tensor(m).update(shape=[-2, -3])), "no tensor has"),
-    "more elements": (lambda d: changed(d, lambda m: tensor(m, 1).update(shape=[3])), "2 elements, expected 3"),
+    "more elements": (lambda d: changed(d, lambda m: tensor(m, 1).update(shape=[3])), "for a tensor, got 2"),
     "parameters": (lambda d: changed(d, lambda m: m["requests"][0].update(parameters="[]")), "its parameters are"),
     "deep parameters": (
         lambda d: changed(d, lambda m: m["requests"][0].update(parameters="[" * 100_000)),

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.engine.core.model_spec import ModelSpec
-from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, DataType, deserialize_bytes_tensor
+from bls_notebook.engine.core.tensor_data import DataFileError, array_of_file, zeros
+from bls_notebook.engine.errors import ConfigError
+from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, DataType
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.records.regular_file import MAX_TENSOR, read_file
 
 START = 1  # TRITONSERVER_REQUEST_FLAG_SEQUENCE_START
 END = 2  # TRITONSERVER_REQUEST_FLAG_SEQUENCE_END
@@ -89,30 +90,24 @@ def initial_states(spec: ModelSpec, folder: Path) -> list[Tensor]:
         dims = [1 if d == -1 else d for d in (state.dims if initial is None else initial.dims)]
         shape = tuple([1, *dims] if spec.max_batch_size > 0 else dims)
         name = DataType(state.data_type).name
-        dtype = DTYPE_OF_DATATYPE.get(name, np.dtype(np.uint16))  # BF16's bits
         if initial is not None and initial.WhichOneof("state_data") == "data_file":
-            data = read_file(folder / "initial_state" / initial.data_file, MAX_TENSOR)
-            if name == "BYTES":
-                array = deserialize_bytes_tensor(data).reshape(shape)
-            else:
-                array = np.frombuffer(data, dtype, int(np.prod(shape, dtype=np.int64))).reshape(shape)
+            file = folder / "initial_state" / initial.data_file
+            try:
+                array = array_of_file(file, "initial_state", state.input_name, name, shape)
+            except DataFileError as error:
+                who = f"model {spec.name!r}: initial state of {state.input_name!r}"
+                refused = ConfigError(f"{who}: {error}")
+                refused.reason = f"Invalid argument: {error.reason}."
+                raise refused from error
         else:
-            array = _zeros(shape, dtype)
+            array = zeros(shape, name)
         out.append(Tensor._of(state.input_name, array, name))
-    return out
-
-
-def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Array:
-    if dtype != np.object_:
-        return np.zeros(shape, dtype)
-    out = np.empty(shape, np.object_)
-    out.reshape(-1)[:] = [b""] * out.size
     return out
 
 
 def null_request(like: InferenceRequest, extra: list[Tensor]) -> InferenceRequest:
     """Return a request for an empty slot, with the shapes and data types of `like` and these control inputs."""
-    inputs = [Tensor._of(t._name, _zeros(t._array.shape, t._array.dtype), t._datatype) for t in like._inputs]
+    inputs = [Tensor._of(t._name, zeros(t._array.shape, t._datatype), t._datatype) for t in like._inputs]
     out = with_inputs(like, inputs + extra)
     out._requested = ()
     out._options = DEFAULT_OPTIONS

@@ -5,7 +5,6 @@ A client's malformed input raises `ProtocolError` with Triton's text, a server's
 
 from __future__ import annotations
 
-import struct
 import sys
 from collections.abc import Sequence
 from math import prod
@@ -14,9 +13,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from bls_notebook.devices import to_cpu
-from bls_notebook.engine import string_elements
+from bls_notebook.engine import bytes_array
 from bls_notebook.network.limits import DIMENSIONS, ELEMENTS, INLINE_BYTES, STRINGS
-from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, serialize_byte_tensor
+from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, serialize_byte_tensor
 from bls_notebook.pb_utils.tensor import Tensor
 
 from .errors import ProtocolError, refuse
@@ -79,12 +78,9 @@ def output_tensor(name: str, datatype: str, shape: Sequence[int], raw: Buffer) -
     sizes, count = _output_shape(name, shape)
     if datatype == "BYTES":
         try:
-            array = deserialize_bytes_tensor(bytes(raw))
-        except struct.error as error:
-            raise AnswerError(f"output '{name}': {error}") from error
-        if array.size != count:
-            raise AnswerError(f"output '{name}': {array.size} elements, expected {count} for {sizes}")
-        return _reshaped(name, array, sizes, datatype)
+            return Tensor._of(name, bytes_array(raw, sizes, f"output '{name}'"), datatype)
+        except ValueError as error:
+            raise AnswerError(str(error)) from error
     dtype = _output_dtype(datatype)
     if len(raw) != count * dtype.itemsize:
         expected = f"expected {count * dtype.itemsize} for {datatype}{sizes}"
@@ -178,11 +174,9 @@ def input_tensor(
             refuse(f"input '{name}' has {count:,} elements; the limit for BYTES is {STRINGS:,}")
         data = data.read() if isinstance(data, Part) else data
         try:
-            elements = string_elements(model, request_id, name, count, data)
+            array = bytes_array(data, shape, f"inference input '{name}'", model, request_id)
         except ValueError as error:
             _wrong_data(str(error))
-        array: np.ndarray[Any, Any] = np.empty(tuple(shape), np.object_)
-        array.reshape(-1)[:] = elements
     else:
         dtype = dtype_of(name, datatype)
         expected = count * dtype.itemsize

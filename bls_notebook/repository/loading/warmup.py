@@ -17,23 +17,20 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bls_notebook.engine.batch_runner import Batch, BatchRunner
 from bls_notebook.engine.calling import root_of
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.signature_check import reshape_all
-from bls_notebook.engine.core.string_elements import string_elements
+from bls_notebook.engine.core.tensor_data import DataFileError, array_of_file, fill, zeros
 from bls_notebook.engine.errors import ModelLoadError
 from bls_notebook.engine.response_stream import TicketStream
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.parker import Parker
-from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.progress import progress
-from bls_notebook.records.regular_file import MAX_TENSOR, read_file
+from bls_notebook.records.regular_file import MAX_TENSOR
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.config.spec_conversion import datatypes
 
@@ -78,52 +75,20 @@ def _tensor(model: LoadedModel, sample: str, name: str, sample_input: Any, folde
     if prod(shape) > MAX_TENSOR >> 3:
         problem = f"warm-up sample {sample!r}, input {name!r}: dims {list(sample_input.dims)} have too many elements"
         raise _problem(model, problem, problem)
-    if datatype == "BYTES":
-        array = np.full(shape, b"", np.object_)
-        if choice == "input_data_file":
-            data = _read(model, sample, name, sample_input, folder)
-            try:
-                elements = string_elements(model.name, "", name, array.size, data)
-            except ValueError as error:
-                where = f"warm-up sample {sample!r}, input {name!r}: {sample_input.input_data_file}"
-                words = str(error)
-                if words.startswith("incomplete string data"):  # the backend finds it, when it reads the input
-                    words = f"failed to run warmup sample '{sample}': {words}; "
-                raise _problem(model, f"{where}: {error}", words) from error
-            array.reshape(-1)[:] = elements
-        return Tensor._of(name, array, datatype)
-    dtype = np.dtype(DTYPE_OF_DATATYPE.get(datatype) or np.uint16)  # BF16 is stored as 16-bit integers
-    array = np.zeros(shape, dtype)
-    if choice == "random_data":
-        data = random.randbytes(array.nbytes)
-    elif choice == "input_data_file":
-        data = _read(model, sample, name, sample_input, folder)
-        if len(data) < array.nbytes:
-            raise _problem(
-                model,
-                f"warm-up sample {sample!r}, input {name!r}: {sample_input.input_data_file} has {len(data)} bytes, "
-                f"expected {array.nbytes} for {datatype}{list(sample_input.dims)}",
-                f"[request id: <id_unknown>] warmup setting expects {array.nbytes} bytes, but the data "
-                f"provided from {sample_input.input_data_file}only has {len(data)} bytes",
-            )
-    else:
-        return Tensor._of(name, array, datatype)
-    array.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, np.uint8, array.nbytes)
-    if dtype == np.bool_:
-        array.view(np.uint8)[...] &= 1
+    if choice == "input_data_file":
+        file = folder / "warmup" / sample_input.input_data_file
+        try:
+            setting = "[request id: <id_unknown>] warmup"
+            return Tensor._of(name, array_of_file(file, setting, name, datatype, shape, model.name), datatype)
+        except DataFileError as error:
+            reason = error.reason
+            if reason.startswith("incomplete string data"):  # the backend finds it, when it reads the input
+                reason = f"failed to run warmup sample '{sample}': {reason}; "
+            raise _problem(model, f"warm-up sample {sample!r}, input {name!r}: {error}", reason) from error
+    array = zeros(shape, datatype)
+    if choice == "random_data" and datatype != "BYTES":
+        fill(array, random.randbytes(array.nbytes))
     return Tensor._of(name, array, datatype)
-
-
-def _read(model: LoadedModel, sample: str, name: str, sample_input: Any, folder: Path) -> bytes:
-    file: Path = folder / "warmup" / sample_input.input_data_file
-    try:
-        return read_file(file, MAX_TENSOR)
-    except OSError as error:
-        raise _problem(
-            model,
-            f"warm-up sample {sample!r}, input {name!r}: {file} cannot be read: {error.strerror}",
-            f"failed to open text file for read {file}: {error.strerror}",
-        ) from error
 
 
 def _request(model: LoadedModel, tensors: Iterable[Tensor]) -> InferenceRequest:

@@ -15,7 +15,6 @@ import io
 import json
 import os
 import re
-import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -25,13 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.pb_utils.dtypes import (
-    DTYPE_OF_DATATYPE,
-    Array,
-    deserialize_bytes_tensor,
-    from_bits,
-    serialize_byte_tensor,
-)
+from bls_notebook.engine import bytes_array
+from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, Array, from_bits, serialize_byte_tensor
 from bls_notebook.records import FileError, json_of, open_regular_file, plain, preview, told
 from bls_notebook.testing.records import Recorded, RequestKept
 
@@ -66,12 +60,7 @@ def unpacked(data: bytes, datatype: str, shape: tuple[int, ...]) -> Array:
     if header != expected:
         raise ValueError(f"its header is {str(header)[:100]}, expected {str(expected)[:100]}")
     if datatype == "BYTES":
-        try:
-            flat = deserialize_bytes_tensor(data[start:])
-        except struct.error as error:
-            raise ValueError(str(error)) from None
-        if flat.size != elements:
-            raise ValueError(f"it has {flat.size:,} elements, expected {elements:,}")
+        flat = bytes_array(memoryview(data)[start:], shape, "a tensor")
     else:
         if len(data) - start != elements * dtype.itemsize:
             raise ValueError(f"it has {len(data) - start:,} bytes, expected {elements * dtype.itemsize:,}")
