@@ -20,11 +20,11 @@ offer(__name__, {
     "schedulers.dynamic": "BatchRules DynamicBatcher form",
     "schedulers.ensemble_flow": "EnsemblePlan",
     "ticket": "Ticket",
-    "waiting.busy_code": "is_suspended line_of",
+    "waiting.busy_code": "is_suspended line_behind line_of place running_line",
     "waiting.event_loops": "in_every_loop mailbox",
     "waiting.interrupts": "CtrlC",
     "waiting.operations": "Operation perform undo WaitInterruptedError",
-    "waiting.parker": "blocked Parker",
+    "waiting.parker": "blocked Parker requester",
     "waiting.stack_frames": "no_collection stacks variables_of walk_back",
     "waiting.worker_threads": "start_in_thread",
 })  # fmt: skip

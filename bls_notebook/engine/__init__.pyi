@@ -38,7 +38,10 @@ from .schedulers.dynamic import form as form
 from .schedulers.ensemble_flow import EnsemblePlan as EnsemblePlan
 from .ticket import Ticket as Ticket
 from .waiting.busy_code import is_suspended as is_suspended
+from .waiting.busy_code import line_behind as line_behind
 from .waiting.busy_code import line_of as line_of
+from .waiting.busy_code import place as place
+from .waiting.busy_code import running_line as running_line
 from .waiting.event_loops import in_every_loop as in_every_loop
 from .waiting.event_loops import mailbox as mailbox
 from .waiting.interrupts import CtrlC as CtrlC
@@ -48,6 +51,7 @@ from .waiting.operations import undo as undo
 from .waiting.operations import WaitInterruptedError as WaitInterruptedError
 from .waiting.parker import blocked as blocked
 from .waiting.parker import Parker as Parker
+from .waiting.parker import requester as requester
 from .waiting.stack_frames import no_collection as no_collection
 from .waiting.stack_frames import stacks as stacks
 from .waiting.stack_frames import variables_of as variables_of

@@ -63,9 +63,10 @@ def missing_file(name: str, file: Path, pointer: bool, code: bool = False) -> Fa
     return reason_of(case, name, **facts)
 
 
-def too_slow(name: str, seconds: float) -> FailureReason:
-    """Its import or `initialize` exceeded the time limit."""
-    return reason_of("time", name, seconds=seconds, longer=max(60, round(seconds * 5)))
+def too_slow(name: str, seconds: float, line: str) -> FailureReason:
+    """Its import or `initialize` exceeded the time limit; `line` is where it was then, if that is known."""
+    where = f": it was in {line}" if line else ""
+    return reason_of("time", name, seconds=seconds, where=where, longer=max(60, round(seconds * 5)))
 
 
 def of_error(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from bls_notebook.engine import BLSError
+from bls_notebook.engine import BLSError, place, running_line
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils import TRITONSERVER_REQUEST_FLAG_SEQUENCE_END as END
 from bls_notebook.pb_utils import TRITONSERVER_REQUEST_FLAG_SEQUENCE_START as START
@@ -148,7 +148,8 @@ def _sent(host: Host, record: ModelRecord, inputs: Mapping[str, str], seconds: f
     try:
         answer = sent.result(seconds)
     except FutureTimeoutError:
-        return RequestOutcome(problem=f"no answer within {seconds:g} s", slow=True)
+        lines = "".join(f": it was in {place(running_line(ticket))}" for ticket in list(sent.root.children)[:1])
+        return RequestOutcome(problem=f"no answer within {seconds:g} s{lines}", slow=True)
     finally:
         sent.cancel()  # no effect if it is answered
     responses = answer if record.decoupled else [answer]

@@ -11,7 +11,7 @@ from time import perf_counter
 
 from bls_notebook.backends import find_backend
 from bls_notebook.devices import MOST_GPUS, gpu_count, simulated_gpus
-from bls_notebook.engine import BLSError, Operation, WaitInterruptedError
+from bls_notebook.engine import BLSError, Operation, WaitInterruptedError, line_behind, place, requester
 from bls_notebook.extending import Host
 from bls_notebook.progress import progress
 from bls_notebook.records import first_line, listed
@@ -74,7 +74,8 @@ def load_models(host: Host, plan: TrialPlan) -> TrialLoad:
 def load_stub(host: Host, source: ModelSource, seconds: float) -> str:
     """Serve a stub until the model is reloaded; return the reason if that fails."""
     try:
-        if not finished_within(seconds, partial(host.serve, source)) and not host.repository.ready(source.name):
+        late = line_at_limit(seconds, partial(host.serve, source))
+        if late is not None and not host.repository.ready(source.name):
             return "it did not load in time"
     except BLSError as error:
         return first_line(str(error))
@@ -145,8 +146,9 @@ def _attempt(host: Host, plan: TrialPlan, model: ModelPlan, *changes: str) -> Lo
     pipeline = model.uses_hub and bool(model.named)  # without callees, a stub serves as well
     try:
         with byte_tokenizers(pipeline) as replaced:
-            if not finished_within(seconds, partial(host.repository.load, name)) and not host.repository.ready(name):
-                return reasons.too_slow(name, seconds)
+            late = line_at_limit(seconds, partial(host.repository.load, name))
+            if late is not None and not host.repository.ready(name):
+                return reasons.too_slow(name, seconds, late)
     except BLSError as error:
         return _why_failed(plan, model, error)
     if replaced:
@@ -226,13 +228,20 @@ def _simulated_for(models: str, count: int = 1) -> str:
     return f"{many} in host memory for {models}: there is none here (`bls.simulate_gpus(0)` ends it)"
 
 
-def finished_within(seconds: float, call: Callable[[], object]) -> bool:
-    """Call a function; return False if the time limit interrupted it.
+def line_at_limit(seconds: float, call: Callable[[], object]) -> str | None:
+    """Call a function; return the line of model code that it waited for if the time limit interrupted it, else None.
 
-    It is left at its next wait: code of a model that does not stop then is left behind. The user's Ctrl-C raises.
+    It is left at its next wait: code of a model that does not stop then is left behind, as are imports, which nothing
+    interrupts. The user's Ctrl-C raises.
     """
-    operation = Operation()
-    timer = Timer(min(seconds, TIMEOUT_MAX), operation.interrupt)
+    operation, thread, lines = Operation(), requester(), list[str]()
+
+    def interrupt() -> None:
+        line = line_behind(thread)
+        lines.append("" if line is None else place(line))
+        operation.interrupt()
+
+    timer = Timer(min(seconds, TIMEOUT_MAX), interrupt)
     timer.daemon = True
     timer.start()
     try:
@@ -240,7 +249,7 @@ def finished_within(seconds: float, call: Callable[[], object]) -> bool:
     except WaitInterruptedError as error:
         if error.operation is not operation:
             raise
-        return False
+        return lines[0]
     finally:
         timer.cancel()
-    return True
+    return None

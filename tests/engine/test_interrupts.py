@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import signal
 import sys
 import threading
 from itertools import islice
+from pathlib import Path
 from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.waiting.interrupts import Interrupted, resume_debugged_threads
+from bls_notebook.engine.waiting.interrupts import Interrupted, interrupt_thread, resume_debugged_threads
 from bls_notebook.engine.waiting.operations import perform
 from bls_notebook.engine.waiting.parker import Parker
 from bls_notebook.extending import host_of
@@ -432,3 +434,26 @@ def test_ctrl_c_as_an_operation_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Parker, "park", park_until_ctrl_c)
     assert perform(lambda: 7, partial_result=True) == 7
     assert interrupted == [True]
+
+
+def test_an_import_of_a_shared_module_is_not_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "imported_without_an_interrupt"
+    waits = "from tests.engine import gates\ngates.open_gate('import begins')\ngates.pass_gate('import ends')"
+    (tmp_path / f"{name}.py").write_text(f"{waits}\nwhole = True")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def imports() -> str:
+        try:
+            importlib.import_module(name)
+            while True:
+                pass
+        except Interrupted:
+            return "interrupted"
+
+    thread = Caller(imports)
+    gates.pass_gate("import begins")
+    assert not interrupt_thread(thread.ident or 0)
+    gates.open_gate("import ends")
+    until(lambda: interrupt_thread(thread.ident or 0), "the import ends")
+    assert thread.result() == "interrupted"
+    assert sys.modules.pop(name).whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from bls_notebook.engine.waiting.operations import WaitInterruptedError, perform, undo
 from bls_notebook.engine.waiting.parker import Parker
 from bls_notebook.trying import load_or_stub
-from bls_notebook.trying.load_or_stub import finished_within
+from bls_notebook.trying.load_or_stub import line_at_limit
 from tests.trying.conftest import DOUBLES, PYTHON, put
 
 ONES = {"IN": np.ones(3, np.float32)}
@@ -62,8 +63,29 @@ def test_a_model_that_takes_too_long_is_a_stub(trying: Any, tmp_path: Path, main
         thread.join()
     repository, rows = found[0]
     assert rows["hangs"].kind == "stub"
-    assert "did not load within 0.3 s" in rows["hangs"].why
+    assert rows["hangs"].why.startswith("did not load within 0.3 s: it was in model 'hangs', ")
+    assert rows["hangs"].why.endswith("model.py, line 5: threading.main_thread().passes()")
     assert (rows["works"].kind, repository.infer("hangs", ONES).stubs) == ("real", ("hangs",))
+
+
+def test_a_time_limit_does_not_interrupt_an_import(
+    trying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As PyTorch's on a slow disk: the import ends later, and other models get the whole module."""
+    (tmp_path / "lib").mkdir()
+    shared = "import threading\nthreading.main_thread().passes()\nthreading.main_thread().goes_on.wait()\nwhole = True"
+    (tmp_path / "lib" / "imported_slowly.py").write_text(shared)
+    monkeypatch.syspath_prepend(tmp_path / "lib")
+    goes_on = threading.main_thread().goes_on = threading.Event()  # type: ignore[attr-defined]
+    put(tmp_path / "m", "first", PYTHON, {"1/model.py": f"import imported_slowly\n{DOUBLES}"})
+    checks = f"import threading\nthreading.main_thread().goes_on.set()\nimport imported_slowly\n{DOUBLES}"
+    put(tmp_path / "m", "second", PYTHON, {"1/model.py": checks + "\nassert imported_slowly.whole"})
+    _, rows = trying(tmp_path / "m")
+    goes_on.set()
+    assert (rows["first"].kind, "did not load within 60 s" in rows["first"].why) == ("stub", True)
+    assert rows["first"].why.endswith("model.py, line 1: import imported_slowly")
+    assert rows["second"].kind == "real"
+    del sys.modules["imported_slowly"]
 
 
 def test_an_interrupt_of_the_whole_operation_is_no_deadline() -> None:
@@ -72,7 +94,7 @@ def test_an_interrupt_of_the_whole_operation_is_no_deadline() -> None:
         return Parker().park()
 
     with pytest.raises(KeyboardInterrupt):
-        perform(lambda: finished_within(60.0, loads), partial_result=True)
+        perform(lambda: line_at_limit(60.0, loads), partial_result=True)
 
 
 def test_a_program_in_the_background_has_its_deadline_too(trying: Any, tmp_path: Path) -> None:

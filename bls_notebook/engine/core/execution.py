@@ -186,7 +186,9 @@ class Execution:
                 time.sleep(0.01)
                 if task.done() or asyncio.current_task(loop) is not task:
                     return
+            seconds = RETRY_SECONDS
             while not task.done() and not interrupt_thread(self.thread):
-                time.sleep(RETRY_SECONDS)
+                time.sleep(seconds)
+                seconds = min(2 * seconds, 0.1)  # as `HomeThread.interrupt`: an import may take long
 
         start_in_thread(insist)

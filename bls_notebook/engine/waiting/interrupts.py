@@ -6,26 +6,29 @@ struck `Parker.park`; the next wait raises a noted one, or else the end of the `
 
 Guarantees: Ctrl-C is never lost, never strikes the engine outside a wait, and never arrives after its request. A
 handler that another library has set stays. `Interrupted` is raised in another thread at its next bytecode (after a
-sleep or lock in C returns), and only in model code; it is not an `Exception`, so that `except Exception` in a model
+sleep or lock in C returns), only in model code, and in no import of a module that others share: an extension whose
+import ends halfway is broken for the whole process. It is not an `Exception`, so that `except Exception` in a model
 does not swallow it. `need_room` checks that the stack has room for the engine's calls, because a recursive model may
 have only a frame or two left.
 """
 
 from __future__ import annotations
 
+import _imp
 import _signal  # type: ignore[import-not-found]
 import _thread
 import ctypes
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
+from importlib.machinery import ExtensionFileLoader
 from time import monotonic
 from types import CodeType, FrameType
 from typing import Any
 
-from .stack_frames import stack_of, walk_back
+from .stack_frames import stack_of, variables_of, walk_back
 
 LEVELS = 48  # depth of the engine's own calls, with a margin
 _frame, _limit = sys._getframe, sys.getrecursionlimit
@@ -180,6 +183,23 @@ def inside_engine(stack: Iterable[FrameType]) -> bool:
     return False
 
 
+_IMPORTLIB = "<frozen importlib._bootstrap"  # the beginning of file names
+
+
+def is_importing(stack: Sequence[FrameType]) -> bool:
+    """Return whether a thread with these frames is in Python's import system, or imports a module that others share.
+
+    The module of a model is its own, with a name of a class of its own, unless it is an extension.
+    """
+    for frame in stack:
+        if frame.f_code.co_filename.startswith(_IMPORTLIB):
+            variables = variables_of(frame)
+            is_shared = frame.f_code.co_name == "_find_and_load" and type(variables.get("name")) is str
+            if frame is stack[0] or is_shared or isinstance(variables.get("self"), ExtensionFileLoader):
+                return True
+    return False
+
+
 RETRY_SECONDS = 0.002
 _PYDEVD = "_pydevd_bundle.pydevd_thread_lifecycle"
 _asked = [0.0, 0.0]  # when `_wait_for_debugger` was first called for the latest Ctrl-C, and when last
@@ -233,8 +253,23 @@ def interrupt_thread(thread: int) -> bool:
     if _wait_for_debugger(stack):
         resume_debugged_threads()
         return False
-    if inside_engine(stack):
-        return False
+    _imp.acquire_lock()  # an import of another thread can begin, but not go beyond its first lines
+    try:
+        stack = stack_of(thread)
+        if inside_engine(stack) or is_importing(stack):
+            return False
+        _raise_in(thread)
+        if is_importing(stack_of(thread)):  # it has just begun
+            clear_interrupt(thread)
+            clear_interrupt(_get_ident())  # ends the search for the withdrawn one
+            return False
+    finally:
+        _imp.release_lock()
+    resume_debugged_threads()
+    return True
+
+
+def _raise_in(thread: int) -> None:
     traced = sys.version_info < (3, 13) and sys.gettrace() is not None and _PYDEVD not in sys.modules
     try:
         _set(thread, ctypes.py_object(Interrupted))
@@ -246,8 +281,6 @@ def interrupt_thread(thread: int) -> bool:
                 pass
     except Interrupted:
         pass
-    resume_debugged_threads()
-    return True
 
 
 def clear_interrupt(thread: int) -> None:
