@@ -35,6 +35,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--strict-readiness", default="true")
     parser.add_argument("--model-config-name", default="")
     parser.add_argument("--metrics-config", action="append", default=[])
+    parser.add_argument("--rate-limit", default="off")
+    parser.add_argument("--rate-limit-resource", action="append", default=[])
     for name in ("http-header-forward-pattern", "grpc-header-forward-pattern"):
         parser.add_argument(f"--{name}", default="")
     arguments, ignored = parser.parse_known_args()
@@ -66,6 +68,7 @@ def _repository(arguments: argparse.Namespace) -> bls.ModelRepository:
         cache_bytes=cache, backend_directory=arguments.backend_directory,
         model_config_name=arguments.model_config_name,
         metrics_config=dict(setting.partition("=")[::2] for setting in arguments.metrics_config),
+        rate_limit=arguments.rate_limit, rate_limit_resources=arguments.rate_limit_resource,
     )  # fmt: skip
 
 

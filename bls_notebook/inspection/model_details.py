@@ -98,6 +98,8 @@ def _instance_now(instance: Instance, passive: bool, running: list[tuple[str, An
     execution = holder if isinstance(holder, Execution) else None
     if holder is None and not instance.serving:
         return InstanceNow(instance.name, device, "passive" if passive else "idle")
+    if holder is not None and holder is instance.limited:
+        return InstanceNow(instance.name, device, "staged")
     if execution is None:
         tickets = [holder] if holder is not None else list(instance.serving)
         begun = [t.queued_at for t in tickets if t.queued_at]

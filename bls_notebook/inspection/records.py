@@ -52,7 +52,7 @@ class ConfigSetting(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class InstanceNow(Record):
-    """An instance at one moment; ``state`` is idle, busy or passive.
+    """An instance at one moment; ``state`` is idle, staged (it waits for the rate limiter), busy or passive.
 
     If it is busy, ``seconds`` is the time since it began (None if unknown), ``sender`` the caller, and ``waits``
     are the models that it waits for.

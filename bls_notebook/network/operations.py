@@ -113,8 +113,11 @@ def _endpoint(call: MagicCall, stop: bool = False, **options: Any) -> Endpoint:
     return endpoint
 
 
+_OF_REPOSITORY = "model_config_name", "metrics_config", "rate_limit", "rate_limit_resources"
+
+
 def _serve(repository: str, models: Sequence[str] = (), **options: Any) -> Generator[Any, None, None]:
-    of_repository = {name: options.pop(name) for name in ("model_config_name", "metrics_config") if name in options}
+    of_repository = {name: options.pop(name) for name in _OF_REPOSITORY if name in options}
     with opened(repository, models, **of_repository) as repo:
         yield from serve_until_interrupt(bls.endpoint(repo, **options))
 
@@ -137,6 +140,15 @@ ENDPOINT = OperationSpec(
         option("--model-config-name", "CONFIG", "use configs/CONFIG.pbtxt of models that have it", surface="shell"),
         pairs(
             "--metrics-config", "SETTING=VALUE", "as Triton's option, such as summary_latencies=true", surface="shell"
+        ),
+        option("--rate-limit", "MODE", "as Triton's option: execution_count or off (default)", surface="shell"),
+        option(
+            "--rate-limit-resource",
+            "NAME:COUNT",
+            "as Triton's option, such as R1:4, or R1:4:0 for device 0",
+            dest="rate_limit_resources",
+            action="append",
+            surface="shell",
         ),
         flag("--stop", "stop the endpoint", "notebook"),
         option("--http-port", "N", "default: a free one", int),

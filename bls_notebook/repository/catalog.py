@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import replace
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from bls_notebook.engine.core.metrics_config import parsed_metrics_config
 from bls_notebook.engine.core.model import LoadedModel, wait_until_closed
+from bls_notebook.engine.core.rate_limiter import rate_limiter
 from bls_notebook.engine.core.response_cache import DEFAULT_CACHE_BYTES, ResponseCache
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.errors import POLL_FAILED, BLSError, ConfigError, ModelLoadError, ModelNotFoundError
@@ -91,6 +92,8 @@ class Catalog:
         fill: Mapping[str, object] | None = None,
         model_config_name: str = "",
         metrics_config: Mapping[str, str] | None = None,
+        rate_limit: str = "off",
+        rate_limit_resources: Iterable[str] = (),
     ) -> None:
         self.model_config_name = check_config_name(model_config_name)
         self.fill = None if fill is None else dict(fill)
@@ -105,6 +108,7 @@ class Catalog:
         self._server: Server = self._service.server
         self._server.backend_folders = backend_folders(self._paths, self.backend_directory)
         self._server.metrics_config = parsed_metrics_config(metrics_config or {})
+        self._server.rate_limiter = rate_limiter(rate_limit, rate_limit_resources)
         index = self._service.index
         self._known = Known(index.newest, partial(index.rows, self._paths), NAMES, self._server.elsewhere)
         self.metrics = Metrics(partial(server_families, weakref.ref(self._server)))

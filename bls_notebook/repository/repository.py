@@ -52,6 +52,10 @@ class ModelRepository(Catalog):
         As Triton's ``--metrics-config``: ``{"summary_latencies": "true"}`` adds summaries of durations,
         ``"summary_quantiles": "0.5:0.05,0.9:0.01"`` changes their quantiles, and ``"counter_latencies": "false"``
         removes the counters.
+    rate_limit : str
+        As Triton's ``--rate-limit``: with ``"execution_count"``, the `rate_limiter` of instance groups has an effect.
+    rate_limit_resources : iterable of str
+        As Triton's ``--rate-limit-resource``: counts of resources, ``"R1:4"``, or on one device, ``"R1:4:0"``.
 
     Raises
     ------

@@ -41,7 +41,7 @@ class Instance:
 
     __slots__ = (
         "__weakref__", "_finalizing", "_home", "_loop", "backend", "device", "execute", "gpu", "holder", "is_async",
-        "modules", "name", "place", "serve", "serving", "spec",
+        "limited", "modules", "name", "place", "serve", "serving", "spec",
     )  # fmt: skip
 
     def __init__(
@@ -61,7 +61,8 @@ class Instance:
         self.backend = backend
         self.execute = backend.execute
         self.is_async = backend.is_async
-        self.holder: Any = None  # an `Execution`, or before it exists, the `Ticket` that the instance was taken for
+        self.holder: Any = None  # an `Execution`; before it exists, a `Ticket`, or while it is staged, `limited`
+        self.limited: Any = None  # its `LimitedInstance`, if rates are limited
         self.modules: Any = None  # `ModelHome` of its modules, if it has any
         self.serving: set[Any] = set()  # begun tickets without a final response, if there may be several
         self.serve: Any = None  # does the work of its home; set by its model's scheduler
@@ -120,6 +121,8 @@ class Instance:
                 self.execute = _closed
             if self._loop is not None:
                 self._loop.stop()
+            if self.limited is not None:
+                self.limited.limiter.unregister(self.limited)
             error, step.error = step.error, None
             then(error)
 

@@ -35,6 +35,7 @@ class InstanceSpec:
     kind: str  # ``CPU``, ``GPU`` or ``MODEL``, as `initialize` gets it
     device_id: int
     passive: bool = False  # initialized, but never given a request
+    rate_limiter: Any = field(default=None, repr=False, compare=False)  # the `ModelRateLimiter` of its group
     like: object = field(default=None, repr=False, compare=False)  # equal for interchangeable instances
 
 

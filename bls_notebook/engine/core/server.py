@@ -31,6 +31,7 @@ from bls_notebook.pb_utils.errors import failed_for
 
 from .metrics_config import MetricsConfig
 from .model import LoadedModel, wait_until_closed
+from .rate_limiter import RateLimiter
 
 log = logging.getLogger("bls_notebook")
 
@@ -65,6 +66,7 @@ class Server:
         self.cache = ResponseCache() if cache is None else cache
         self.strict = strict
         self.metrics_config = MetricsConfig()
+        self.rate_limiter: RateLimiter | None = None
         self.backend_folders: tuple[Path, ...] = ()  # search path of Python-based backends
         self._versions: dict[str, dict[int, LoadedModel]] = {}
         self._newest: dict[str, LoadedModel] = {}

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from bls_notebook.engine.core.rate_limiter import LimitedInstance
 from bls_notebook.engine.error_responses import error_response
 from bls_notebook.engine.errors import running
 from bls_notebook.engine.ticket import Ticket
@@ -20,7 +21,7 @@ from bls_notebook.engine.waiting.clock import LONGEST_PAUSE
 from bls_notebook.engine.waiting.event_loops import WatchedSelector
 
 from . import reports
-from .wait_graph import Node, deadlocked, lock, needs
+from .wait_graph import Node, candidates, deadlocked, lock, needs
 
 
 def check(starts: Iterable[Node]) -> bool:
@@ -125,6 +126,9 @@ def _refuse(ticket: Ticket, names: list[str]) -> None:
     if ticket.bound is not None:
         held = f"the instance that serves its sequence, '{ticket.bound[0].name}', is"
         remedy = "A sequence of its own, on another instance, breaks this circle."
+    if any(isinstance(instance.holder, LimitedInstance) for instance in candidates(ticket)):
+        held = "the rate limiter's resources that it needs are"
+        remedy = f"Another resource in the rate_limiter of '{model.name}', or more of it, breaks this circle."
     text = (
         f"circular BLS: {' -> '.join(names)}. The request to '{model.name}' can never be served, because "
         f"{held} held by requests that wait for it (the real server would wait forever). {remedy}"

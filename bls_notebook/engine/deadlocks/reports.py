@@ -14,6 +14,7 @@ from typing import Any
 from weakref import WeakSet
 
 from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.rate_limiter import LimitedInstance
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.busy_code import AT_ONCE, busy
 from bls_notebook.engine.waiting.clock import Recheck
@@ -104,6 +105,9 @@ def describe_wait(ticket: Ticket) -> str:
         execution = getattr(holder, "execution", holder)
         if cancelled and isinstance(execution, Execution):
             holders.append(busy(execution))
+            continue
+        if isinstance(holder, LimitedInstance):
+            holders.append(f"{instance.name} waits for the rate limiter")
             continue
         name = getattr(getattr(holder, "model", None), "name", "?")
         started = getattr(holder, "started", 0) or getattr(getattr(holder, "execution", None), "started", 0)

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.rate_limiter import LimitedInstance
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.event_loops import RequestFuture
 from bls_notebook.engine.waiting.parker import blocked
@@ -81,6 +82,9 @@ def needs(node: Node) -> Need:
         return _needs_of_ticket(node)
     if isinstance(node, Execution):
         return _needs_of_execution(node)
+    if isinstance(node, LimitedInstance):
+        blockers = node.limiter.blockers(node)
+        return _MOVES if not all(blockers) or not blockers else (ANY, blockers)
     return _needs_of_future(node)
 
 

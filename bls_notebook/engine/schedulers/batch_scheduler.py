@@ -20,6 +20,7 @@ from bls_notebook.engine.batch_runner import BatchRunner, PendingAnswers, take_r
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.rate_limiter import RateLimiter
 from bls_notebook.engine.error_responses import cancelled_response
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.clock import Clock, NextAlarm, system_clock
@@ -80,8 +81,14 @@ WORK = object()  # posted to a home: batches may be ready
 _REASONS = {ErrorCode.UNAVAILABLE: "REJECTED", ErrorCode.CANCELLED: "CANCELED"}
 
 
+def _priority(instance: Instance) -> int:
+    return 0 if instance.limited is None else instance.limited.scaled_priority
+
+
 class BatchScheduler(Lifecycle):
     """Base of a model's dynamic or sequence batcher."""
+
+    _keeps_cancelled = False
 
     def __init__(self, model: LoadedModel, clock: Clock | None = None, reschedules: bool = False) -> None:
         super().__init__(model)
@@ -92,6 +99,7 @@ class BatchScheduler(Lifecycle):
         self._reschedules = reschedules
         self._alarm = NextAlarm(self._clock, self._rings)
         self._async = any(i.is_async for i in model.instances)
+        self._limiter: RateLimiter | None = model.server.rate_limiter
         self._runner = BatchRunner(model, self._lock, self._prepare, self._note_rescheduled if reschedules else None)
 
     # Decisions of a subclass.
@@ -130,7 +138,7 @@ class BatchScheduler(Lifecycle):
             ticket.pass_on()
         elif refusal is not None:
             ticket.finish(refusal)
-        elif ticket.cancelled and self.withdraw(ticket):
+        elif ticket.cancelled and not self._keeps_cancelled and self.withdraw(ticket):
             ticket.finish(cancelled_response(self._model.name))
         else:
             self._look()
@@ -201,21 +209,44 @@ class BatchScheduler(Lifecycle):
             now = self._clock.now()
             self._expire(now, answers)
             if self._queue:
-                for instance in reversed(self._idle):
+                wanted = self._most_asked()
+                idle = self._idle[::-1]
+                if self._limiter is not None:
+                    idle.sort(key=_priority)
+                for instance in idle:
+                    if len(work) >= wanted:
+                        break
                     if instance not in self._asked and self._pick(instance, now, False, answers):
                         work.append(instance)
-                        if len(work) == len(self._queue):
-                            break
                 self._asked.update(work)
             self._set_alarm(now)
         self._give(answers)
         if self._watch:
             self._notify()
         for instance in work:
-            if instance.is_async:
-                instance.loop.post(partial(self._begin, instance))
+            if instance.limited is None:
+                self._post(instance)
             else:
-                instance.home.post(WORK)
+                instance.limited.limiter.stage(instance.limited, partial(self._post, instance))
+
+    def _post(self, instance: Instance) -> None:
+        """Let an instance take a batch."""
+        if instance.is_async:
+            instance.loop.post(partial(self._begin, instance))
+        else:
+            instance.home.post(WORK)
+
+    def _most_asked(self) -> int:
+        """Return how many more idle instances may look for a batch. Lock held."""
+        return len(self._queue)
+
+    def _give_back(self, instance: Instance) -> None:
+        """Free an instance after each batch, so that the rate limiter decides which instance runs next."""
+        with self._lock:
+            self._free(instance)
+        self._look()
+        if self._limiter is not None:
+            self._limiter.attempt()
 
     def _take(self, instance: Instance, held: bool) -> list[Ticket]:
         """Return the next batch of an idle or `held` instance; without one, the instance is idle."""
@@ -238,6 +269,8 @@ class BatchScheduler(Lifecycle):
         self._give(answers)
         if self._watch:
             self._notify()
+        if self._limiter is not None and not batch:
+            self._limiter.attempt()
         return batch
 
     @staticmethod
@@ -273,6 +306,9 @@ class BatchScheduler(Lifecycle):
         while batch := self._take(instance, held):
             held = True
             self._end(batch, self._runner.run(instance, batch))
+            if instance.limited is not None:
+                self._give_back(instance)
+                return
 
     def _begin(self, instance: Instance, held: bool = False) -> None:
         """Begin batches of an async model, on its loop's thread, until one occupies the instance."""
@@ -284,12 +320,18 @@ class BatchScheduler(Lifecycle):
                 return
             elif not self._reschedules:  # coroutines share the loop; their requests are released at once
                 self._end(batch, [])
+            if instance.limited is not None:
+                self._give_back(instance)
+                return
 
     def _ended(self, instance: Instance, tickets: Sequence[Ticket], again: list[Ticket]) -> None:
         """Handle the end of a coroutine; called on the loop's thread."""
         if not self._model.decoupled:
             self._end(tickets, again)
-            self._begin(instance, True)
+            if instance.limited is None:
+                self._begin(instance, True)
+            else:
+                self._give_back(instance)
         elif self._reschedules:  # the rescheduled requests are known only now
             self._end(tickets, again)
             self._look()

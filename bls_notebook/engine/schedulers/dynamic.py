@@ -290,11 +290,11 @@ def _policy(message: Any) -> QueuePolicy:
 class DynamicBatcher(BatchScheduler):
     """Dynamic batcher of one model version; see `BatchScheduler` for the parameters."""
 
-    def __init__(self, model: LoadedModel, clock: Clock | None = None) -> None:
+    def __init__(self, model: LoadedModel, clock: Clock | None = None, rules: BatchRules | None = None) -> None:
         super().__init__(model, clock)
         spec = model.spec
         config = spec.config.dynamic_batching
-        self._rules = BatchRules(
+        self._rules = rules or BatchRules(
             max_rows=max(1, spec.max_batch_size),
             preferred=frozenset(config.preferred_batch_size),
             delay=config.max_queue_delay_microseconds * 1000,
@@ -309,7 +309,7 @@ class DynamicBatcher(BatchScheduler):
         # Without a delay and timeouts, a request that is alone can run at once.
         timed = any(policy.timeout or policy.override for policy in (default, *policies.values()))
         self._prefetches = not (timed or default.max_size or self._levels or self._rules.delay)
-        if not (self._async or model.decoupled or self._ordering or self._rules.delay or timed):
+        if not (self._limiter or self._async or model.decoupled or self._ordering or self._rules.delay or timed):
             self.call, self._run = home_call(model, self, self._runner)  # type: ignore[assignment, method-assign]
         self._grows_at: int | None = None  # end of the delay of the waiting batch
 
@@ -354,6 +354,13 @@ class DynamicBatcher(BatchScheduler):
                     return False
         return self.withdraw(ticket)
 
+    def _most_asked(self) -> int:
+        """With a rate limiter, an instance for each batch, as the server, which fills one batch before the next."""
+        if self._limiter is None:
+            return len(self._queue)
+        batches = -(-sum(entry.rows for entry in self._waiting) // self._rules.max_rows)
+        return min(batches, len(self._queue)) - len(self._asked)
+
     def _remove(self, ticket: Ticket) -> None:
         self._waiting.remove(ticket)
 
@@ -397,3 +404,16 @@ class DynamicBatcher(BatchScheduler):
 
     def _ordering_of(self, ticket: Ticket) -> Ordering | None:
         return self._ordering
+
+
+class OneByOne(DynamicBatcher):
+    """The default scheduler with a rate limiter: each request is a batch."""
+
+    _keeps_cancelled = True
+
+    def __init__(self, model: LoadedModel) -> None:
+        super().__init__(model, rules=BatchRules(1))
+
+    def drop_cancelled(self, ticket: Ticket) -> bool:
+        """Keep a cancelled request, as the server's default scheduler does."""
+        return False

@@ -180,6 +180,8 @@ class Lifecycle:
     def _free(self, instance: Instance) -> None:
         """Make an instance idle. Without the lock, the caller looks at the queue next."""
         instance.holder = None
+        if instance.limited is not None:
+            instance.limited.limiter.release(instance.limited)
         self._idle.insert(0, instance)  # behind the others: like Triton's threads, which take turns
 
     def _taken(self, instance: Instance) -> bool:

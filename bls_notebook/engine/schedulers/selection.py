@@ -7,14 +7,14 @@ from bls_notebook.engine.core.scheduler import Scheduler
 
 from .caching_scheduler import CachingScheduler
 from .default import DefaultScheduler
-from .dynamic import DynamicBatcher
+from .dynamic import DynamicBatcher, OneByOne
 
 
 def _made(model: LoadedModel) -> Scheduler:
     """Make a local model's scheduler; import the two rarer ones only when needed."""
     kind = model.spec.scheduler
     if kind == "default":
-        return DefaultScheduler(model)
+        return DefaultScheduler(model) if model.server.rate_limiter is None else OneByOne(model)
     if kind == "dynamic":
         return DynamicBatcher(model)
     if kind == "sequence":

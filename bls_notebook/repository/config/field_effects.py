@@ -32,10 +32,10 @@ def decisions() -> dict[str, dict[str, Any]]:
     return json.loads(Path(__file__).with_name("fields.json").read_bytes())  # type: ignore[no-any-return]
 
 
-def idle_fields(config: ModelConfigMessage) -> list[IdleField]:
+def idle_fields(config: ModelConfigMessage, limits_rates: object = None) -> list[IdleField]:
     """Return the fields of a completed configuration that are set and have no effect, each path once."""
     backend = config.backend or config.platform
-    idle = list(_idle(config, "", backend))
+    idle = [f for f in _idle(config, "", backend) if not (limits_rates and f.path == "instance_group.rate_limiter")]
     for name in sorted(config.parameters) if backend == "python" else ():
         idle += _judged(decisions()["python parameters"].get(name), f"parameters.{name}", backend)
     return list(dict.fromkeys(idle))

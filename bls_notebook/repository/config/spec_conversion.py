@@ -86,13 +86,14 @@ def _instances(config: ModelConfigMessage) -> Iterable[InstanceSpec]:
     kinds = model_config_pb2().ModelInstanceGroup.Kind
     for group in config.instance_group:
         kind = kinds.Name(group.kind).removeprefix("KIND_")
-        like = deepcopy(group)
-        like.ClearField("name")
-        like.ClearField("count")
-        alike = like.SerializeToString(deterministic=True)
+        unnamed = deepcopy(group)
+        unnamed.ClearField("name")
+        unnamed.ClearField("count")
+        alike = unnamed.SerializeToString(deterministic=True)
         for number in range(group.count):
             for device in group.gpus if kind == "GPU" else (0,):
-                yield InstanceSpec(f"{group.name}_{number}", kind, device, group.passive, (alike, device))
+                name, like = f"{group.name}_{number}", (alike, device)
+                yield InstanceSpec(name, kind, device, group.passive, group.rate_limiter, like)
 
 
 @functools.cache

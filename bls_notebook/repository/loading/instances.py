@@ -251,14 +251,21 @@ class InstanceMaker:
                     "model_name": self._source.name,
                 }
                 home, self._first = self._first or self._new_home(spec.name), None
+                limiter, limited = self._server.rate_limiter, None
                 try:
+                    if limiter is not None and not spec.passive:
+                        limited = limiter.register(self._source.name, spec.rate_limiter, spec.device_id)
                     home.call("initialize", arguments)
                 except BaseException:
+                    if limiter is not None and limited is not None:
+                        limiter.unregister(limited)
                     home.begin("finalize", then=lambda step: None)  # if it continues after Ctrl-C, and ends well
                     home.stop()
                     raise
                 instance = Instance(spec.name, home.half, *_device_of(spec), spec, home)
                 instance.modules = modules = home.half.modules
+                if limited is not None:
+                    instance.limited, limited.instance = limited, instance
                 if modules is not None:
                     modules.instance = instance
                 made.append(instance)
