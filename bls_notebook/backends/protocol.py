@@ -90,13 +90,10 @@ InThread = Callable[[Callable[[], None]], None]
 
 
 class Exchange(Protocol):
-    """One request to a server and its responses; `run` or `start` is called once."""
-
-    def run(self) -> InferenceResponse:
-        """Send the request and wait for the response on this thread, until `cancel` or Ctrl-C."""
+    """One request to a server and its responses."""
 
     def start(self, deliver: Deliver, in_thread: InThread) -> None:
-        """Send the request; `deliver` is called with each response on any thread, and with True for the last."""
+        """Send the request, once; `deliver` is called with each response on any thread, and with True for the last."""
 
     def cancel(self, lost: str = "") -> None:
         """Cancel the request, so that waits for it end soon; `lost` says why the server cannot answer, if it cannot."""

@@ -137,8 +137,6 @@ def tensor_record(
     is nothing to show. Elements are read only if `device` is ``cpu``. `shape` is for callers that know it. The record's
     ``bytes`` is -1 if the size is unknown without reading everything.
     """
-    from .responses import TensorRecord  # imported on first use
-
     dims = tuple(int(n) for n in (getattr(array, "shape", ()) if shape is None else shape))
     text = preview(array, datatype) if device == "cpu" else f"on {device}, not copied"
     return TensorRecord(name, datatype, dims, device, _size(datatype, array, dims, device), text)

@@ -195,9 +195,9 @@ class Elsewhere:
         given = [request]
 
         class Exchange:
-            def run(exchange) -> pb_utils.InferenceResponse:  # noqa: N805
+            def start(exchange, deliver: Any, in_thread: Any) -> None:  # noqa: N805
                 values = given.pop().inputs()[0].as_numpy() * np.float32(self.factor)
-                return pb_utils.InferenceResponse([pb_utils.Tensor("Y", values)])
+                deliver([pb_utils.InferenceResponse([pb_utils.Tensor("Y", values)])], True)
 
             def cancel(exchange, lost: str = "") -> None:  # noqa: N805
                 pass

@@ -1,10 +1,9 @@
 """The scheduler of models on a remote server: forwards every request at once.
 
-Guarantees: any number of requests may be in flight. A synchronous one is sent and received on its caller's thread; the
-others block no thread of the kernel. Requests of one sequence are sent one after the other, in the order of arrival.
-Every accepted request is answered. Cancelling ends a request here at once, and on the server if the protocol supports
-it. Once closed, the scheduler accepts no request, and calls `on_drained` when the last one has been answered. The log
-reports a long wait once.
+Guarantees: any number of requests may be in flight; awaited ones block no thread of the kernel. Requests of one
+sequence are sent one after the other, in the order of arrival. Every accepted request is answered. Cancelling ends a
+request here at once, and on the server if the protocol supports it. Once closed, the scheduler accepts no request, and
+calls `on_drained` when the last one has been answered. The log reports a long wait once.
 """
 
 from __future__ import annotations
@@ -19,12 +18,10 @@ from typing import cast
 
 from bls_notebook.backends.protocol import REPORT_SECONDS, Exchange, RemoteBackend
 from bls_notebook.engine import observer
-from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_counters import FOLD_AT
 from bls_notebook.engine.error_responses import cancelled_response, error_response, with_warnings
 from bls_notebook.engine.errors import running
-from bls_notebook.engine.response_stream import first_response
 from bls_notebook.engine.tensors.outputs import answer
 from bls_notebook.engine.tensors.received_inputs import rows_of
 from bls_notebook.engine.ticket import Ticket
@@ -65,22 +62,6 @@ class ForwardingScheduler(Lifecycle):
         self._link.report_waits.append(self._report_waits)
         self._batching = model.spec.max_batch_size > 0
 
-    def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
-        """Serve a request, on this thread unless it must wait for its sequence."""
-        need_room()
-        parent.note_blocking(self._model.name)
-        parent.adopt(ticket)
-        if self._accepted(ticket):
-            sent = self._prepared(ticket)
-            if sent is not None:
-                try:
-                    box = [sent.exchange.run()]
-                except BaseException:
-                    ticket.interrupt()
-                    raise
-                self._answered(ticket, box, True)
-        return first_response(ticket)
-
     def submit(self, ticket: Ticket) -> None:
         need_room()
         if self._accepted(ticket):
@@ -107,29 +88,25 @@ class ForwardingScheduler(Lifecycle):
             ticket.pass_on()
         return not closed
 
-    def _prepared(self, ticket: Ticket) -> _Sent | None:
-        """Return a request that is ready to be sent; None if it has been answered with an error."""
+    def _start(self, ticket: Ticket) -> None:
+        """Send a request, or answer it with an error."""
         request, ticket.request = ticket.request, None
         if request is None or ticket.cancelled:
             ticket.finish(cancelled_response(self._model.name))
-            return None
+            return
         try:
             sent = self._under_way[ticket] = _Sent(self._send(request), rows_of(request) if self._batching else 1)
         except (ValueError, MemoryError) as error:
             ticket.finish(error_response(running(self._model.name, str(error)), ErrorCode.UNSUPPORTED))
-            return None
+            return
+        del request
         ticket.serving = self._model.instances[0].serving
         ticket.serving.add(ticket)
         if (watching := observer.active) is not None:
             watching.began((ticket.observed,), (sent.rows,), self._model.instances[0].place, sent.started)
         if ticket.cancelled:  # just before the request was in `_under_way`
             sent.exchange.cancel()
-        return sent
-
-    def _start(self, ticket: Ticket) -> None:
-        sent = self._prepared(ticket)
-        if sent is not None:
-            sent.exchange.start(partial(self._answered, ticket), start_in_thread)
+        sent.exchange.start(partial(self._answered, ticket), start_in_thread)
 
     def _answered(self, ticket: Ticket, responses: list[InferenceResponse], final: bool) -> None:
         model, sent = self._model, self._under_way.get(ticket)

@@ -14,6 +14,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 
 from bls_notebook import display as text
@@ -35,7 +36,7 @@ from bls_notebook.display import (
 )
 from bls_notebook.lifetimes.records import Life, Lifetimes, bytes_over_time, is_left_behind
 from bls_notebook.profiling.intervals import Rows
-from bls_notebook.records import count, size
+from bls_notebook.records import count, grouped, size
 
 from . import block_facts
 
@@ -66,7 +67,7 @@ class LifeRow:
     folded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class LifeLane:
     """All blocks of one name, maker and device, and the rows in which no two of them overlap."""
 
@@ -76,6 +77,12 @@ class LifeLane:
     rows: list[list[Life]]
     lives: tuple[Life, ...]
 
+    @cached_property
+    def weight(self) -> tuple[int, int]:
+        """The bytes that it left behind, and its peak."""
+        steps = bytes_over_time(self.lives)
+        return steps[-1][2], max(alive for _, alive, _ in steps)
+
 
 def layout(record: Lifetimes, most: int) -> dict[str, list[LifeRow]]:
     """Distribute blocks to at most `most` rows (2 or more), by model.
@@ -84,16 +91,16 @@ def layout(record: Lifetimes, most: int) -> dict[str, list[LifeRow]]:
     most bytes behind come first, then the largest.
     """
     lanes = _fold_names(life_lanes(record), most)
-    spare, folded = most - len(lanes), set[int]()
+    spare, folded = most - len(lanes), set[LifeLane]()
     for lane in sorted(lanes, key=lambda lane: len(lane.rows)):
         if len(lane.rows) - 1 <= spare:
             spare -= len(lane.rows) - 1
         else:
-            folded.add(id(lane))
+            folded.add(lane)
     rows: dict[str, list[LifeRow]] = {}
     for lane in heaviest_first(lanes) if folded else lanes:
         own = rows.setdefault(lane.model, [])
-        if id(lane) in folded:
+        if lane in folded:
             own.append(LifeRow(lane.label, lane.device, lane.lives, folded=True))
         else:
             own += [LifeRow(lane.label, lane.device, tuple(lives), first=not i) for i, lives in enumerate(lane.rows)]
@@ -145,31 +152,22 @@ def _fold_names(lanes: list[LifeLane], most: int) -> list[LifeLane]:
     """Join the smallest lanes into one, if there are more than `most`."""
     if len(lanes) <= most:
         return lanes
-    kept = {id(lane) for lane in sorted(lanes, key=_weight, reverse=True)[: most - 1]}
-    rest = [lane for lane in lanes if id(lane) not in kept]
+    kept = set(sorted(lanes, key=lambda lane: lane.weight, reverse=True)[: most - 1])
+    rest = [lane for lane in lanes if lane not in kept]
     lives = tuple(sorted((life for lane in rest for life in lane.lives), key=lambda each: (each.born, each.id)))
     devices = {lane.device for lane in rest}
     label = f"+{count(len({(lane.model, lane.label) for lane in rest}), 'name')}"
     rows: list[list[Life]] = [[]] * (len(lives) + 2)  # so many rows that `layout` folds it
     joined = LifeLane(_OTHERS, label, devices.pop() if len(devices) == 1 else "", rows, lives)
-    return [*(lane for lane in lanes if id(lane) in kept), joined]
+    return [*(lane for lane in lanes if lane in kept), joined]
 
 
 def heaviest_first(lanes: Sequence[LifeLane]) -> list[LifeLane]:
     """Order lanes by the bytes left behind and the peak: first of their models, then of the lanes."""
-    weights = {id(lane): _weight(lane) for lane in lanes}
-    models: dict[str, tuple[int, int]] = {}
-    for lane in lanes:
-        left, peak = models.get(lane.model, (0, 0))
-        models[lane.model] = (left + weights[id(lane)][0], peak + weights[id(lane)][1])
+    by_model = grouped((lane.model, lane.weight) for lane in lanes)
+    models = {model: tuple(map(sum, zip(*weights, strict=True))) for model, weights in by_model.items()}
     order = sorted(models, key=lambda model: (model != _OTHERS, models[model]), reverse=True)
-    return sorted(lanes, key=lambda lane: (-order.index(lane.model), weights[id(lane)]), reverse=True)
-
-
-def _weight(lane: LifeLane) -> tuple[int, int]:
-    """Return the bytes that a lane left behind, and its peak."""
-    steps = bytes_over_time(lane.lives)
-    return steps[-1][2], max(alive for _, alive, _ in steps)
+    return sorted(lanes, key=lambda lane: (-order.index(lane.model), lane.weight), reverse=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,9 +423,7 @@ def chart_lines(record: Lifetimes, *, width: int = 100) -> list[str]:
                 ["" if number else _title(model), name, "" if line == row.label else line, largest, row.device, bars]
             )
     names = dict.fromkeys(row.device for own in groups.values() for row in own)
-    simulated = [
-        block_facts.device_label(record, name) for name in names if block_facts.device_label(record, name) != name
-    ]
+    simulated = [label for name in names if (label := block_facts.device_label(record, name)) != name]
     stays = "▶ alive at the end" if any(life.died < 0 for life in record.lives) else ""
     heading = text.facts(f"lives, event by event (not to scale) · █ {size(most)} ▁ less", *simulated, stays)
     return [f"  {heading}", *text.table(rows, right="   r", width=max(width, columns + 68), most=22)]

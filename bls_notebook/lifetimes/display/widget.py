@@ -26,7 +26,7 @@ from bls_notebook.display import (
     widget_source,
     with_view,
 )
-from bls_notebook.lifetimes.records import Life, Lifetimes, Maker, Stay, bytes_over_time, is_left_behind
+from bls_notebook.lifetimes.records import Life, Lifetimes, Maker, Stay, is_left_behind
 from bls_notebook.records import size, visible
 
 from .block_facts import device_facts, end_of, holder_text, kind_of, line_text, name_of, owner, sizes_text
@@ -64,12 +64,12 @@ def packed(record: Lifetimes) -> dict[str, Any]:
         "holder_": ("u4", words.of(holder_text(holder) for holder in holders)),
         "remedy_": ("u4", words.of(str(holder.remedy) for holder in holders)),
     })  # fmt: skip
-    ranks = {id(lane): rank for rank, lane in enumerate(heaviest_first(lanes))}
+    ranks = {lane: rank for rank, lane in enumerate(heaviest_first(lanes))}
     info = {
         "title": visible(", ".join(summary(record))),
         "end": end_of(record),
         "words": words.shown,
-        "lanes": [_lane(lane, ranks[id(lane)]) for lane in lanes],
+        "lanes": [_lane(lane, ranks[lane]) for lane in lanes],
         "models": [visible(model or "notebook") for model in models],
         "inks": [asdict(inks[model]) for model in models],
         "devices": [
@@ -115,7 +115,6 @@ def _of_lives(
 
 
 def _lane(lane: LifeLane, rank: int) -> dict[str, Any]:
-    peak = max(alive for _, alive, _ in bytes_over_time(lane.lives))
     return {
         "label": visible(lane.label),
         "line": visible(lines_text(lane.lives)),
@@ -123,7 +122,7 @@ def _lane(lane: LifeLane, rank: int) -> dict[str, Any]:
         "deep": len(lane.rows),
         "rank": rank,
         "size": sizes_text(lane.lives),
-        "peak": f"≤ {size(peak)}",
+        "peak": f"≤ {size(lane.weight[1])}",
     }
 
 

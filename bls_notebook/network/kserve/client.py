@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bls_notebook.backends import REPORT_SECONDS, Exchange
-from bls_notebook.engine import Parker, start_in_thread
 from bls_notebook.network.limits import PROBE_SECONDS, QUERY_SECONDS, TENSORS
 from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
@@ -294,23 +293,6 @@ class Client:
                 self._reconnect()
                 return SEEK_SECONDS
         return PROBE_SECONDS
-
-
-def response_to(exchange: Any) -> InferenceResponse:
-    """Start a request and wait for its response; an exception such as Ctrl-C cancels it."""
-    parker, responses = Parker(), list[InferenceResponse]()
-
-    def deliver(response: list[InferenceResponse], final: bool) -> None:
-        responses.extend(response)
-        parker.unpark()
-
-    try:
-        exchange.start(deliver, start_in_thread)
-        parker.park()
-    except BaseException:
-        exchange.cancel()
-        raise
-    return responses[0]
 
 
 def _tensors(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records import MAX_CONFIG, read_file
 
 from .address import Address
-from .client import RETRIES, Client, ServerError, response_to
+from .client import RETRIES, Client, ServerError
 from .errors import GRPC_STATUS
 from .grpc_codec import decode_response, decode_streamed, encode_request
 from .request import headers_of
@@ -221,10 +221,6 @@ class GrpcExchange:
         call = self._call
         if call is not None:
             call.cancel()
-
-    def run(self) -> InferenceResponse:
-        """Send the request and wait for the response."""
-        return response_to(self)
 
     def _send(self, method: Any) -> Any:
         return method(self._body, timeout=self._link.address.timeout, metadata=self._metadata)

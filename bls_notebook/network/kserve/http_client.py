@@ -1,7 +1,7 @@
 """The HTTP client: a `Client` on the connections of `http.client`, which it keeps open between requests.
 
-Each request in flight uses one connection and one thread: its waiting caller's, or a worker thread. For many
-concurrent awaited requests gRPC is better, because it needs no thread for each.
+Each request in flight uses one connection and one worker thread. For many concurrent requests gRPC is better, because
+it needs no thread for each.
 
 Guarantees: any thread can cancel a request, and Ctrl-C ends a wait. A connection is reused only after its answer
 was read completely. An answer is never larger than `INFER_BYTES` or `ANSWER_BYTES`, and never takes longer than
@@ -32,7 +32,7 @@ from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .address import PLAIN, Address
-from .client import RETRIES, Client, ServerError, no_kserve, response_to
+from .client import RETRIES, Client, ServerError, no_kserve
 from .json_codec import JSON_LENGTH, decode_response, encode_request
 from .request import headers_of
 from .tensors import AnswerError
@@ -280,10 +280,6 @@ class HttpExchange:
 
 class InferExchange(HttpExchange):
     """An inference request with one response."""
-
-    def run(self) -> InferenceResponse:
-        """Send the request and wait for the response."""
-        return response_to(self)
 
     def start(self, deliver: Deliver, in_thread: InThread) -> None:
         """Send the request on a worker thread, which delivers the response."""

@@ -22,7 +22,7 @@ from bls_notebook.network.kserve.address import address_of
 from bls_notebook.network.kserve.client import ServerError
 from bls_notebook.network.kserve.http_client import HttpClient, HttpExchange
 from bls_notebook.network.remote_models import open_link
-from bls_notebook.pb_utils import InferenceRequest
+from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
 from tests.network.servers import Service, serving_echo
 from tests.waiting import LIMIT
 
@@ -121,8 +121,9 @@ def test_a_response_to_a_request_is_limited_too(monkeypatch: pytest.MonkeyPatch)
     big = OK + b"Content-Length: 1001\r\n\r\n" + b"x" * 1001
     with answering(big) as link:
         request = InferenceRequest(model_name="m", requested_output_names=["Y"], inputs=[])
-        error = link.exchange("m", "", request, True).run()._error
-        assert "exceeds the limit of 1,000 bytes" in error.message()
+        responses: list[InferenceResponse] = []
+        link.exchange("m", "", request, True).start(lambda box, _: responses.extend(box), lambda work: work())
+        assert "exceeds the limit of 1,000 bytes" in str(responses[0]._error)
 
 
 @pytest.fixture
