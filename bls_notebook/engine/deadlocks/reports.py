@@ -67,7 +67,7 @@ def _suspects() -> list[Ticket]:
         ticket = todo.pop()
         known.add(ticket)
         if ticket.execution is not None and ticket.execution.combined:  # an ensemble waits for its steps
-            todo.extend(ticket.execution.waits_for(blocked))
+            todo.extend(list(ticket.execution.children))
     sent: dict[Any, list[Ticket]] = {}
     for ticket in known:
         for execution in senders(ticket):

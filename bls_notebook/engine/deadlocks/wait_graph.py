@@ -129,7 +129,7 @@ def _needs_of_execution(execution: Execution) -> Need:
     if execution.finished:
         return _MOVES
     if execution.combined:
-        return ALL, execution.waits_for(blocked)
+        return ALL, list(execution.children)
     waiting = blocked.get(execution.thread)
     if waiting is not None:  # also for a coroutine: a wait of its thread stops the whole loop
         return ALL, [waiting]

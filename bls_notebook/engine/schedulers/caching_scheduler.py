@@ -13,23 +13,22 @@ from functools import partial
 from time import perf_counter_ns
 
 from bls_notebook.engine import observer
-from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.response_cache import CacheEntry, CacheKey, Shapes
 from bls_notebook.engine.core.scheduler import Scheduler
 from bls_notebook.engine.error_responses import was_run, with_warnings
-from bls_notebook.engine.observer import Observed
 from bls_notebook.engine.tensors.outputs import placed
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records.visible_text import first_line
+
+from .lifecycle import Submitting
 
 _loads = itertools.count(1)
 _MOST_ERROR = 300  # characters of an error in a warning
 
 
-class CachingScheduler:
+class CachingScheduler(Submitting):
     """The repository's response cache in front of another scheduler."""
 
     def __init__(self, model: LoadedModel, inner: Scheduler) -> None:
@@ -44,30 +43,6 @@ class CachingScheduler:
     def share(self, scope: Hashable) -> None:
         """Share responses with other loads of the model, before it serves; they stay when this load ends."""
         self._scope = scope
-
-    def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
-        parent.note_blocking(self._model.name)
-        begun = perf_counter_ns()
-        if not self._cache.takes(request):
-            box = [request]
-            del request
-            return self._inner.call(parent, box.pop())
-        key, shapes = self._cache.key(self._scope, request)
-        requested = request._requested
-        found = self._cache.lookup(key)
-        looked = perf_counter_ns() - begun
-        if found is not None:
-            self._hit(begun + looked - request._arrived, looked)
-            response = self._response(found, shapes, requested, request._observed, parent)
-            if request._observed is not None and (watching := observer.active) is not None:
-                watching.sent(self._model, parent, request, perf_counter_ns())
-                watching.answered(request._observed, response)
-            return response
-        box = [request]
-        del request  # with a reference here, its tensors would be copied
-        response = self._inner.call(parent, box.pop())
-        self._keep(key, shapes, looked, response)
-        return response
 
     def submit(self, ticket: Ticket) -> None:
         request = ticket.request
@@ -84,30 +59,24 @@ class CachingScheduler:
             del request
             self._inner.submit(ticket)
             return
-        self._hit(begun + looked - ticket.arrived, looked)
+        self._cache.timed(looked, 0)
+        self._model.statistics.hit(begun + looked - ticket.arrived, looked)
         ticket.request = None
         ticket.outside = True
-        ticket.finish(self._response(found, shapes, ticket.requested, ticket.observed, ticket.parent))
+        ticket.finish(self._response(found, shapes, ticket))
 
-    def _response(
-        self,
-        found: CacheEntry,
-        shapes: Shapes,
-        requested: tuple[str, ...],
-        observed: Observed | None,
-        parent: Execution | None,
-    ) -> InferenceResponse:
+    def _response(self, found: CacheEntry, shapes: Shapes, ticket: Ticket) -> InferenceResponse:
         faults = [
             f"model '{self._model.name}': answered from its response cache{fault}"
-            for fault in self._faults(found, shapes, requested)
+            for fault in self._faults(found, shapes, ticket.requested)
         ]
         found.response._parameters = "{}"
         found.response._warnings += tuple(faults)
-        response = placed(found.response, requested, observed)
-        if observed is not None and (watching := observer.active) is not None:
-            watching.marked(observed, "cached")
-            watching.returned(observed, response._outputs, response._outputs, "")
-        return with_warnings(response, self._model, None, parent)
+        response = placed(found.response, ticket.requested, ticket.observed)
+        if ticket.observed is not None and (watching := observer.active) is not None:
+            watching.marked(ticket.observed, "cached")
+            watching.returned(ticket.observed, response._outputs, response._outputs, "")
+        return with_warnings(response, self._model, None, ticket.parent)
 
     def _faults(self, found: CacheEntry, shapes: Shapes, requested: tuple[str, ...]) -> Iterator[str]:
         """Yield what is wrong with a cached response, as it would be on a server."""
@@ -132,10 +101,6 @@ class CachingScheduler:
             yield f" with the outputs of the first equal request ({names}): Triton does not compare requested outputs"
         if response._parameters != "{}" and self._model.spec.scheduler != "ensemble":  # it names the sequence, always
             yield " without the response's parameters, which Triton does not cache"
-
-    def _hit(self, request_ns: int, lookup_ns: int) -> None:
-        self._cache.timed(lookup_ns, 0)
-        self._model.statistics.hit(request_ns, lookup_ns)
 
     def _keep(self, key: CacheKey, shapes: Shapes, looked: int, response: InferenceResponse) -> None:
         error = response._error

@@ -1,10 +1,9 @@
 """The ensemble scheduler: sends a request through the steps, each as soon as its inputs exist.
 
-Guarantees: independent steps run concurrently. A synchronous caller runs one of the ready steps on its own thread, so
-an ensemble without branches needs no other thread. Responses of steps are processed one at a time and in order; no
-lock is held while a step is sent or a response is delivered. The request gets its final response once, when no step is
-running. `max_inflight_requests` limits each step. The models of the steps stay loaded from the first step to the last.
-Errors are worded as Triton's.
+Guarantees: independent steps run concurrently. Responses of steps are processed one at a time and in order; no lock is
+held while a step is sent or a response is delivered. The request gets its final response once, when no step is running.
+`max_inflight_requests` limits each step. The models of the steps stay loaded from the first step to the last. Errors
+are worded as Triton's.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ import json
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import Context, copy_context
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
@@ -22,12 +21,10 @@ from typing import Any
 
 from bls_notebook.engine import observer
 from bls_notebook.engine.calling import SendingExecution, root_of
-from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.deadlocks.detection import check
 from bls_notebook.engine.error_responses import cancelled_response, error_response, with_warnings
 from bls_notebook.engine.errors import without_running
-from bls_notebook.engine.response_stream import first_response
 from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.engine.tensors.outputs import placed
 from bls_notebook.engine.tensors.received_inputs import NotReceivedError, received
@@ -49,7 +46,6 @@ Members = dict[tuple[str, int], LoadedModel]  # by name and version, as configur
 
 _PLAIN = '{"sequence_id":0,"sequence_start":false,"sequence_end":false}'
 _new = InferenceRequest.__new__
-_get_ident = threading.get_ident
 _logger = logging.getLogger("bls_notebook")
 
 
@@ -57,32 +53,24 @@ class EnsembleExecution(SendingExecution):
     """The execution of an ensemble, and parent of the requests of its steps."""
 
     combined = True
-    inline_thread = 0  # the thread that runs a step itself now
 
     @property
     def instance_name(self) -> str:
         return self.model_name
 
-    def waits_for(self, blocked: Mapping[int, Any]) -> list[Any]:
-        waiting = blocked.get(self.inline_thread)
-        return [*self.children, *([] if waiting is None else [waiting])]
-
 
 class EnsembleRun:
     """One request to an ensemble. Its models are `held` until `ended` is called, once, when no step is running."""
-
-    context: Context | None = None
 
     def __init__(
         self,
         model: LoadedModel,
         plan: EnsemblePlan,
         held: Members,
-        parent: Execution,
         request: InferenceRequest,
-        ticket: Ticket | None,
+        ticket: Ticket,
         ended: Callable[[Members], None],
-        limits: Sequence[InflightLimit] = (),
+        limits: Sequence[InflightLimit],
     ) -> None:
         self._limits = limits
         self._model, self._plan, self._ended = model, plan, partial(ended, held)
@@ -93,7 +81,7 @@ class EnsembleRun:
         self._request = request
         self._arrived = request._arrived
         self._ticket = ticket
-        self._answer: InferenceResponse | None = None
+        self._context = ticket.context or copy_context()
         self._lock = threading.Lock()  # of the flow
         self._events: deque[tuple[Launch, Ticket]] = deque()
         self._pump_lock = threading.Lock()
@@ -101,79 +89,23 @@ class EnsembleRun:
         self._over = False
         self._started = perf_counter_ns()
         self._steps_ns = 0
-        self.execution = EnsembleExecution(model.server, model, parent)
+        self.execution = EnsembleExecution(model.server, model, ticket.parent or root_of(model.server))
         self.execution.started = self._started
         self.execution.observed = observed = request._observed
         if observed is not None and (watching := observer.active) is not None:
-            if ticket is None:
-                watching.sent(model, parent, request, self._started)
             place = RecordedInstance(model.seen, model.name, "cpu", None)
             watching.began((observed,), (1,), place, self._started)
-        if ticket is not None:
-            ticket.execution = self.execution
-
-    def serve(self) -> InferenceResponse:
-        """Run on the caller's thread; concurrent steps also use other threads."""
-        launches = self._begin()
-        while launches:
-            if len(launches) > 1 or self._limits or self._members[launches[0].step].decoupled:
-                self._need_ticket()
-            while len(launches) > (0 if self._limits else 1):
-                self._submit(launches.pop(0))
-            launches = self._run_here(launches.pop()) if launches else []
-        if self._answer is None and self._ticket is not None:
-            self._answer = first_response(self._ticket)
-        assert self._answer is not None
-        self.execution.finished = True
-        return self._answer
+        ticket.execution = self.execution
 
     def start(self) -> None:
-        for launch in self._begin():
-            self._submit(launch)
-
-    def _begin(self) -> list[Launch]:
         inputs, self._request._inputs = self._request._inputs, []
         with self._lock:
             launches = self._flow.begin(inputs)
             del inputs
             responses, over = self._collect()
         self._give(responses, over)
-        return launches
-
-    def _need_ticket(self) -> None:
-        """Make a ticket, because another thread may deliver the response."""
-        if self._ticket is None:
-            parent = self.execution.parent
-            ticket = Ticket(self._model, self._request, parent, None)
-            ticket.request = None
-            ticket.execution = self.execution
-            self._ticket = ticket
-            self.context = copy_context()
-            if parent is not None:
-                parent.adopt(ticket)
-
-    def _run_here(self, launch: Launch) -> list[Launch]:
-        """Run a step on this thread; return the steps that can run after it."""
-        member = self._members[launch.step]
-        if member.decoupled:
+        for launch in launches:
             self._submit(launch)
-            return []
-        request = self._request_of(launch)
-        if isinstance(request, InferenceResponse):
-            return self._take(launch, request, True)
-        box = [request]
-        del request  # with a reference here, its tensors would be copied
-        self.execution.inline_thread = _get_ident()
-        begun = perf_counter_ns()
-        try:
-            response = member.scheduler.call(self.execution, box.pop())
-        except BaseException:
-            self.execution.interrupt()
-            self._take(launch, cancelled_response(self._model.name), True)
-            raise
-        finally:
-            self.execution.inline_thread = 0
-        return self._take(launch, response, True, perf_counter_ns() - begun)
 
     def _submit(self, launch: Launch) -> None:
         if self._limits:
@@ -182,20 +114,28 @@ class EnsembleRun:
             self._send(launch)
 
     def _send(self, launch: Launch) -> None:
+        try:
+            refusal = self._sent(launch)
+        except (MemoryError, RecursionError) as error:  # the caller is at the end of its stack
+            refusal = error_response(f"{type(error).__name__}: {error}")
+        if refusal is not None:
+            for ready in self._take(launch, refusal, True):
+                self._submit(ready)
+
+    def _sent(self, launch: Launch) -> InferenceResponse | None:
+        """Send the request of a step; return the error response if that is impossible."""
         member = self._members[launch.step]
         request = self._request_of(launch)
         if isinstance(request, InferenceResponse):
-            for ready in self._take(launch, request, True):
-                self._submit(ready)
-            return
-        assert self.context is not None
-        ticket = Ticket(member, request, self.execution, self.context.copy())
+            return request
+        ticket = Ticket(member, request, self.execution, self._context.copy())
         del request
         ticket.on_response = partial(self._answered, launch, ticket)
-        ticket.cancelled = self._ticket is not None and self._ticket.cancelled
+        ticket.cancelled = self._ticket.cancelled
         self.execution.submit(ticket)
         if ticket.queued:
             check([ticket])
+        return None
 
     def _request_of(self, launch: Launch) -> InferenceRequest | InferenceResponse:
         """Return the request to a step's model, or an error response if it cannot be sent."""
@@ -337,18 +277,12 @@ class EnsembleRun:
             observed, now = execution.observed, perf_counter_ns()
             if observed is not None and (watching := observer.active) is not None:
                 watching.ended((observed,), now, now)
-                if self._ticket is None:
-                    watching.answered(observed, responses[-1][0])
-        ticket = self._ticket
         for response, final in responses:
             counts = response._error is None and (response._outputs or not self._model.decoupled)
             if counts and len(response._outputs) < len(self._request._requested):
                 for name in set(self._request._requested).difference(t._name for t in response._outputs):
                     _logger.debug("Composing models did not output tensor %s", name)
-            if ticket is not None:
-                ticket.finish(response, final)
-            else:
-                self._answer = response
+            self._ticket.finish(response, final)
         if over:
             self.execution.finished = True
             self._ended()
@@ -376,17 +310,6 @@ class EnsembleScheduler(Lifecycle):
         steps = enumerate(self._plan.steps, 1) if most else ()
         self._limits = [InflightLimit(most, f"ensemble '{model.name}', step {n} ({s.model})") for n, s in steps]
 
-    def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
-        need_room()
-        parent.note_blocking(self._model.name)
-        held = self._enter()
-        if isinstance(held, InferenceResponse):
-            if request._observed is not None and (watching := observer.active) is not None:
-                watching.sent(self._model, parent, request, perf_counter_ns())
-                watching.answered(request._observed, held)
-            return held
-        return EnsembleRun(self._model, self._plan, held, parent, request, None, self._ended, self._limits).serve()
-
     def submit(self, ticket: Ticket) -> None:
         need_room()
         request, ticket.request = ticket.request, None
@@ -395,10 +318,7 @@ class EnsembleScheduler(Lifecycle):
             ticket.finish(held)
             return
         assert request is not None
-        parent = ticket.parent or root_of(self._model.server)
-        run = EnsembleRun(self._model, self._plan, held, parent, request, ticket, self._ended, self._limits)
-        run.context = ticket.context or copy_context()
-        run.start()
+        EnsembleRun(self._model, self._plan, held, request, ticket, self._ended, self._limits).start()
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Do nothing: an ensemble has no queue, and an interrupt reaches its steps through the execution."""

@@ -27,8 +27,30 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 
-class Lifecycle:
-    """Base class of the schedulers."""
+class Submitting:
+    """Base class of schedulers that serve a caller who waits as they serve any other request."""
+
+    _model: LoadedModel
+
+    def submit(self, ticket: Ticket) -> None:
+        """Serve a request in the background; the lock is not held."""
+        raise NotImplementedError
+
+    def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
+        ticket = Ticket(self._model, taken_over(request) if ARGUMENTS_STAY else request, parent, copy_context())
+        del request  # so that its destructor runs, and is noticed, when the model drops it
+        return self.call_queued(parent, ticket)
+
+    def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
+        """Serve a request that may have to wait; return its response."""
+        parent.note_blocking(self._model.name)
+        parent.adopt(ticket)
+        self.submit(ticket)
+        return first_response(ticket)
+
+
+class Lifecycle(Submitting):
+    """Base class of the schedulers that have a queue or instances."""
 
     _idle: MutableSequence[Instance]  # the last one has been idle for the longest time: it is next
     _queue: deque[Ticket] | set[Ticket]  # accepted, and begun by no instance
@@ -67,10 +89,6 @@ class Lifecycle:
     def _drained(self) -> None:
         """Handle the end of the last request of a closed scheduler."""
 
-    def submit(self, ticket: Ticket) -> None:
-        """Serve a request in the background; the lock is not held."""
-        raise NotImplementedError
-
     def _serve(self, instance: Instance, work: Any) -> None:
         """Do the work that was posted to an instance's home, on its thread."""
         raise NotImplementedError
@@ -78,18 +96,6 @@ class Lifecycle:
     def _look(self) -> None:
         """Give work to idle instances; the lock is not held."""
         raise NotImplementedError
-
-    def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
-        ticket = Ticket(self._model, taken_over(request) if ARGUMENTS_STAY else request, parent, copy_context())
-        del request  # so that its destructor runs, and is noticed, when the model drops it
-        return self.call_queued(parent, ticket)
-
-    def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
-        """Serve a request that may have to wait; return its response."""
-        parent.note_blocking(self._model.name)
-        parent.adopt(ticket)
-        self.submit(ticket)
-        return first_response(ticket)
 
     def _work_at_home(self, instance: Instance) -> None:
         """Serve work that is posted to an instance's home."""
