@@ -23,7 +23,7 @@ from bls_notebook.network.kserve.errors import GRPC_STATUS, NOT_FOUND, UNAVAILAB
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions, RegionUse
 from bls_notebook.network.kserve.tensors import AnswerError
-from bls_notebook.network.limits import INLINE_BYTES, METADATA_BYTES, Limits
+from bls_notebook.network.limits import METADATA_BYTES, Limits
 
 from .admission import UNAUTHORIZED, Admission, Body, CountedRequest
 from .grpc_stream import AnswerStream
@@ -193,27 +193,18 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
                 call = await self._decoded(model, message, raws, regions, body, context)
                 response = without_error(await send(call))
                 arguments = call, response, regions, None
-                effort = call.effort_of(response)
-                if effort <= INLINE_BYTES:  # without a coroutine, here and below: it would take longer than the work
-                    return grpc_codec.encode_response(*arguments)
-                return await self._admission.work(effort, grpc_codec.encode_response, *arguments)
+                return await self._admission.work(call.effort_of(response), grpc_codec.encode_response, *arguments)
 
     async def _split(self, data: bytes, body: Body) -> Any:
         body.add(len(data))
-        effort = grpc_codec.effort_of_parsing(data)
-        if effort <= INLINE_BYTES:
-            return _parsed(pb.ModelInferRequest, data)
-        return await self._admission.work(effort, _parsed, pb.ModelInferRequest, data)
+        return await self._admission.work(grpc_codec.effort_of_parsing(data), _parsed, pb.ModelInferRequest, data)
 
     async def _decoded(
         self, model: Any, message: Any, raws: Any, regions: RegionUse, body: Body, context: Any
     ) -> DecodedRequest:
         arguments = model, version_of(message.model_version), message, raws, regions, body.add
         effort = grpc_codec.effort_of(message, raws)
-        if effort <= INLINE_BYTES:
-            call = grpc_codec.decode_request(*arguments)
-        else:
-            call = await self._admission.work(effort, grpc_codec.decode_request, *arguments)
+        call: DecodedRequest = await self._admission.work(effort, grpc_codec.decode_request, *arguments)
         if self._admission.grpc.pattern:
             call.parameters |= self._admission.grpc.parameters(context.invocation_metadata())
         return call

@@ -60,7 +60,6 @@ class Client:
         self._lock = threading.Lock()
         self._news = threading.Event()  # wakes the watcher
         self._suspect = False  # an error suggests that the server may be lost
-        self._woken = False
         self._idle = True  # the watcher has no requests to watch, or has not started
         self._watcher: threading.Thread | None = None
         weakref.finalize(self, self._news.set)
@@ -241,7 +240,7 @@ class Client:
         with self._lock:
             if self.closed:
                 return
-            self._woken, self._idle = self._idle, False
+            self._idle = False
             self._news.set()
             if self._watcher is None:
                 self._watcher = threading.Thread(
@@ -263,9 +262,6 @@ class Client:
             self._set_lost("")
             return PROBE_SECONDS
         suspect, self._suspect = self._suspect, False
-        if self._woken and not suspect:  # a new request woke the watcher: wait before probing
-            self._woken = False
-            return PROBE_SECONDS
         with self._lock:
             oldest = min(self._under_way.copy().values(), default=None)
             if oldest is None and not suspect:

@@ -9,8 +9,7 @@ same reader of fields refuses messages with too many parts, of which protobuf wo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,12 @@ from tritonclient.grpc import service_pb2
 from bls_notebook.engine import LoadedModel
 from bls_notebook.network.limits import CONTENTS_BYTES, INLINE_BYTES, STRINGS, TENSORS, VALUES
 from bls_notebook.pb_utils import InferenceRequest
-from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .errors import refuse
 from .request import BLOCK, FINAL, DecodedRequest, RequestedOutput, few, flags_of, parameters_of, parameters_of_model
 from .shared_memory import Part, RegionUse
-from .tensors import AnswerError, bytes_of, dtype_of, elements_of, output_tensor, output_tensor_of_list
+from .tensors import AnswerError, Buffer, bytes_of, dtype_of, elements_of, output_tensor, output_tensor_of_list
 
 _RAW_INPUT = b"\x3a"  # field 7 of ModelInferRequest, with its length
 _RAW_OUTPUTS = b"\x32"  # field 6 of ModelInferResponse, with its length
@@ -56,38 +54,25 @@ def encode_request(
     name: str, version: str, request: InferenceRequest, all_outputs: bool, extra: Mapping[str, Any]
 ) -> bytes:
     """Return a serialized ModelInferRequest; `extra` are parameters in addition to those of the request."""
-    options = request._options
-    tensors = request._inputs
-    described = tuple([(tensor._name, tensor._datatype, tensor._array.shape) for tensor in tensors])
-    parts: list[Any] = [_head(name, version, described, () if all_outputs else tuple(request._requested))]
-    if extra or options is not DEFAULT_OPTIONS:
-        parts.append(_options(options, extra))  # protobuf merges the two serialized messages
-    for tensor in tensors:
-        raw = bytes_of(tensor)
-        parts += (_RAW_INPUT, _varint(len(raw)), raw)
-    return b"".join(parts)
-
-
-@lru_cache(maxsize=256)
-def _head(
-    name: str, version: str, tensors: tuple[tuple[str, str, tuple[int, ...]], ...], outputs: tuple[str, ...]
-) -> bytes:
-    message = service_pb2.ModelInferRequest(model_name=name, model_version=version)
-    for tensor, datatype, shape in tensors:
-        message.inputs.add(name=tensor, datatype=datatype, shape=shape)
-    for output in outputs:
-        message.outputs.add(name=output)
-    return bytes(message.SerializeToString())
-
-
-def _options(options: Options, extra: Mapping[str, Any]) -> bytes:
-    message = service_pb2.ModelInferRequest(id=options.request_id)
-    for key, value in {**parameters_of(options), **extra}.items():
+    message = service_pb2.ModelInferRequest(model_name=name, model_version=version, id=request._options.request_id)
+    for key, value in {**parameters_of(request._options), **extra}.items():
         if key == "priority" or (isinstance(value, int) and value > _MOST):
             message.parameters[key].uint64_param = value
         else:
             _set(message.parameters[key], value)
-    return bytes(message.SerializeToString())
+    for tensor in request._inputs:
+        message.inputs.add(name=tensor._name, datatype=tensor._datatype, shape=tensor._array.shape)
+    for output in () if all_outputs else request._requested:
+        message.outputs.add(name=output)
+    return _with_raw(message, _RAW_INPUT, map(bytes_of, request._inputs))
+
+
+def _with_raw(message: Any, field: bytes, contents: Iterable[Buffer]) -> bytes:
+    """Return a serialized message with the raw contents of its tensors; `field` is their tag."""
+    parts: list[Buffer] = [message.SerializeToString()]
+    for raw in contents:
+        parts += (field, _varint(len(raw)), raw)
+    return b"".join(parts)
 
 
 def decode_streamed(data: bytes) -> tuple[InferenceResponse, bool, str]:
@@ -294,44 +279,27 @@ def effort_of(message: Any, raw: Sequence[bytes | memoryview]) -> int:
 
 def encode_response(call: DecodedRequest, response: InferenceResponse, regions: RegionUse, final: bool | None) -> bytes:
     """Return a response as a serialized ``ModelInferResponse``; `final`, of a stream, marks the last one."""
-    parts: list[Any] = [_response_head(call.model.name, call.model.version)]
-    if call.request_id or response._parameters != "{}" or final is not None:
-        more = service_pb2.ModelInferResponse(id=call.request_id)  # protobuf merges the two serialized messages
-        for name, value in json.loads(response._parameters).items():
-            _set(more.parameters[name], value)
-        if final is not None:
-            more.parameters[FINAL].bool_param = final
-        parts.append(more.SerializeToString())
-    raws: list[Any] = []
+    model, contents = call.model, []
+    message = service_pb2.ModelInferResponse(
+        model_name=model.name, model_version=str(model.version), id=call.request_id
+    )
+    for name, value in json.loads(response._parameters).items():
+        _set(message.parameters[name], value)
+    if final is not None:
+        message.parameters[FINAL].bool_param = final
     for tensor in response._outputs:
-        requested = None
-        if call.outputs:
-            tensor, requested = call.output(tensor)
+        tensor, requested = call.output(tensor)
+        output = message.outputs.add(name=tensor._name, datatype=tensor._datatype, shape=tensor._array.shape)
         data = bytes_of(tensor)
-        place: dict[str, str | int] = {}
         if requested is not None and requested.region:
             regions.write(requested.name, requested.region, requested.offset, requested.byte_size, data)
-            place = {"region": requested.region, "byte_size": len(data), "offset": requested.offset}
+            output.parameters["shared_memory_region"].string_param = requested.region
+            output.parameters["shared_memory_byte_size"].int64_param = len(data)
+            if requested.offset:
+                output.parameters["shared_memory_offset"].int64_param = requested.offset
             data = b""
-        parts.append(_output(tensor._name, tensor._datatype, tensor._array.shape, **place))
-        raws += (_RAW_OUTPUTS, _varint(len(data)), data)
-    return b"".join(parts + raws)
-
-
-@lru_cache(maxsize=256)
-def _response_head(name: str, version: int) -> bytes:
-    return bytes(service_pb2.ModelInferResponse(model_name=name, model_version=str(version)).SerializeToString())
-
-
-@lru_cache(maxsize=256)
-def _output(name: str, datatype: str, shape: tuple[int, ...], **place: str | int) -> bytes:
-    """Return a serialized ModelInferResponse with only this output; `place` is its part of a shared-memory region."""
-    answer = service_pb2.ModelInferResponse()
-    output = answer.outputs.add(name=name, datatype=datatype, shape=shape)
-    for key, value in place.items():
-        if value or key != "offset":
-            _set(output.parameters[f"shared_memory_{key}"], value)
-    return bytes(answer.SerializeToString())
+        contents.append(data)
+    return _with_raw(message, _RAW_OUTPUTS, contents)
 
 
 def streamed(response: bytes, error: str = "") -> bytes:
