@@ -149,10 +149,7 @@ def _source(view: ModelView) -> doc.Block:
     title = f"{view.file}: {count(len(lines), 'line')}"
     shown = tag("pre", highlighted(view.source.rstrip()), cls="config-text")
     text = [f"  {visible(line.expandtabs(4))}".rstrip() for line in lines]
-    return doc.Forms(
-        [doc.Words(title, gap=True), doc.Both(lambda _: text)],
-        [doc.Fold(title, [doc.Both(lambda _: [], shown)], len(lines) <= _LINES)],
-    )
+    return parts.opened(title, [doc.Both(lambda _: text, shown)], len(lines) <= _LINES)
 
 
 def highlighted(source: str) -> Html:
@@ -199,7 +196,8 @@ def _blocks(view: TensorView) -> Iterator[doc.Block]:
     if tensor.figures is not None:
         yield doc.Tiles(list(_tiles(tensor.figures, "F" in tensor.datatype)))
     yield from _shown(view)
-    yield from (_text(text) for text in view.texts)
+    for text in view.texts:
+        yield from _text(text)
     left = prod(tensor.shape) - len(view.texts)
     if view.texts and left:
         yield doc.Words(parts.quiet(f"and {count(left, 'more element')}"), indent="  ")
@@ -281,13 +279,13 @@ def _bins(figures: Figures) -> tuple[str, ...]:
     )
 
 
-def _text(text: TextSeen) -> doc.Block:
+def _text(text: TextSeen) -> Iterator[doc.Block]:
     facts = [f"[{', '.join(map(str, text.index))}]", text.kind, size(text.bytes) if text.bytes >= 0 else ""]
-    head = doc.Line([parts.quiet(parts.dots(*facts))], indent="  ")
+    yield doc.Line([parts.quiet(parts.dots(*facts))], indent="  ")
     shown = media_html(text.media, _SIDE, text.kind) if text.media is not None else Html()
     body = tag("pre", prose(text.text), cls="seen-text") if text.text else Html()
     lines = [f"    {visible(line)}" for line in text.text.split("\n")] if text.text else []
-    return doc.Forms([head, doc.Both(lambda _: lines)], [head, doc.Both(lambda _: [], join(shown, body))])
+    yield doc.Both(lambda _: lines, join(shown, body))
 
 
 def inspected_display(value: Any, *, width: int, live: bool) -> Display:

@@ -43,26 +43,10 @@ class CellLog:
         self._lock = threading.RLock()
         self._of_context: ContextVar[Cell | None] = ContextVar("bls_cell", default=None)
         self._current = Cell(notebook.cell_number)
-
-    def install(self) -> Callable[[], None]:
-        """Start showing messages; return a function that stops it."""
-        events = self._notebook.shell.events
-        logger = logging.getLogger(logs.LOGGER)
-        quiet = logging.NullHandler()  # without a handler, Python would print warnings itself
-        events.register("pre_run_cell", self._begin)
-        logger.addHandler(quiet)
-        logs.add_display(self.show)
         self._of_context.set(self._current)
 
-        def remove() -> None:
-            logs.remove_display(self.show)
-            logger.removeHandler(quiet)
-            if self._begin in events.callbacks["pre_run_cell"]:
-                events.unregister("pre_run_cell", self._begin)
-
-        return remove
-
-    def _begin(self, info: Any = None) -> None:
+    def begin(self, info: Any = None) -> None:
+        """Begin a cell."""
         cell = Cell(self._notebook.cell_number)
         with self._lock:
             self._current = cell
@@ -101,4 +85,16 @@ class CellLog:
 
 def show_logs(notebook: Notebook) -> Callable[[], None]:
     """Show the log messages of models under their cells; return a function that stops it."""
-    return CellLog(notebook).install()
+    log, events, logger = CellLog(notebook), notebook.shell.events, logging.getLogger(logs.LOGGER)
+    quiet = logging.NullHandler()  # without a handler, Python would print warnings itself
+    events.register("pre_run_cell", log.begin)
+    logger.addHandler(quiet)
+    logs.add_display(log.show)
+
+    def remove() -> None:
+        logs.remove_display(log.show)
+        logger.removeHandler(quiet)
+        if log.begin in events.callbacks["pre_run_cell"]:
+            events.unregister("pre_run_cell", log.begin)
+
+    return remove

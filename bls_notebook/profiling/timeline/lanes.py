@@ -147,9 +147,6 @@ class TimelineLayout:
         self.device = [number[("gpu", span.device, "", 0)] if span.device_ns >= 0 else -1 for span in spans]
         self.row, self.wait, self.device_row = [0] * count, [-1] * count, [0] * count
         self.first, self.part, self.parts = list(range(count)), [0] * count, [1] * count
-        self._sent = [span.sent for span in spans]
-        self._started = [span.started for span in spans]
-        self._until = [span.ended for span in spans]
         self._long = session.wall * _OF_SESSION
         self._batch: dict[int, list[int]] = {}
         together: dict[tuple[str, int], list[int]] = {}
@@ -178,13 +175,13 @@ class TimelineLayout:
 
     def _place_blocks(self, members: Iterable[int]) -> int:
         """Assign each span of a lane its row, and return the number of rows."""
-        rows, started, until = Rows(), self._started, self._until
-        for i in sorted(members, key=started.__getitem__):
+        rows, spans = Rows(), self._spans
+        for i in sorted(members, key=lambda i: spans[i].started):
             batch = self._batch.get(i, ())
             if len(batch) < 2:
-                self.row[i] = rows.take(started[i], until[i])
+                self.row[i] = rows.take(spans[i].started, spans[i].ended)
             elif self.parts[i] == 1:
-                place = rows.take(started[i], max(until[j] for j in batch))
+                place = rows.take(spans[i].started, max(spans[j].ended for j in batch))
                 for k, j in enumerate(batch):
                     self.row[j], self.first[j] = place, batch[0]
                     self.part[j], self.parts[j] = k, len(batch)
@@ -192,11 +189,11 @@ class TimelineLayout:
 
     def _place_waits(self, members: Iterable[int]) -> int:
         """Assign each long wait of a lane its row, and return the number of rows."""
-        rows, sent, started, until = Rows(), self._sent, self._started, self._until
-        for i in sorted(members, key=sent.__getitem__):
-            waited = started[i] - sent[i]
-            if waited > 0 and (waited >= self._long or waited >= (until[i] - started[i]) * _OF_RUN):
-                self.wait[i] = rows.take(sent[i], started[i])
+        rows, spans = Rows(), self._spans
+        for i in sorted(members, key=lambda i: spans[i].sent):
+            span, waited = spans[i], spans[i].started - spans[i].sent
+            if waited > 0 and (waited >= self._long or waited >= (span.ended - span.started) * _OF_RUN):
+                self.wait[i] = rows.take(span.sent, span.started)
         return rows.count
 
     def _place_on_device(self, members: Iterable[int]) -> int:
@@ -204,9 +201,9 @@ class TimelineLayout:
 
         The device time within an `execute` is known only as a sum, so it is drawn from the start of the `execute`.
         """
-        rows, started = Rows(), self._started
-        for i in sorted(members, key=started.__getitem__):
-            self.device_row[i] = rows.take(started[i], started[i] + self._spans[i].device_ns)
+        rows, spans = Rows(), self._spans
+        for i in sorted(members, key=lambda i: spans[i].started):
+            self.device_row[i] = rows.take(spans[i].started, spans[i].started + spans[i].device_ns)
         return max(rows.count, 1)
 
 

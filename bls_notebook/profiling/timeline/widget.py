@@ -32,7 +32,7 @@ from bls_notebook.display import (
 )
 from bls_notebook.profiling.analysis.critical_path import Step
 from bls_notebook.profiling.analysis.span_tree import SpanTree, lock_waits
-from bls_notebook.profiling.intervals import Interval, total
+from bls_notebook.profiling.intervals import Interval, total, union
 from bls_notebook.profiling.session import Session, Source, Span
 from bls_notebook.records import ModelSeen, TensorSeen, count, duration, visible
 
@@ -297,14 +297,10 @@ def _share(
         return ""
     if kind == "notebook":
         return f"{1 - total(waiting) / wall:.0%}"
-    rows = [row for (its, strip_kind, _), row in strips.items() if its == lane and strip_kind in ("run", "gpu")]
-    row = np.concatenate(rows)
+    row = np.concatenate([r for (its, what, _), r in strips.items() if its == lane and what in ("run", "gpu")])
     begins = times["started"][row]
     ends = begins + times["device_ns"][row] if kind == "gpu" else times["ended"][row]
-    order = np.argsort(begins)
-    begins, ends = begins[order], np.maximum.accumulate(ends[order])
-    busy = ends - np.maximum(begins, np.concatenate([[0], ends[:-1]]))
-    share = float(busy.clip(0).sum()) / wall
+    share = total(union(zip(begins.tolist(), ends.tolist(), strict=True))) / wall
     return "idle" if not share else "<1%" if share < 0.01 else f"{share:.0%}"
 
 
