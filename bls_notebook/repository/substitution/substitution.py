@@ -268,8 +268,10 @@ class _SubstitutedModel:
 
     def _substitute_of(self, model: LoadedModel) -> LoadedModel:
         spec = replace(model.spec, response_cache=False)
-        if spec.scheduler == "ensemble" or (self._answers_from and self._answers_from.concurrent):
-            places = tuple(InstanceSpec(f"{spec.name}_{number}", "CPU", 0) for number in range(FOR_ENSEMBLE))
+        concurrent = self._answers_from is not None and self._answers_from.concurrent
+        if spec.scheduler == "ensemble" or concurrent:
+            number = 1 if concurrent else FOR_ENSEMBLE
+            places = tuple(InstanceSpec(f"{spec.name}_{n}", "CPU", 0) for n in range(number))
             spec = replace(spec, scheduler="default", instances=places)
         instances = []
         for each in spec.instances:
