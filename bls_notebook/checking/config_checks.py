@@ -185,7 +185,7 @@ def field_findings(model: CheckedModel, release: str = "") -> Iterator[Finding]:
         yield model.in_config("field-cache", "response_cache")
         if (code := model.newest()) is not None and "TritonError" in code.words:
             yield model.in_config("cache-errors", "response_cache")
-    for path, why, here in idle_fields(model.config, model.serving is not None and model.serving.server.rate_limiter):
+    for path, why, here in idle_fields(model.config, () if model.serving is None else model.serving.server.options):
         rule = "field-idle:here" if here else "field-idle:nowhere"
         rule = "field-rate-limiter" if path == "instance_group.rate_limiter" else rule
         parameter = path.startswith("parameters.")

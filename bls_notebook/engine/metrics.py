@@ -217,11 +217,12 @@ class _Metric:
         """Return a histogram's cumulative buckets and the sum of the observations."""
         with self._lock:
             out, running = [], 0
-            for bound, count in zip([*map(_bound, self._bounds), "+Inf"], self._counts, strict=True):
+            for bound, count in zip([*map(bound_text, self._bounds), "+Inf"], self._counts, strict=True):
                 running += count
                 out.append((bound, float(running)))
             return out, self._total
 
 
-def _bound(value: float) -> str:
+def bound_text(value: float) -> str:
+    """Return the upper bound of a bucket as the label ``le`` has it."""
     return str(int(value)) if float(value).is_integer() else str(value)

@@ -128,6 +128,8 @@ class Ticket:
                     self.note_unread(out)
                 out = with_warnings(out, self.model, self.execution, self.parent, returned=False)
             self._closed = final
+            if response is not None and not self._sent:
+                self.model.statistics.first_response(perf_counter_ns() - self.arrived)
             self._sent += 1
             if response is None:
                 if not self.model.decoupled and (self.done or self._unfinished is None):
@@ -195,6 +197,8 @@ class Ticket:
             self._closed = self._closed or final
             if self.done:
                 return False
+            if not self._sent and self._responses is None and not self.discarded:
+                self.model.statistics.first_response(perf_counter_ns() - self.arrived)
             if self.keep is not None:
                 self.keep(response)
             woken = self._put(response, final)
@@ -203,7 +207,7 @@ class Ticket:
 
     def finish_alone(self, response: InferenceResponse) -> None:
         """As `finish`, in fewer steps, for the only response to a synchronous request."""
-        if not self.outside or response._error is not None:
+        if not self.outside or response._error is not None or self.model.statistics.first_bounds is not None:
             self.finish(response)
             return
         with self._lock:

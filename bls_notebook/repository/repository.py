@@ -50,8 +50,9 @@ class ModelRepository(Catalog):
         As Triton's ``--model-config-name``: a model with a file ``configs/<name>.pbtxt`` uses it as its config.pbtxt.
     metrics_config : mapping of str to str, optional
         As Triton's ``--metrics-config``: ``{"summary_latencies": "true"}`` adds summaries of durations,
-        ``"summary_quantiles": "0.5:0.05,0.9:0.01"`` changes their quantiles, and ``"counter_latencies": "false"``
-        removes the counters.
+        ``"summary_quantiles": "0.5:0.05,0.9:0.01"`` changes their quantiles, ``"histogram_latencies": "true"`` adds a
+        histogram of first responses, with the buckets of a model's `model_metrics`, and ``"counter_latencies":
+        "false"`` removes the counters of durations; the others stay 0, as on Triton.
     rate_limit : str
         As Triton's ``--rate-limit``: with ``"execution_count"``, the `rate_limiter` of instance groups has an effect.
     rate_limit_resources : iterable of str

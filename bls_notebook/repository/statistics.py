@@ -13,11 +13,13 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from bls_notebook.engine.core.metrics_config import MetricsConfig
+from bls_notebook.engine.core.metrics_config import FIRST_RESPONSE, MetricsConfig
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
+from bls_notebook.engine.metrics import bound_text
 
 if TYPE_CHECKING:
     from bls_notebook.records.statistics import StatisticsRecord
@@ -87,43 +89,94 @@ def _own_models(server: Server) -> list[LoadedModel]:
 _SUMMARY_SECONDS = 60  # the age of the requests from which quantiles are computed, as on Triton
 
 
+def _labels(model: LoadedModel, **others: str) -> dict[str, str]:
+    tags = {f"_{name}": value for name, value in model.spec.config.metric_tags.items()}
+    return {**tags, "model": model.name, "version": str(model.version), **others}
+
+
 def _summaries(rows: Iterable[_Row], config: MetricsConfig) -> Iterable[Any]:
     """Yield the summaries of durations. Of requests from the cache, only queueing counts; Triton omits the whole."""
-    from prometheus_client.core import Metric
-
     since = time.perf_counter_ns() - _SUMMARY_SECONDS * 1_000_000_000
     latest = {model: model.statistics.latest_durations(since) for model, _ in rows}
     for at, (name, part, what, cached) in enumerate(_DURATIONS):
         form = "Cumulative" if name.startswith("compute") else "Summary of"
         text = f"{form} {what} duration in microseconds ({cached} cached requests)"
-        family = Metric(f"nv_inference_{name}_summary_us", text, "summary")
-        for model, row in rows:
-            if name == "request" and model.spec.response_cache:
-                continue
-            labels = {"model": model.name, "version": str(model.version)}
-            figures = row["inference_stats"][part]
-            family.add_sample(f"{family.name}_count", labels, figures["count"])
-            family.add_sample(f"{family.name}_sum", labels, figures["ns"] // 1000)
-            values = sorted(durations[at] // 1000 for durations in latest[model])
-            for quantile in config.quantiles:
-                value = values[max(0, int(quantile * len(values)) - 1)] if values else math.nan
-                family.add_sample(family.name, {**labels, "quantile": f"{quantile:g}"}, value)
-        yield family
+        yield _summary(
+            f"nv_inference_{name}_summary_us", text, config,
+            [
+                (model, row["inference_stats"][part], [durations[at] for durations in latest[model]])
+                for model, row in rows
+                if name != "request" or not model.spec.response_cache
+            ],
+        )  # fmt: skip
+    cached_rows = [row for row in rows if row[0].spec.response_cache]
+    for name in ("hit", "miss") if cached_rows else ():
+        text = f"Summary of cache {name} counts/durations per model, in microseconds."
+        of_models = [
+            (model, row["inference_stats"][f"cache_{name}"], model.statistics.latest_lookups(name == "hit", since))
+            for model, row in cached_rows
+        ]
+        yield _summary(f"nv_cache_{name}_summary_per_model", text, config, of_models)
+
+
+def _summary(
+    name: str, text: str, config: MetricsConfig, of_models: Iterable[tuple[LoadedModel, dict[str, int], list[int]]]
+) -> Any:
+    """Return a summary in microseconds; `of_models` has the count and the sum, and the latest durations, in ns."""
+    from prometheus_client.core import Metric
+
+    family = Metric(name, text, "summary")
+    for model, figures, latest in of_models:
+        labels = _labels(model)
+        family.add_sample(f"{name}_count", labels, figures["count"])
+        family.add_sample(f"{name}_sum", labels, figures["ns"] // 1000)
+        values = sorted(ns // 1000 for ns in latest)
+        for quantile in config.quantiles:
+            value = values[max(0, int(quantile * len(values)) - 1)] if values else math.nan
+            family.add_sample(name, {**labels, "quantile": f"{quantile:g}"}, value)
+    return family
+
+
+def _first_responses(rows: Iterable[_Row]) -> Any:
+    """Return the histograms of the times to first responses."""
+    from prometheus_client.core import Metric
+
+    family = Metric(FIRST_RESPONSE, "Duration from request to first response in milliseconds", "histogram")
+    for model, _ in rows:
+        bounds = model.statistics.first_bounds
+        if bounds is None:
+            continue
+        counts, total = model.statistics.first_responses()
+        for bound, below in zip([*map(bound_text, bounds), "+Inf"], accumulate(counts), strict=True):
+            family.add_sample(f"{FIRST_RESPONSE}_bucket", _labels(model, le=bound), below)
+        family.add_sample(f"{FIRST_RESPONSE}_count", _labels(model), sum(counts))
+        family.add_sample(f"{FIRST_RESPONSE}_sum", _labels(model), total)
+    return family
 
 
 def server_families(reference: weakref.ref[Server]) -> list[Any]:
-    """Return the metric families of the models in service, for a `prometheus_client` registry."""
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    """Return the metric families of the models in service, for a `prometheus_client` registry.
+
+    As on Triton, all counters of models stay 0 if there are no counters of durations.
+    """
+    from prometheus_client.core import GaugeMetricFamily, Metric
 
     server = reference()
     versions = [] if server is None else [server.serving(name) for name in server.names()]
     rows = [(model, model.statistics.as_dict()) for serving in versions for _, model in sorted(serving.items())]
+    metrics_config = MetricsConfig() if server is None else server.metrics_config
     out: list[Any] = []
 
-    def add(name: str, text: str, read: _Read, kind: Any = CounterMetricFamily, of: Iterable[_Row] = rows) -> None:
-        family = kind(name, text, labels=["model", "version"])
+    def add(name: str, text: str, read: _Read, of: Iterable[_Row] = rows) -> None:
+        family = Metric(name, text, "counter")
         for model, row in of:
-            family.add_metric([model.name, str(model.version)], read(model, row))
+            family.add_sample(f"{name}_total", _labels(model), read(model, row) if metrics_config.counters else 0)
+        out.append(family)
+
+    def gauge(name: str, text: str, read: Callable[[LoadedModel], float]) -> None:
+        family = Metric(name, text, "gauge")
+        for model, _ in rows:
+            family.add_sample(name, _labels(model), read(model))
         out.append(family)
 
     def count(part: str) -> _Read:
@@ -133,24 +186,22 @@ def server_families(reference: weakref.ref[Server]) -> list[Any]:
         return lambda _, row: float(row["inference_stats"][part]["ns"] // 1000)
 
     add("nv_inference_request_success", "Number of successful inference requests, all batch sizes", count("success"))
-    failures = CounterMetricFamily(
-        "nv_inference_request_failure",
-        "Number of failed inference requests, all batch sizes",
-        labels=["model", "reason", "version"],
-    )
+    failures = Metric("nv_inference_request_failure", "Number of failed inference requests, all batch sizes", "counter")
     for model, _ in rows:
         for reason, number in model.statistics.failures().items():
-            failures.add_metric([model.name, reason, str(model.version)], number)
+            failed = number if metrics_config.counters else 0
+            failures.add_sample(f"{failures.name}_total", _labels(model, reason=reason), failed)
     out.append(failures)
     computed = "performed (does not include cached requests)"
     add("nv_inference_count", f"Number of inferences {computed}", lambda _, row: row["inference_count"])
     add("nv_inference_exec_count", f"Number of model executions {computed}", lambda _, row: row["execution_count"])
-    metrics_config = MetricsConfig() if server is None else server.metrics_config
     for name, part, what, cached in _DURATIONS if metrics_config.counters else ():
         text = f"Cumulative {what} duration in microseconds ({cached} cached requests)"
         add(f"nv_inference_{name}_duration_us", text, microseconds(part))
     text = "Instantaneous number of pending requests awaiting execution per-model."
-    add("nv_inference_pending_request_count", text, lambda model, _: model.scheduler.pending, GaugeMetricFamily)
+    gauge("nv_inference_pending_request_count", text, lambda model: model.scheduler.pending)
+    gauge("nv_model_load_duration_secs", "Model load time in seconds", lambda model: model.load_seconds)
+    out += [_first_responses(rows)] if metrics_config.histograms else ()
     out += _summaries(rows, metrics_config) if metrics_config.summaries else ()
     cached_rows = [row for row in rows if row[0].spec.response_cache]
     if server is None or not cached_rows:

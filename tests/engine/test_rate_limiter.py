@@ -151,6 +151,7 @@ async def execute(self, requests):
     callers = [Caller(partial(limiting.infer, "s", ints(1), correlation_id=7, flags=3))]
     callers.append(Caller(lambda: next(iter(limiting.stream("e", ints(1))))))
     until(lambda: queued(limiting, "s") + queued(limiting, "e") == 2)
+    running("big")
     assert gates.logged() == ["big"]
     gates.open_gate("go on s")
     gates.open_gate("go on big")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.core.model_counters import FOLD_AT
+from bls_notebook.engine.core.model_counters import FOLD_AT, ModelCounters
 from tests.engine import gates
 from tests.engine.harness import until
 from tests.repository.models import ECHO, ECHOES, HEAD, write
@@ -277,3 +277,76 @@ def test_requests_of_tools_are_not_counted(repo: bls.ModelRepository, tool: str)
         options["faults"] = ["error", "raises"]
     getattr(bls, tool)("calls", ONE, repo=repo, **options)
     assert seen() == before
+
+
+COUNTS_DOWN = f"""{HEAD}
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for value in range(2):
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros((1, 1), np.float32))]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+FIRST = "nv_inference_first_response_histogram_ms"
+CONTROL = "metric_control {{ metric_identifier {{ family: '{}' }} histogram_options {{ {} }} }}"
+
+
+def test_a_histogram_of_first_responses_has_the_buckets_of_model_metrics() -> None:
+    with bls.ModelRepository(metrics_config={"histogram_latencies": "true"}) as repo:
+        repo.define("m", ECHOES, f"{ECHO} response_cache {{ enable: true }}")
+        repo.define("d", COUNTS_DOWN, f"{ECHO} model_transaction_policy {{ decoupled: true }}")
+        known, unknown = CONTROL.format(FIRST, "buckets: [1, 2.5]"), CONTROL.format("nv_x", "buckets: 1")
+        assert repo.define("e", ECHOES, f"{ECHO} model_metrics {{ {known} }}").warnings == ()
+        (warning,) = repo.define("e", ECHOES, f"{ECHO} model_metrics {{ {known} {unknown} }}").warnings
+        assert f"The only histogram is {FIRST}, not 'nv_x'." in warning
+        with pytest.raises(bls.ConfigError, match=r"got buckets \[2\.0, 1\.0\], expected ascending ones"):
+            repo.define("x", ECHOES, f"{ECHO} model_metrics {{ {CONTROL.format(FIRST, 'buckets: [2, 1]')} }}")
+        for _ in range(3):
+            assert repo.infer("m", ONE).error is None  # from the cache, too
+            assert len(list(repo.stream("d", ONE))) == 2
+        text = repo.metrics.text(FIRST)
+    for name in "md":
+        assert f'{FIRST}_count{{model="{name}",version="1"}} 3.0' in text
+    assert re.findall(r'le="(\S+?)",model="m"', text) == ["100", "500", "2000", "5000", "+Inf"]
+    assert re.findall(r'le="(\S+?)",model="e"', text) == ["1", "2.5", "+Inf"]
+    with bls.ModelRepository() as repo:
+        (warning,) = repo.define("e", ECHOES, f"{ECHO} model_metrics {{ {known} }}").warnings
+        assert "model_metrics has no effect here" in warning
+        assert FIRST not in repo.metrics.text()
+
+
+def test_a_first_response_counts_in_whole_milliseconds() -> None:
+    counters = ModelCounters()
+    counters.count_first_responses((1, 2.5))
+    for ns in (999_999, 1_999_999, 2_999_999, 3_000_000):
+        counters.first_response(ns)
+    assert counters.first_responses() == ([2, 1, 1], 6)
+
+
+def test_metrics_have_the_tags_and_the_load_time_of_a_model(repo: bls.ModelRepository) -> None:
+    record = repo.define("m", ECHOES, f'{ECHO} metric_tags {{ key: "team" value: "blue" }}')
+    assert record.warnings == ()
+    text = repo.metrics.text()
+    assert 'nv_inference_request_success{_team="blue",model="m",version="1"} 0.0' in text
+    found = re.search(r'nv_model_load_duration_secs\{_team="blue",model="m",version="1"\} (\S+)', text)
+    assert found is not None
+    assert 0 < float(found[1]) <= (record.load_seconds or 0)
+    for name in ("a b", "_x"):
+        with pytest.raises(bls.ConfigError, match=f"metric_tags has the name '{name}', of which a server dies"):
+            repo.define("m", ECHOES, f'{ECHO} metric_tags {{ key: "{name}" value: "" }}')
+
+
+def test_summaries_of_cache_hits_and_misses() -> None:
+    settings = {"summary_latencies": "true", "counter_latencies": "false"}
+    with bls.ModelRepository(metrics_config=settings) as repo:
+        repo.define("m", ECHOES, f"{ECHO} response_cache {{ enable: true }}")
+        for _ in range(3):
+            repo.infer("m", ONE)
+        text = repo.metrics.text()
+    for name, number in (("hit", 2), ("miss", 1)):
+        assert f'nv_cache_{name}_summary_per_model_count{{model="m",version="1"}} {number}.0' in text
+        assert re.search(rf'nv_cache_{name}_summary_per_model\{{model="m",quantile="0.5",version="1"\}} \d', text)
+    assert "nv_inference_request_summary_us{" not in text
+    assert 'nv_inference_request_success{model="m",version="1"} 0.0' in text  # recorded: no counter counts

@@ -1,22 +1,30 @@
-"""`MetricsConfig`: which of Triton's latency metrics there are, as with its option `--metrics-config`."""
+"""`MetricsConfig`: which of Triton's latency metrics there are, as with its option `--metrics-config`.
+
+`first_response_buckets` returns the buckets of a model's histogram, which its `model_metrics` may set.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.errors import BLSError, ConfigError
+
+FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
 
 _PAIR = re.compile(r"\s*([0-9.]+)\s*:\s*([0-9.eE-]+)\s*")
 
 
 @dataclass(frozen=True)
 class MetricsConfig:
-    """Counters or summaries of durations, and the quantiles of summaries."""
+    """Counters, summaries or histograms of durations, and the quantiles of summaries."""
 
     counters: bool = True
     summaries: bool = False
+    histograms: bool = False
     quantiles: tuple[float, ...] = (0.5, 0.9, 0.95, 0.99, 0.999)
 
 
@@ -38,5 +46,17 @@ def parsed_metrics_config(settings: Mapping[str, str]) -> MetricsConfig:
     return MetricsConfig(
         settings.get("counter_latencies") != "false",
         settings.get("summary_latencies") == "true",
+        settings.get("histogram_latencies") == "true",
         tuple(quantiles) or MetricsConfig.quantiles,
     )
+
+
+def first_response_buckets(config: Any) -> tuple[float, ...]:
+    """Return the upper bounds (ms) of a completed configuration's histogram of first responses."""
+    buckets: tuple[float, ...] = (100, 500, 2000, 5000)
+    for control in config.model_metrics.metric_control if hasattr(config, "model_metrics") else ():
+        if control.metric_identifier.family == FIRST_RESPONSE:
+            buckets = tuple(control.histogram_options.buckets)
+    if any(upper <= lower for lower, upper in pairwise(buckets)):
+        raise ConfigError(f"model {config.name!r}: model_metrics: got buckets {list(buckets)}, expected ascending ones")
+    return buckets

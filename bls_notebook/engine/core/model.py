@@ -28,6 +28,7 @@ from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.models import ModelSeen, RecordedInstance, TensorSeen
 
 from .instance import Instance, is_ready
+from .metrics_config import first_response_buckets
 from .model_counters import ModelCounters
 from .model_spec import ModelSpec
 
@@ -48,6 +49,7 @@ class LoadedModel:
     # Set by the repository: the state of the model's files when it was loaded, and a factory of more instances.
     fingerprint: object = None
     maker: Any = None
+    load_seconds = 0.0  # 0 for an ensemble
     last_error: ErrorRecord | None = None  # the last exception of its code
     scheduler: Scheduler  # set before the model serves, see `schedulers.selection`
 
@@ -88,6 +90,8 @@ class LoadedModel:
         self.statistics = ModelCounters()
         if server.metrics_config.summaries:
             self.statistics.keep_latencies(True)
+        if server.metrics_config.histograms and not remote:
+            self.statistics.count_first_responses(first_response_buckets(spec.config))
         self.be(
             ModelSeen(
                 name=spec.name,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
 from typing import Any, cast
@@ -24,7 +25,9 @@ REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 _PHASES = ("compute_input", "compute_infer", "compute_output")
 
 
-_Timed = tuple[int, tuple[int, ...]]  # the end of a request, and its Durations; of one from the cache, the first
+# The end of a request, and its Durations; of one from the cache, the first and the look-up; of a miss, only look-up
+# and insertion.
+_Timed = tuple[int, tuple[int, ...]]
 
 
 def _timed(entry: Alone) -> _Timed:
@@ -40,8 +43,8 @@ class ModelCounters:
     """Counts of one model version."""
 
     __slots__ = (
-        "__weakref__", "_batches", "_cache", "_fail_ns", "_failures", "_keepers", "_last", "_latest", "_lock",
-        "_sums", "alone", "ended", "waited",
+        "__weakref__", "_batches", "_cache", "_fail_ns", "_failures", "_first", "_keepers", "_last", "_latest", "_lock",
+        "_sums", "alone", "ended", "first_bounds", "waited",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -58,6 +61,8 @@ class ModelCounters:
         self._fail_ns = 0
         self._keepers = 0
         self._latest: deque[_Timed] | None = None  # of successful requests, while `keep_latencies` is on
+        self.first_bounds: tuple[float, ...] | None = None  # of the histogram of first responses, if there is one
+        self._first: list[int] = []  # its counts by bucket, and the sum (ms)
         self._cache = [0] * 5  # hits, ns of their look-ups, misses, ns of theirs, ns of the requests that were hits
 
     def fold(self) -> None:
@@ -111,12 +116,30 @@ class ModelCounters:
     def hit(self, request_ns: int, lookup_ns: int) -> None:
         with self._lock:
             self._cache = _added(self._cache, (1, lookup_ns, 0, 0, request_ns))
-            self._note((request_ns,))
+            self._note((request_ns, lookup_ns))
             self._last = time.perf_counter_ns()
 
     def miss(self, ns: int) -> None:
         with self._lock:
             self._cache = _added(self._cache, (0, 0, 1, ns, 0))
+            self._note((ns,))
+
+    def count_first_responses(self, bounds: tuple[float, ...]) -> None:
+        """Begin a histogram of the times to first responses, with these upper bounds (ms)."""
+        self.first_bounds, self._first = bounds, [0] * (len(bounds) + 2)
+
+    def first_response(self, ns: int) -> None:
+        """Add a request to the histogram of first responses, if there is one."""
+        if self.first_bounds is not None:
+            milliseconds = ns // 1_000_000  # whole ones, as in Triton
+            with self._lock:
+                self._first[bisect_left(self.first_bounds, milliseconds)] += 1
+                self._first[-1] += milliseconds
+
+    def first_responses(self) -> tuple[list[int], int]:
+        """Return the histogram's counts by bucket, and its sum."""
+        with self._lock:
+            return self._first[:-1], self._first[-1]
 
     def _note(self, durations: tuple[int, ...]) -> None:
         """Keep the durations of a request, if `keep_latencies` is on; lock held."""
@@ -131,14 +154,16 @@ class ModelCounters:
         self.fold()
         with self._lock:
             latest = None if self._latest is None else list(self._latest)
-            failures, counts = dict(self._failures), (self._fail_ns, self._last, self.waited, dict(self.ended))
-            return list(self._sums), dict(self._batches), failures, list(self._cache), latest, *counts
+            failures, first = dict(self._failures), list(self._first)
+            counts = self._fail_ns, self._last, self.waited, dict(self.ended)
+            return list(self._sums), dict(self._batches), failures, list(self._cache), latest, first, *counts
 
     def restore(self, saved: tuple[Any, ...]) -> None:
         """Forget all requests since these counts were saved."""
         self.fold()
         with self._lock:
-            self._sums, self._batches, self._failures, self._cache, latest, *counts = saved
+            self._sums, self._batches, self._failures, self._cache, latest, first, *counts = saved
+            self._first = list(first)
             self._fail_ns, self._last, self.waited, self.ended = counts
             if self._latest is not None:
                 self._latest = deque(latest or (), maxlen=LATEST)
@@ -154,10 +179,16 @@ class ModelCounters:
 
     def latest_durations(self, since: int) -> list[Durations]:
         """Return the durations of the latest requests that ended after `since` and were not answered by the cache."""
+        return cast(list[Durations], self._latest_of(5, since))
+
+    def latest_lookups(self, hits: bool, since: int) -> list[int]:
+        """Return the times of the latest cache hits, or of the misses, after `since`."""
+        return [durations[-1] for durations in self._latest_of(2 if hits else 1, since)]
+
+    def _latest_of(self, size: int, since: int) -> list[tuple[int, ...]]:
         self.fold()
         with self._lock:
-            latest = list(self._latest or ())
-        return [cast(Durations, durations) for ended, durations in latest if ended > since and len(durations) > 1]
+            return [durations for ended, durations in self._latest or () if ended > since and len(durations) == size]
 
     def latest(self, since: int) -> tuple[int, int, list[int]]:
         """Return the numbers of successful and failed requests, and latencies (ns) of requests ended after `since`.
@@ -168,7 +199,7 @@ class ModelCounters:
         self.fold()
         with self._lock:
             timed = self._latest or map(_timed, alone)
-            latencies = [durations[0] for ended, durations in timed if ended > since]
+            latencies = [durations[0] for ended, durations in timed if ended > since and len(durations) > 1]
             return self._sums[0] + self._cache[0], sum(self._failures.values()), latencies
 
     def as_dict(self) -> dict[str, Any]:

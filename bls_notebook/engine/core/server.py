@@ -84,6 +84,12 @@ class Server:
         self.outside: dict[str, Any] = {}  # `CallKey` of the notebook, and of models whose bare threads send requests
         self._families: dict[tuple[str, str], WeakSet[_Family]] = {}  # by the instance and folder that made them
 
+    @property
+    def options(self) -> set[str]:
+        """Triton's options that make fields of configurations effective, see fields.json."""
+        histograms = self.metrics_config.histograms
+        return {name for name, on in (("rate_limit", self.rate_limiter), ("histogram_latencies", histograms)) if on}
+
     def set_strict(self, strict: bool) -> None:
         with self._lock:
             self.strict = strict

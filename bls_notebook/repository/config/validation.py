@@ -10,6 +10,7 @@ generators of error messages with the wording of the server's log and a remedy; 
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -481,6 +482,9 @@ def _of_python_backend(config: ModelConfigMessage) -> Iterator[str]:
 
 
 def _of_metrics(config: ModelConfigMessage) -> Iterator[str]:
+    for name in config.metric_tags:
+        if not re.fullmatch(r"(?!_)\w*", name, re.ASCII):
+            yield f"metric_tags has the name {name!r}, of which a server dies; use letters, digits and, inside, _"
     # Older releases of the message have no model_metrics.
     if "model_metrics" not in config.DESCRIPTOR.fields_by_name:
         return

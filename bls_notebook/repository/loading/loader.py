@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from types import FrameType
 from typing import cast
 
@@ -140,6 +141,7 @@ def _load_version(
     _check_names(config, version)
     instances: list[Instance] = []
     maker = InstanceMaker(server, source, version, folder)
+    started = perf_counter()
     config = deepcopy(config)
     try:
         config = maker.complete(config)
@@ -157,6 +159,7 @@ def _load_version(
         raise _load_error(error, source.name, version, code=code) from error
     maker.set_owner(model)
     model.maker = maker
+    model.load_seconds = perf_counter() - started
     return model
 
 
