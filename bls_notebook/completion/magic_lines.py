@@ -118,7 +118,7 @@ def _words(
         return None
     if action is not None and action.metavar == "MODEL" and (named is None or action.nargs in ("*", "+")):
         fitting = [m for m in models if _is_in(action.state, m) and m.name not in words]
-        return fragment, _names(fitting, fragment) or _options(parser, line)
+        return fragment, _begin(fragment, dict.fromkeys(m.name for m in fitting)) or _options(parser, line)
     model = _ready_model(named, models) if takes_inputs else None
     used = {input_name(word) for word in words}
     inputs = [t.name for t in model.inputs if t.name not in used] if model is not None else []
@@ -184,10 +184,6 @@ def _texts(variables: Mapping[str, Any]) -> list[str]:
 
 def _options(parser: Parser, line: MagicLine) -> list[str]:
     return _begin(line.fragment, (o for o in parser.options if o.startswith("--") and o not in line.words))
-
-
-def _names(models: Iterable[ModelRecord], fragment: str) -> list[str]:
-    return _begin(fragment, dict.fromkeys(model.name for model in models))
 
 
 def _begin(fragment: str, candidates: Iterable[str]) -> list[str]:

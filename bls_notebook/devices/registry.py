@@ -205,7 +205,7 @@ def _host() -> DeviceRecord:
     """Return the record of the CPU and the machine's memory (bytes). This process counts as ours; -1 is unknown."""
     total = _known(lambda: os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     ours = resident_bytes()
-    free = _known(lambda: int(_read("meminfo").split("MemAvailable:")[1].split()[0]) * 1024)
+    free = _known(lambda: int(Path("/proc/meminfo").read_text("utf-8").split("MemAvailable:")[1].split()[0]) * 1024)
     others = max(0, total - free - ours) if min(total, free, ours) >= 0 else -1
     cores = os.cpu_count() or 0
     hardware = f"{platform.machine()}, {cores} cores" if cores else platform.machine()
@@ -217,7 +217,3 @@ def _known(read: Callable[[], int]) -> int:
         return read()
     except (AttributeError, ValueError, OSError, IndexError):
         return -1
-
-
-def _read(name: str) -> str:
-    return Path("/proc", name).read_text(encoding="utf-8")

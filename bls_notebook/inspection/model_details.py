@@ -38,10 +38,11 @@ def model_view(repository: Any, name: str) -> ModelView:
     model = host.ready(name)
     file, source = _source(model)
     held = kept_memory(roots_of(model))
+    versions = {each: host.versions(each).values() for each in host.names()}
     running = [
         (other.name, holder.parent)
-        for each in host.names()
-        for other in host.versions(each).values()
+        for others in versions.values()
+        for other in others
         for holder in [instance.holder for instance in other.instances]
         if isinstance(holder, Execution)
     ]
@@ -56,7 +57,7 @@ def model_view(repository: Any, name: str) -> ModelView:
         held_bytes=sum(each.bytes for each in held),
         error=model.last_error,
         calls=tuple(sorted(_callees(model))),
-        callers=tuple(sorted(_callers(host, name))),
+        callers=tuple(sorted(each for each, others in versions.items() if any(name in _callees(o) for o in others))),
         settings=_settings(host, model),
         file=file,
         source=source,
@@ -84,12 +85,6 @@ def _settings(host: Host, model: LoadedModel) -> tuple[ConfigSetting, ...]:
 
 def _callees(model: LoadedModel) -> set[str]:
     return {*model.calls, *filter(None, members_of(model.spec.config))}
-
-
-def _callers(host: Host, name: str) -> Iterator[str]:
-    for other in host.names():
-        if any(name in _callees(model) for model in host.versions(other).values()):
-            yield other
 
 
 def _instance_now(instance: Instance, passive: bool, running: list[tuple[str, Any]]) -> InstanceNow:

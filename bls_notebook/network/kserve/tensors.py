@@ -183,8 +183,8 @@ def input_tensor(
         assert not isinstance(data, list)  # only elements of BYTES are a list
         if len(data) != expected:
             _wrong_data(
-                f"{_request(request_id)} input byte size mismatch for input '{name}' for model '{model}'. "
-                f"Expected {expected}, got {len(data)}"
+                f"[request id: {request_id or '<id_unknown>'}] input byte size mismatch for input '{name}' for model "
+                f"'{model}'. Expected {expected}, got {len(data)}"
             )
         if isinstance(data, Part):  # only now, because its size is the client's
             data = data.read()
@@ -204,7 +204,3 @@ def elements_of(name: str, shape: Sequence[int]) -> int:
         return count_of(shape)
     except ValueError as error:
         refuse(f"input '{name}' {error}")
-
-
-def _request(request_id: str) -> str:
-    return f"[request id: {request_id or '<id_unknown>'}]"
