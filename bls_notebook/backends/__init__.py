@@ -4,7 +4,7 @@ from bls_notebook.lazy_names import offer
 
 offer(__name__, {
     "protocol":
-        "BackendError BackendModel Deliver Exchange find_backend InThread Modules RemoteConnection REPORT_SECONDS "
+        "BackendError BackendModel Deliver Exchange find_backend InThread Modules RemoteConnection "
         "VersionFiles",
     "python": "CLASS_NAME",
 })  # fmt: skip

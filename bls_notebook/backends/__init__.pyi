@@ -7,6 +7,5 @@ from .protocol import find_backend as find_backend
 from .protocol import InThread as InThread
 from .protocol import Modules as Modules
 from .protocol import RemoteConnection as RemoteConnection
-from .protocol import REPORT_SECONDS as REPORT_SECONDS
 from .protocol import VersionFiles as VersionFiles
 from .python import CLASS_NAME as CLASS_NAME

@@ -84,7 +84,6 @@ class OpenModel(Protocol):
         """Open one version of a model; raise BackendError if files or a package that the backend needs are missing."""
 
 
-REPORT_SECONDS = 10.0  # the log reports a longer wait for a response
 Deliver = Callable[[list[InferenceResponse], bool], None]  # the receiver empties the list, so no reference is left
 InThread = Callable[[Callable[[], None]], None]
 
@@ -105,7 +104,6 @@ class RemoteConnection(Protocol):
     address: Any  # `str` gives the URL
     lost: str  # why the server does not answer; empty while it does
     closed: bool
-    report_waits: list[Callable[[], None]]  # called every few seconds while a request waits, without a lock
 
     def all_statistics(self, seconds: float) -> list[dict[str, Any]]:
         """Return the server's statistics of its models, in Triton's JSON; empty if it gives none in time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -174,7 +174,6 @@ class Elsewhere:
 
     def __init__(self, factor: float = 10.0, problem: str = "") -> None:
         self.factor, self.problem = factor, problem
-        self.report_waits: list[Callable[[], None]] = []
         self.finalized = 0
 
     @property

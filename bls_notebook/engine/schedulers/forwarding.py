@@ -11,12 +11,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from time import perf_counter_ns
 from typing import cast
 
-from bls_notebook.backends.protocol import REPORT_SECONDS, Exchange, RemoteBackend
+from bls_notebook.backends.protocol import Exchange, RemoteBackend
 from bls_notebook.engine import observer
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_counters import FOLD_AT
@@ -25,12 +24,15 @@ from bls_notebook.engine.errors import running
 from bls_notebook.engine.tensors.outputs import answer
 from bls_notebook.engine.tensors.received_inputs import rows_of
 from bls_notebook.engine.ticket import Ticket
+from bls_notebook.engine.waiting.clock import Recheck
 from bls_notebook.engine.waiting.interrupts import need_room
 from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .lifecycle import Lifecycle
+
+REPORT_SECONDS = 10.0  # the log reports a longer wait for a response
 
 log = logging.getLogger("bls_notebook")
 
@@ -59,7 +61,6 @@ class ForwardingScheduler(Lifecycle):
         self._in_sequence: dict[Ticket, int | str] = {}
         backend = cast(RemoteBackend, model.instances[0].backend)
         self._send, self._link = backend.send, backend.link
-        self._link.report_waits.append(self._report_waits)
         self._batching = model.spec.max_batch_size > 0
 
     def submit(self, ticket: Ticket) -> None:
@@ -106,6 +107,7 @@ class ForwardingScheduler(Lifecycle):
             watching.began((ticket.observed,), (sent.rows,), self._model.instances[0].place, sent.started)
         if ticket.cancelled:  # just before the request was in `_under_way`
             sent.exchange.cancel()
+        _waits.add(ticket, REPORT_SECONDS)
         sent.exchange.start(partial(self._answered, ticket), start_in_thread)
 
     def _answered(self, ticket: Ticket, responses: list[InferenceResponse], final: bool) -> None:
@@ -178,11 +180,7 @@ class ForwardingScheduler(Lifecycle):
     def _look(self) -> None:
         """Do nothing: no instance waits for work."""
 
-    def _drained(self) -> None:
-        with suppress(ValueError):
-            self._link.report_waits.remove(self._report_waits)
-
-    def _report_waits(self) -> None:
+    def report_waits(self) -> None:
         """Log requests that have waited long for the server, each once."""
         now = perf_counter_ns()
         long = [
@@ -202,3 +200,11 @@ class ForwardingScheduler(Lifecycle):
             f"for {(now - sent.started) / 1e9:.1f} s{others}. If models there wait for models here in "
             "turn, this never ends; interrupt (Ctrl-C) to get out, or give bls.connect a timeout=."
         )
+
+
+def _report_waits() -> None:
+    for scheduler in {ticket.model.scheduler for ticket in _waits.watched()}:
+        scheduler.report_waits()
+
+
+_waits = Recheck(_report_waits)  # the requests in flight, weakly

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from bls_notebook.backends import REPORT_SECONDS, Exchange
+from bls_notebook.backends import Exchange
 from bls_notebook.network.limits import PROBE_SECONDS, QUERY_SECONDS, TENSORS
 from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
@@ -54,7 +54,6 @@ class Client:
         self.closed = False
         self.deadline = math.inf  # of all queries of a `connect`, by `time.monotonic`
         self.when_changed: Callable[[], None] | None = None  # called when the server is lost or back
-        self.report_waits: list[Callable[[], None]] = []  # called by the watcher, with no lock held
         self._users = 0
         self._under_way: dict[Exchange, float] = {}  # requests in flight, and their start times
         self._lock = threading.Lock()
@@ -268,11 +267,7 @@ class Client:
                 silent.clear()
                 self._idle = True
                 return None
-        waited = time.monotonic() - oldest if oldest else 0.0
-        if waited >= REPORT_SECONDS:
-            for report in list(self.report_waits):
-                report()
-        if not suspect and oldest and waited < PROBE_SECONDS:
+        if not suspect and oldest and time.monotonic() - oldest < PROBE_SECONDS:
             return PROBE_SECONDS
         try:
             self.live(PROBE_SECONDS)
