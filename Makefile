@@ -28,7 +28,8 @@ BIN := $(VENV)/bin
 LAB_URL := --LabApp.default_url=/lab/tree/notebooks/00_quickstart.ipynb
 endif
 
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Without compiling, which takes a third of the time: few of the modules are imported, and Python compiles those.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 LAB_SETTINGS := $(VENV)/share/jupyter/lab/settings
 QUICKSTART := notebooks/00_quickstart.ipynb
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
@@ -68,11 +69,10 @@ $(VENV)/pyvenv.cfg:
 	@echo "Creating the virtual environment $(VENV)"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-# Without compiling: few of the modules are imported, and Python compiles those.
 # The setting: JupyterLab does not cover the first outputs with a question about news.
 $(VENV)/installed-notebook: $(VENV)/pyvenv.cfg pyproject.toml
 	@echo "Installing the packages of the notebooks into $(VENV) (once, a minute)"
-	@$(PIP_INSTALL) --no-compile --editable ".[notebook]"
+	@$(PIP_INSTALL) --editable ".[notebook]"
 	@mkdir -p $(LAB_SETTINGS)
 	@echo '{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}' >$(LAB_SETTINGS)/overrides.json
 	@touch $@
@@ -112,15 +112,19 @@ test: $(VENV)/installed-test
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m "not extra" $(PYTEST_ARGS)
 
 test-extra: $(VENV)/installed-test
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m extra $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m extra $$(grep -rl --include="*.py" "mark\.extra" tests) $(PYTEST_ARGS)
 
-# The other versions run the quick tests and the recorded conformance kit, each in its own environment in .venv.
+# The other versions run the quick tests of what depends on the interpreter, and the recorded conformance kit, each in its
+# own environment in .venv. Texts, pictures, exercises and exports depend on it no more than these folders do.
+PYTHON_TESTS := $(addprefix tests/,checking completion devices engine lifetimes magics network packaging pb_utils profiling \
+    repository testing trying)
+
 test-pythons: install-pythons
 	@for version in $(PYTHONS); do \
 	    if [ -e .venv/$$version/installed-quick ]; then \
 	        echo "== Python $$version"; \
-	        .venv/$$version/bin/python -m pytest -n $(PYTEST_WORKERS) --quick $(PYTEST_ARGS) && \
-	        .venv/$$version/bin/python -m pytest tests/conformance/test_kit.py || exit 1; \
+	        .venv/$$version/bin/python -m pytest -n 2 --quick $(PYTHON_TESTS) $(PYTEST_ARGS) && \
+	        .venv/$$version/bin/python -m pytest tests/conformance/test_kit.py -k every_recorded_outcome || exit 1; \
 	    fi; \
 	done
 
@@ -175,7 +179,7 @@ $(VENV)/installed-docs: $(VENV)/pyvenv.cfg pyproject.toml
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "Sphinx needs Python 3.11 or newer. Use another: make docs PYTHON=python3.12 VENV=.venv-docs"; exit 1; }
 	@echo "Installing the packages of the manual into $(VENV)"
-	@$(PIP_INSTALL) --no-compile --editable ".[docs]"
+	@$(PIP_INSTALL) --editable ".[docs]"
 	@touch $@
 
 # A warning is an error: a link that leads nowhere, a page that no other lists.
