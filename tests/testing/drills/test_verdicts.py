@@ -18,7 +18,7 @@ from bls_notebook.extending import host_of
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.repository.substitution.substitution import Substitution
 from bls_notebook.testing import RepositoryUnderTest
-from bls_notebook.testing.drills import callees
+from bls_notebook.testing.drills import callees, driller
 from bls_notebook.testing.drills.callees import Callee, FailingAnswers
 from bls_notebook.testing.drills.faults import FAULTS, faults_named, spoilt
 from bls_notebook.testing.drills.timed_request import DelayedResponse
@@ -35,6 +35,12 @@ def repo() -> Iterator[bls.ModelRepository]:
     with bls.ModelRepository() as repository:
         define(repository, *CALLEES, *CALLERS)
         yield repository
+
+
+@pytest.fixture(autouse=True)
+def no_request_is_too_slow_to_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, too, the drill repeats requests to find leaks."""
+    monkeypatch.setattr(driller, "SLOW", LIMIT)
 
 
 def drilled(repo: bls.ModelRepository, model: str, *faults: str, timeout: float = 0.2) -> Drilled:
