@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 from bls_notebook.engine import BLSError
 from bls_notebook.records import listed, remedy
-from bls_notebook.repository.source import folder_path, model_names, shown_path, version_folders
+from bls_notebook.repository.source import folder_path, model_names, shown_path, version_folders, walk
 
 _DEEPEST = 7
 _MOST_FOLDERS = 20_000  # folders that are searched at most
 _LISTED = 12
+_MOST_PROJECT, _MOST_FILES = 2000, 200  # folders of a project that are searched; files that are read
 IGNORED = frozenset({"node_modules", "venv", "site-packages", "__pycache__", "build", "dist", "test", "tests"})
 
 
@@ -95,3 +97,31 @@ def _repositories_below(folder: Path, with_version: bool) -> Iterator[Path]:
             continue
         deep = len(here.relative_to(folder).parts) >= _DEEPEST
         folders[:] = [f for f in sorted(folders) if not (deep or f.startswith(".") or f in IGNORED)]
+
+
+# Files of a project's outermost folder, the surest first.
+_ROOTS = [{"pyproject.toml", "setup.py", "setup.cfg"}, {"requirements.txt", "environment.yml", "Pipfile"}]
+_ROOTS += [{"docker-compose.yml", "docker-compose.yaml", "compose.yml", "compose.yaml", "Dockerfile"}]
+_HIGHEST = 4  # levels above a repository
+
+
+def project_of(repository: Path, given: Path) -> Path:
+    """Return a repository's project: the folder of Git, the `given` one around it, or one with a project's files."""
+    above = [repository, *repository.parents]
+    if found := next((folder for folder in above if (folder / ".git").exists()), None):
+        return found
+    near = [] if given != repository else [f for f in above[:_HIGHEST] if f not in (Path.home(), Path(f.anchor))]
+    return next((f for names in _ROOTS for f in near if any((f / name).exists() for name in names)), given)
+
+
+def project_folders(project: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Yield the folders of a project with the names of their folders and files, without those that tools make."""
+    for parent, folders, names in islice(walk(project), _MOST_PROJECT):
+        folders[:] = sorted(f for f in folders if f not in IGNORED and not f.startswith("."))
+        yield Path(parent), folders, sorted(names)
+
+
+def project_files(project: Path, name: re.Pattern[str]) -> list[Path]:
+    """Return the files of a project whose names a pattern finds."""
+    files = (here / each for here, _, names in project_folders(project) for each in names if name.search(each))
+    return list(islice(files, _MOST_FILES))

@@ -1,7 +1,7 @@
 """The distributions that provide the modules a model imports.
 
-Guarantee: a distribution is never a guess, because `pip install` of a guessed name runs somebody else's code. It is in
-`distributions.json`, or known from the metadata of what is installed.
+Guarantee: a distribution is never a guess, because `pip install` of a guessed name runs somebody else's code. The
+project asks for it, or it is in `distributions.json`, or known from the metadata of what is installed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from functools import cache
 from importlib.metadata import distribution, distributions, packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
+
+from .declared_packages import normalized
 
 _TABLE = json.loads(Path(__file__).with_name("distributions.json").read_text("utf-8"))
 
@@ -48,11 +50,28 @@ def distribution_of(module: str) -> str:
     return names.pop() if certain else ""
 
 
-def install_advice(modules: Iterable[str], command: str) -> str:
-    """Return how to install modules: one `command` for the known distributions, and words for the others."""
-    known = {module: distribution_of(module) for module in modules}
+def declared_as(module: str, declared: Mapping[str, str]) -> str:
+    """Return the argument of `pip install` with which a project asks for a module; empty if it is not certain."""
+    known, prefix = distribution_of(module), _entry("prefixes", module)
+    parts = module.split(".")
+    names = [re.split(r"[<\[]", known.strip("'"))[0], *("-".join(parts[:end]) for end in range(len(parts), 0, -1))]
+    of_builds = (declared[name] for name in sorted(declared) if prefix and name.startswith(prefix))
+    return next(filter(None, (*(declared.get(normalized(name), "") for name in names), *of_builds)), "")
+
+
+def install_advice(modules: Iterable[str], command: str, declared: Mapping[str, str] | None = None) -> str:
+    """Return how to install modules: one `command` for the known distributions, and words for the others.
+
+    `declared` are the packages that the project asks for, see `declared_packages`.
+    """
+    own = {module: declared_as(module, declared or {}) for module in modules}
+    known = {module: name or distribution_of(module) for module, name in own.items()}
     names = " ".join(dict.fromkeys(filter(None, known.values())))
-    words = {m: _entry("words", m) or ("" if name else "the distribution is unknown") for m, name in known.items()}
+    words = {
+        m: (_entry("words", m) if not own[m] or _entry("distributions", m) else "")
+        or ("" if name else "the distribution is unknown")
+        for m, name in known.items()
+    }
     return "; ".join(
         ([f"`{command} {names}`"] if names else []) + [f"`{m}`: {text}" for m, text in words.items() if text]
     )

@@ -5,32 +5,52 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from traceback import walk_tb
 
 from bls_notebook.backends import BackendError
-from bls_notebook.checking.discovery import IGNORED, is_model
+from bls_notebook.checking.declared_packages import declared_packages
+from bls_notebook.checking.discovery import is_model, project_folders
 from bls_notebook.checking.pip_packages import distribution_of, install_advice
 from bls_notebook.engine import describe, traceback_of
 from bls_notebook.records import ACTIONS, Remedy, first_line, remedy, source_text
 from bls_notebook.repository.config import scan
-from bls_notebook.repository.source import imported_files, shown_path, syntax_tree, walk
+from bls_notebook.repository.source import imported_files, shown_path, syntax_tree
+
+from .server_files import located
 
 _LONGEST = 240
 _API = "triton_python_backend_utils"
-_MOST_FOLDERS = 2000  # of a project that are searched
 _PROVIDED = sys.stdlib_module_names | {_API, "c_python_backend_utils"}
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/")
 # Actions as in `records.remedy_words`; reasons by kind, or kind and case: why, remedy, and the flags that are true; and
 # names of modules, classes and functions that tell causes apart.
 _DATA = json.loads(Path(__file__).with_name("failure_reasons.json").read_text("utf-8"))
+_TO_INSTALL = re.compile(_DATA["to install"])
+_NAMED = re.compile(
+    r"""pip[\d.]* install (?:-U |--upgrade )?['"]?([A-Za-z][\w.-]*)(?![\w/:+-])|[Nn]o module named ['"]?([\w.]+)"""
+)
+_LIBRARY = re.compile(r"([\w.+-]+\.so[\w.]*): cannot open shared object file")
+_PATH = re.compile(r"(?:^|[\s'\"`(=:])((?:/|\.{0,2}\b[\w.-]+/)[\w./+@-]*[\w+@-])")
+_OTHER_PYTHONS = {name: versions for versions, names in _DATA["other Pythons"].items() for name in names.split()}
+_HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+@dataclass(frozen=True)
+class ModelPlaces:
+    """Where a model's files are: its main file, its repository, and the outermost folder of the project."""
+
+    source: Path
+    repository: Path
+    project: Path
 
 
 @dataclass(frozen=True)
@@ -70,12 +90,11 @@ def too_slow(name: str, seconds: float, line: str) -> FailureReason:
 
 
 def of_error(
-    name: str, error: BaseException, source: Path, top: Path, gpu: str, parameters: Mapping[str, str] | None = None
+    name: str, error: BaseException, places: ModelPlaces, gpu: str, parameters: Mapping[str, str] | None = None
 ) -> FailureReason:
     """Return the reason for a load error, whose cause is the exception of the model's code.
 
-    `source` is the model's main file, `top` the outermost folder of the project, `gpu` describes this
-    machine's GPUs. `--fill` can set the configuration's `parameters`.
+    `gpu` describes this machine's GPUs. `--fill` can set the configuration's `parameters`.
     """
     cause = error.__cause__ or error
     chain = list(_chain(cause))
@@ -84,43 +103,101 @@ def of_error(
     message = message.removeprefix(f"model {name!r}: ").removeprefix(f"model '{name}': ")
     if cause is not error and (first := first_line(text[-1], _LONGEST)) not in message:
         message += f" (from {first})"
-    reason = _of_chain(name, chain, source, top, gpu, parameters or {})
+    reason = _of_chain(name, chain, places, gpu, parameters or {})
     return replace(reason, why=": ".join(filter(None, (reason.why, message))))
 
 
 def _of_chain(
-    name: str, chain: Sequence[BaseException], source: Path, top: Path, gpu: str, parameters: Mapping[str, str]
+    name: str, chain: Sequence[BaseException], places: ModelPlaces, gpu: str, parameters: Mapping[str, str]
 ) -> FailureReason:
-    """Return the reason by the types and origins of exceptions; `why` is empty if these say nothing."""
-    for error in chain:
+    """Return the reason by the types, origins and texts of exceptions; `why` is empty if these say nothing."""
+    texts = [describe(error).message for error in chain]
+    for error, text in zip(chain, texts, strict=True):
+        if other := _other_python(error):
+            return reason_of("python", name, what=other[0], versions=other[1], here=_HERE)
         module = error.name if isinstance(error, ModuleNotFoundError) else None
-        if isinstance(module, str):
+        if isinstance(module, str) and not isinstance(error, PackageNotFoundError):
             by_backend = any(isinstance(each, BackendError) for each in chain)
-            return _of_module(name, module, None if by_backend else source, top)
+            return _of_module(name, module, None if by_backend else places)
+        if library := _LIBRARY.search(text):
+            return reason_of("library", name, file=library[1])
         raised_in, _, file = _origin(error)
         installed = (getattr(error, "name", None) or raised_in).partition(".")[0]
-        if isinstance(error, ImportError) and installed not in _PROVIDED:
-            file = file if _INSTALLED.search(file) else error.path or str(top)
-            if not Path(file).is_relative_to(top) or _INSTALLED.search(file):
+        if isinstance(error, ImportError) and installed not in _PROVIDED and not _TO_INSTALL.search(text):
+            file = file if _INSTALLED.search(file) else error.path or str(places.project)
+            if not Path(file).is_relative_to(places.project) or _INSTALLED.search(file):
                 return reason_of("package:broken", name, package=installed)
         if type(error) is KeyError and raised_in == "os":
             return reason_of("env", name, key=error.args[0])
+        if isinstance(error, subprocess.CalledProcessError) and error.returncode == 127:  # as shells say it
+            return reason_of("program", name)
         folder = _pretrained_folder(error)
         named = error.filename if isinstance(error, FileNotFoundError) else None
         if file := folder or str(os.fspath(named or "")):
-            if raised_in == "subprocess" and "/" not in file:
+            if raised_in == "subprocess" and not _is_working_folder(error, file):
                 return reason_of("file:program", name, file=file)
-            fill = to_fill(name, file, parameters, True)
-            elsewhere = os.path.isabs(file) and not Path(file).is_relative_to(top)
-            guess = ", which is missing here and may exist on your server" if elsewhere else ""
-            case = "file:fill" if fill else "file:pretrained" if folder else "file:needed"
-            reason = reason_of(case, name, file=f"{file}{guess}", **fill)
-            return replace(reason, broken=not (fill or elsewhere or folder), unknown=elsewhere)
-    if fill := to_fill(name, "\n".join(describe(error).message for error in chain), parameters, False):
+            return _of_file(name, file, places, parameters, "file:pretrained" if folder else "file:needed")
+    if fill := to_fill(name, "\n".join(texts), parameters, False):
         return reason_of("template", name, **fill)
     categories = set(map(_category, chain))
-    case = next((case for case in ("gpu", "network", "network:hub") if case in categories), "error")
-    return reason_of(case, name, gpu=gpu)
+    if case := next((case for case in ("gpu", "network") if case in categories), ""):
+        return reason_of(case, name, gpu=gpu)
+    for text in filter(_TO_INSTALL.search, texts):
+        modules = [module for found in _NAMED.findall(text) if (module := "".join(found).rstrip("."))]
+        install = _install(modules, places)
+        is_known = install.python.startswith("`pip install")
+        return reason_of("install:known" if is_known else "install", name, install=install)
+    if "network:hub" in categories:
+        return reason_of("network:hub", name)
+    for file in (path for text in texts for path in _PATH.findall(text) if not os.path.exists(path)):
+        found = located(file, places.project, places.repository, places.source.parent)
+        if found or (os.path.isabs(file) and not Path(file).is_relative_to(places.project)):
+            return _of_file(name, file, places, parameters, "file:named")
+    return reason_of("file:unnamed" if any("No such file or directory" in text for text in texts) else "error", name)
+
+
+def _of_file(name: str, file: str, places: ModelPlaces, parameters: Mapping[str, str], case: str) -> FailureReason:
+    """Return the reason for a missing file; `case` is that of a file that neither the project nor an option has."""
+    if fill := to_fill(name, file, parameters, True):
+        return reason_of("file:fill", name, file=f"{file}{_GUESS if os.path.isabs(file) else ''}", **fill)
+    if (found := located(file, places.project, places.repository, places.source.parent)) and found.place.exists():
+        if not found.mounted:
+            return reason_of("file:started", name, file=file, found=found, folder=shown_path(found.folder))
+        whole = not os.path.lexists(found.mounted) and os.path.isdir(os.path.dirname(found.mounted))
+        link = (found.folder, found.mounted) if whole else (found.place, file)
+        return reason_of("file:mounted", name, file=file, found=found, origin=link[0], target=link[1])
+    elsewhere = not Path(file).is_relative_to(places.project)
+    guess = f": {found}" if found else _GUESS if elsewhere else ""
+    reason = reason_of(case, name, file=f"{file}{guess}")
+    return replace(reason, broken=not (elsewhere or case != "file:needed"), unknown=elsewhere)
+
+
+_GUESS = ", which is missing here and may exist on your server"
+
+
+def _is_working_folder(error: BaseException, file: str) -> bool:
+    """Return whether a program could not start because its working folder is missing."""
+    frames = [frame for frame, _ in walk_tb(traceback_of(error))]
+    return bool(frames) and file == str(frames[-1].f_locals.get("cwd"))
+
+
+def _other_python(error: BaseException) -> tuple[str, str] | None:
+    """Return what is part of other versions of Python, and which; None if that is not certain."""
+    if isinstance(error, SyntaxError):
+        text = f"{error.msg}\n{error.text or ''}"
+        newer = next((version for version, form in _DATA["syntax of later versions"] if re.search(form, text)), "")
+        if newer and tuple(map(int, newer.split("."))) > sys.version_info[:2]:
+            return "the syntax", f"Python from {newer}"
+        return ("the syntax", "Python 2") if any(re.search(f, text) for f in _DATA["syntax of Python 2"]) else None
+    owner, missing = "", str(getattr(error, "name", None) or "")
+    if isinstance(error, AttributeError):
+        owner = f"{getattr(error.obj, '__name__', type(error.obj).__name__)}."
+    elif isinstance(error, ImportError) and (match := re.match(r"cannot import name '(\w+)'", error.msg or "")):
+        owner, missing = f"{missing}.", match[1]
+    elif not isinstance(error, NameError):
+        return None
+    versions = _OTHER_PYTHONS.get(f"{owner}{missing}")
+    return (f"`{owner}{missing}`", versions) if versions else None
 
 
 def _pretrained_folder(error: BaseException) -> str:
@@ -183,23 +260,31 @@ def _origin(error: BaseException) -> tuple[str, str, str]:
     return "", "", ""
 
 
-def _of_module(name: str, module: str, source: Path | None, top: Path) -> FailureReason:
-    """Return the reason for a missing module that `source` imports, or the model's backend (None)."""
+def _of_module(name: str, module: str, places: ModelPlaces | None) -> FailureReason:
+    """Return the reason for a missing module that the model's code imports, or its backend (no `places`)."""
     first = module.partition(".")[0]
-    module_folder = None if source is None else _project_folder(first, source.parent, top)
+    module_folder = None if places is None else _project_folder(first, places.source.parent, places.project)
     if module_folder is not None:
         place = shown_path(module_folder)
         file = module_folder.joinpath(*module.split("."))
         if not file.is_dir() and not file.with_name(f"{file.name}.py").is_file():
             return reason_of("module:missing", name, module=module, place=place)
         return reason_of("module", name, module=module, place=place)
+    if versions := _OTHER_PYTHONS.get(first):
+        return reason_of("python", name, what=f"`{first}`", versions=versions, here=_HERE)
     if first in sys.modules and module != first:  # another version or another package of this name
         return reason_of("package:other", name, package=first, module=module)
-    modules = [module, *(m for m in (_missing_modules(source, top) if source is not None else ()) if m != first)]
+    others = _missing_modules(places.source, places.project) if places is not None else ()
+    modules = [module, *(m for m in others if m != first)]
     packages = f"the package {module} is" if len(modules) == 1 else f"the packages {', '.join(modules)} are"
+    return reason_of("package", name, packages=packages, install=_install(modules, places))
+
+
+def _install(modules: Sequence[str], places: ModelPlaces | None) -> Remedy:
+    """Return how to install modules, by the names that the project uses."""
+    declared = {} if places is None else declared_packages(places.project, places.source.parent)
     pip = "pip install", "%pip install", "python -m pip install"
-    install = Remedy(*(install_advice(modules, command) for command in pip))
-    return reason_of("package", name, packages=packages, install=install)
+    return Remedy(*(install_advice(modules, command, declared) for command in pip))
 
 
 def _project_folder(module: str, folder: Path, top: Path) -> Path | None:
@@ -212,10 +297,9 @@ def _project_folder(module: str, folder: Path, top: Path) -> Path | None:
             return inside
     if distribution_of(module) or _is_installed(module):  # a folder of this name elsewhere means little
         return None
-    for name, folders, files in islice(walk(top), _MOST_FOLDERS):
-        folders[:] = sorted(f for f in folders if f not in IGNORED and not f.startswith("."))
-        if f"{module}.py" in files or (module in folders and Path(name, module, "__init__.py").is_file()):
-            return Path(name)
+    for here, folders, files in project_folders(top):
+        if f"{module}.py" in files or (module in folders and (here / module / "__init__.py").is_file()):
+            return here
     return None
 
 

@@ -148,8 +148,9 @@ def _sent(host: Host, record: ModelRecord, inputs: Mapping[str, str], seconds: f
     try:
         answer = sent.result(seconds)
     except FutureTimeoutError:
-        lines = "".join(f": it was in {place(running_line(ticket))}" for ticket in list(sent.root.children)[:1])
-        return RequestOutcome(problem=f"no answer within {seconds:g} s{lines}", slow=True)
+        lines = [line for line in map(running_line, list(sent.root.children)) if line.line]
+        where = f": it was in {place(lines[0])}" if lines else ""
+        return RequestOutcome(problem=f"no answer within {seconds:g} s{where}", slow=True)
     finally:
         sent.cancel()  # no effect if it is answered
     responses = answer if record.decoupled else [answer]

@@ -163,7 +163,8 @@ def _why_failed(plan: TrialPlan, model: ModelPlan, error: BLSError) -> FailureRe
         file = main_file(config, model.backend, model.prepared.source.folder)
         source = (file or model.folder / "1" / "model.py").resolve()
         gpu = f"{gpu_count()} {'simulated' if simulated_gpus() else 'here'}" if gpu_count() else "there is none here"
-        reason = reasons.of_error(name, error, source, plan.options.project, gpu, parameters)
+        places = reasons.ModelPlaces(source, plan.options.folder, plan.options.project)
+        reason = reasons.of_error(name, error, places, gpu, parameters)
     except Exception:  # the methods of a model's exception may fail
         reason = replace(reasons.reason_of("error", name), why=first_line(str(error)))
     if reason.kind == "error":

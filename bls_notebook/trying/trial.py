@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, TextIO
 
-from bls_notebook.checking.discovery import repository_folder
+from bls_notebook.checking.discovery import project_of, repository_folder
 from bls_notebook.engine import perform, undo
 from bls_notebook.extending import Host
 from bls_notebook.records import count, listed
@@ -107,7 +107,7 @@ def try_repository(
     """
     began = perf_counter()
     path = repository_folder(folder)
-    project = next((p for p in (path, *path.parents) if (p / ".git").exists()), Path(folder).expanduser().resolve())
+    project = project_of(path, Path(folder).expanduser().resolve())
     options = TrialOptions(
         path, project, fill or {}, model_config_name, values, seed, latency or {}, recorded or {}, real, load_timeout
     )

@@ -120,7 +120,20 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
             "an import from the installed numpy fails: ImportError",
             "install a version",
         ),
-        ("from collections import Mapping", "ImportError: cannot import name 'Mapping'", "fix it"),
+        ("from collections import Mapping", "`collections.Mapping` is for Python before 3.10", "run it"),
+        ("import urllib2", "`urllib2` is for Python 2, and this is Python 3.", "run it with that version"),
+        ("print 'hello'", "the syntax is for Python 2", "run it with that version"),
+        ("lazy import json", "the syntax is for Python from 3.15", "run it with that version"),
+        ("{}.iteritems()", "`dict.iteritems` is for Python 2", "run it with that version"),
+        ("f(", "SyntaxError: '(' was never closed", "fix it"),
+        ("raise ValueError('`pip install no_such_x`')", "needs what its error names: ValueError", "install it"),
+        ("import importlib.metadata as m; m.version('no_x')", "what its error names: PackageNotFound", "install it"),
+        ("import ctypes; ctypes.CDLL('libnone.so.7')", "needs the shared library libnone.so.7", "install it"),
+        ("import os, subprocess as s; s.run(['/opt/none'])", "needs the program /opt/none", "install it"),
+        ("import subprocess as s; s.run('no-such', shell=True, check=True)", "a program that its", "install"),
+        ("import subprocess as s; s.run('true', cwd='/no/folder')", "needs the file /no/folder, which is", "put it"),
+        ("raise ValueError('/models/no/x.bin cannot be read')", "names the file /models/no/x.bin, which", "put"),
+        ("raise ValueError('No such file or directory (2)')", "needs a file that its error does not name", "put"),
     ],
 )
 def test_why_and_what_to_type(trying: Any, tmp_path: Path, line: str, why: str, remedy: str) -> None:
@@ -165,7 +178,8 @@ def test_all_missing_packages_are_named_at_once_and_only_known_distributions_ins
 
 BROKEN = {
     "syntax": ({"1/model.py": "x = ["}, True),
-    "initialize": ({"1/model.py": DOUBLES + "    def initialize(self, args):\n        open('no/labels.txt')\n"}, True),
+    "relative": ({"1/model.py": DOUBLES + "    def initialize(self, args):\n        open('no/labels.txt')\n"}, None),
+    "beside": ({"1/model.py": DOUBLES + "    def initialize(self, args):\n        open(__file__ + '.txt')\n"}, True),
     "elsewhere": ({"1/model.py": DOUBLES + "    def initialize(self, args):\n        open('/no/labels.txt')\n"}, None),
     "file": ({"1/x": ""}, True),
     "package": ({"1/model.py": "import no_such_thing_x"}, False),
