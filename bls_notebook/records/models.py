@@ -29,7 +29,7 @@ class Change(Record):
 class Fill(Record):
     """The value of a template parameter, and its origin.
 
-    `origin` is ``given``, ``environment``, ``in the file`` (the template has a default value) or ``default``;
+    `origin` is ``given``, ``environment``, ``in the file`` (the template has a default), ``default`` or ``its folder``;
     `places` are the fields with this value, such as ``max_batch_size``.
     """
 

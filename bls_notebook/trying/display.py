@@ -30,7 +30,7 @@ def trial_document(report: TrialReport) -> Iterator[doc.Block]:
     }
     shown_counts = [f"{len(by_kind['real'])} real", *(words for words, number in counts.items() if number)]
     facts = parts.dots(count(len(report.models), "model"), *shown_counts, parts.time(report.seconds))
-    mark = "!" if by_kind["absent"] or broken or unknown else "✓"
+    mark = "!" if by_kind["absent"] or broken or unknown or answered < asked else "✓"
     yield doc.Line([parts.name(report.folder), parts.quiet(facts)], mark=mark)
     if report.left:
         words = f"interrupted: {count(len(report.left), 'model')} not loaded: {listed(report.left, 12)}"
@@ -64,7 +64,7 @@ def _rows(model: TriedModel) -> Iterator[doc.Row]:
     said, cls = _KINDS.get(model.kind, (model.kind, ""))
     if model.broken:
         said, cls = f"broken, {said}", "unavailable"
-    kind = doc.Piece(said, tag("b", said, cls=cls))
+    kind = doc.Piece(said, tag("b", said, cls="loading" if model.problem else cls))
     comments = "; ".join(_comments(model))
     remedy = tag("div", "→ ", parts.coded(str(model.remedy)).html, cls="tried-remedy") if model.remedy else ""
     last = doc.Piece(comments, join(parts.coded(comments).html, remedy), cls="wrap")
@@ -76,7 +76,8 @@ def _rows(model: TriedModel) -> Iterator[doc.Row]:
 def _comments(model: TriedModel) -> list[str]:
     """Return why a model is not real or was changed, and what a generated request showed."""
     problem = f"a generated request failed: {model.problem}" if model.problem else ""
-    return [text for text in (model.why, problem, *(f"warning: {text}" for text in model.warnings)) if text]
+    missing = f"its code looked for files that it did not find: {listed(model.missing, 6)}" if model.missing else ""
+    return [text for text in (model.why, problem, missing, *(f"warning: {text}" for text in model.warnings)) if text]
 
 
 def _requests(report: TrialReport) -> Iterator[doc.Block]:

@@ -59,13 +59,12 @@ def example_inputs(
 
 
 def request_line(record: ModelRecord, inputs: Mapping[str, str], sequence: bool = False) -> str:
-    """Return a line of ``%bls`` with these inputs."""
+    """Return a line of ``%bls`` with these inputs; three for a sequence."""
     words = ["%bls", record.name, *(f"{name}={value}" for name, value in inputs.items())]
     if record.decoupled:
         words.append("--stream")
-    if sequence:
-        words.append("--sequence 1:start,end")
-    return " ".join(words)
+    line = " ".join(words)
+    return "\n".join(f"{line} --sequence 1{part}" for part in (":start", "", ":end")) if sequence else line
 
 
 def _value(spec: TensorSpecRecord, batching: bool, sounds: bool, other: str, files: bool, style: str, text: str) -> str:

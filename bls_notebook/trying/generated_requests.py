@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field, replace
+from itertools import count
 from math import prod
 from typing import Any
 
@@ -21,6 +22,7 @@ from .load_or_stub import TrialLoad, load_stub
 from .trial_plan import TrialPlan
 
 _MOST_ELEMENTS = 1 << 24  # of a generated request
+_correlations = count(1)  # of sequences
 
 
 @dataclass(frozen=True)
@@ -136,10 +138,21 @@ def _outcome(host: Host, plan: TrialPlan, name: str, seconds: float) -> RequestO
 
 
 def _sent(host: Host, record: ModelRecord, inputs: Mapping[str, str], seconds: float) -> RequestOutcome:
+    """Send a model one request; a model that batches sequences gets the start, the middle and the end of one."""
+    if not _in_sequences(host.repository, record.name):
+        return _answer(host, record, inputs, seconds, {})
+    correlation_id, outcome = next(_correlations), RequestOutcome()
+    for flags in (START, 0, END):
+        outcome = _answer(host, record, inputs, seconds, {"correlation_id": correlation_id, "flags": flags})
+        if outcome.problem:
+            break
+    return outcome
+
+
+def _answer(
+    host: Host, record: ModelRecord, inputs: Mapping[str, str], seconds: float, options: Mapping[str, Any]
+) -> RequestOutcome:
     """Send a model one request."""
-    options: dict[str, Any] = {}
-    if _in_sequences(host.repository, record.name):
-        options = {"correlation_id": 1, "flags": START | END}
     try:
         values = {name: eval(text, {}) for name, text in inputs.items()}  # our own literals
         sent = host.send(host.request(record.name, values, **options), stream=record.decoupled)

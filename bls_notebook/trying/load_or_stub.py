@@ -143,9 +143,8 @@ def _on_cpu(source: ModelSource) -> ModelSource:
 def _attempt(host: Host, plan: TrialPlan, model: ModelPlan, *changes: str) -> LoadOutcome | FailureReason:
     """Load the real model once; `changes` are those beside the plan's."""
     name, seconds = model.name, plan.options.load_timeout
-    pipeline = model.uses_hub and bool(model.named)  # without callees, a stub serves as well
     try:
-        with byte_tokenizers(pipeline) as replaced:
+        with byte_tokenizers(model.uses_hub) as replaced:
             late = line_at_limit(seconds, partial(host.repository.load, name))
             if late is not None and not host.repository.ready(name):
                 return reasons.too_slow(name, seconds, late)

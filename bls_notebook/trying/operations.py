@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook.operations import FILL, SEED, OperationSpec, flag, names, option, pairs, seconds, timeout
-from bls_notebook.records import on_surface
+from bls_notebook.records import listed, on_surface
 
 from .records import TrialReport
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 def _try(call: MagicCall, **options: Any) -> TrialReport:
     before = bls.current_repository()
+    if lost := sorted({record.name for record in before.index() if record.source == "cell"}):
+        words = f"the current repository is replaced, and with it go the models of cells: {listed(lost, 12)}"
+        call.notebook.say(f"{words}; their cells define them again", "info")
     if options.get("values") == "recorded":
         variables = list(call.notebook.shell.user_ns.values())
         answers = [each for each in variables if isinstance(each, bls.Response)]

@@ -16,7 +16,7 @@ class TriedModel(Record):
     something that is missing on this machine. ``unknown``: it needs a file outside of the project, which is missing
     here and may exist on a server. ``asked``: it got generated requests until it answered one; ``problem`` is the first
     error if it answered none, and ``warnings`` are the runtime's. The values are guesses, so an error need not be a
-    fault.
+    fault. ``missing`` are files that its code looked for and did not find.
     """
 
     name: str
@@ -31,6 +31,7 @@ class TriedModel(Record):
     asked: bool = False
     problem: str = ""
     warnings: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from time import perf_counter
@@ -14,15 +15,17 @@ from typing import Any, NamedTuple, TextIO
 from bls_notebook.checking.discovery import project_of, repository_folder
 from bls_notebook.engine import perform, undo
 from bls_notebook.extending import Host
-from bls_notebook.records import count, listed
+from bls_notebook.records import count, listed, visible
 from bls_notebook.repository import ModelRepository, Values
 from bls_notebook.repository.source import shown_path
 
 from .generated_requests import RequestOutcome, TrialRequests, send_requests
 from .hub_offline import offline_if_unreachable
 from .load_or_stub import TrialLoad, load_models
+from .missing_files import looked_for
 from .records import TrialReport, TriedModel
-from .trial_plan import TrialOptions, TrialPlan, plan_trial
+from .server_files import located
+from .trial_plan import ModelPlan, TrialOptions, TrialPlan, plan_trial
 
 log = logging.getLogger("bls_notebook")
 
@@ -119,10 +122,10 @@ def try_repository(
         plan = plan_trial(host, options)
         _announce(tell, plan)
         fetches = any(model.uses_hub and model.may_run for model in plan.models.values())
-        with _kept_open_streams(), offline_if_unreachable(fetches) as offline:
+        with _kept_open_streams(), looked_for(project) as missing, offline_if_unreachable(fetches) as offline:
             load = load_models(host, plan)
             requests = send_requests(host, plan, load, load_timeout if ask and not load.left else 0.0)
-        return Trial(repository, _report(plan, offline, load, requests, perf_counter() - began))
+        return Trial(repository, _report(plan, offline, load, requests, missing, perf_counter() - began))
 
     return perform(run, partial_result=True)
 
@@ -157,8 +160,22 @@ def _kept_open_streams() -> Iterator[None]:
         yield
 
 
-def _report(plan: TrialPlan, offline: str, load: TrialLoad, requests: TrialRequests, seconds: float) -> TrialReport:
-    """Return the report from the records of the other steps; `offline` is a note on the hub, if any."""
+def _places(plan: TrialPlan, model: ModelPlan, files: Iterable[str]) -> Iterator[str]:
+    """Yield the files that are still missing, with the places where the project has them."""
+    for file in files:
+        if not os.path.exists(file):
+            found = located(file, plan.options.project, plan.options.folder, model.folder)
+            yield f"{visible(file)} ({found})" if found else visible(file)
+
+
+def _report(
+    plan: TrialPlan, offline: str, load: TrialLoad, requests: TrialRequests, in_vain: Mapping[str, Iterable[str]],
+    seconds: float,
+) -> TrialReport:  # fmt: skip
+    """Return the report from the records of the other steps.
+
+    `offline` is a note on the hub, if any; `in_vain` are the files that models looked for and did not find.
+    """
     models = {name: TriedModel(name, "", "absent", r.why, r.remedy) for name, r in plan.absent.items()}
     for name, outcome in load.outcomes.items():
         model, reason = plan.models[name], outcome.reason
@@ -166,6 +183,7 @@ def _report(plan: TrialPlan, offline: str, load: TrialLoad, requests: TrialReque
         models[name] = TriedModel(
             name, model.backend, outcome.kind, reason.why, reason.remedy, outcome.seconds, tuple(sorted(model.calls)),
             reason.broken or model.prepared.is_refused, reason.unknown, sent.asked, sent.problem, sent.warnings,
+            tuple(_places(plan, model, (p for p in in_vain.get(name, ()) if p not in f"{reason.why}{sent.problem}"))),
         )  # fmt: skip
     real = [plan.models[name] for name, outcome in sorted(load.outcomes.items()) if outcome.kind == "real"]
     notes = [*plan.notes, *load.notes, offline, *requests.notes]

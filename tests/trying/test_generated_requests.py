@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from bls_notebook.__main__ import main
+from bls_notebook.display import render
 from bls_notebook.trying import trial
 from bls_notebook.trying.generated_requests import send_requests
+from tests.repository.models import HEAD
 from tests.trying.conftest import DOUBLES, IO, PYTHON, calling, ensemble, put
 
 ONES = {"IN": np.ones(3, np.float32)}
@@ -95,3 +97,34 @@ def test_a_model_that_closes_its_streams_closes_no_others(tmp_path: Path, capsys
     written = capsys.readouterr()
     assert "2 of 2 answered" in written.out
     assert "hello" in written.err
+
+
+def test_a_sequence_gets_its_start_middle_and_end(trying: Any, tmp_path: Path) -> None:
+    controls = "".join(
+        f'{{ name: "{kind}" control [{{ kind: CONTROL_SEQUENCE_{kind} int32_false_true: [0, 1] }}] }}, '
+        for kind in ("START", "END")
+    ).rstrip(", ")
+    sums = f"""{HEAD}
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        start, end, x = (pb_utils.get_input_tensor_by_name(request, n).as_numpy() for n in ("START", "END", "IN"))
+        assert not (start[0] and end[0]), "a sequence has a start and an end"
+        self.sum = x if start[0] else self.sum + x
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", self.sum)])
+"""
+    put(tmp_path, "sums", f"{PYTHON} sequence_batching {{ control_input [{controls}] }}", {"1/model.py": sums})
+    _, rows = trying()
+    assert (rows["sums"].problem, rows["sums"].asked) == ("", True)
+    lines = rows[""].requests[0].split("\n")
+    assert [line.split("--sequence ")[1] for line in lines] == ["1:start", "1", "1:end"]
+
+
+def test_a_model_whose_every_request_fails_has_no_tick(trying: Any, tmp_path: Path) -> None:
+    put(tmp_path, "fails", PYTHON, {"1/model.py": DOUBLES.replace("return ", "raise ValueError(1)\n        return ")})
+    _, rows = trying()
+    assert "ValueError" in rows["fails"].problem
+    assert "✓" not in render(rows[""]).text

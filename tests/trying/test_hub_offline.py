@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bls_notebook.trying import hub_offline
-from tests.trying.conftest import IO, PYTHON, calling, put
+from tests.trying.conftest import DOUBLES, IO, PYTHON, calling, put
 
 FETCHING = """
     def initialize(self, args):
@@ -101,11 +101,12 @@ def test_the_class_of_a_tokenizer_limits_its_length(transformers: Any, family: s
     assert hub_offline.byte_tokenizer("org/stable-diffusion", family).options["model_max_length"] == longest
 
 
-def test_a_model_that_calls_nobody_is_a_stub_as_it_was(trying: Any, tmp_path: Path, transformers: Any) -> None:
-    put(tmp_path, "words", PYTHON, {"1/model.py": fetching("gone").replace('"llm"', "self.name")})
-    _, rows = trying()
-    assert rows["words"].kind == "stub"
-    assert "couldn't connect" in rows["words"].why
+def test_a_model_that_calls_no_other_gets_a_substitute_too(trying: Any, tmp_path: Path, transformers: Any) -> None:
+    own = DOUBLES.replace("    def execute(self, requests):\n", FETCHING.replace("TOKENIZER", "gone"))
+    put(tmp_path, "words", PYTHON, {"1/model.py": own})
+    repository, rows = trying()
+    assert (rows["words"].kind, rows["words"].problem) == ("real", "")
+    assert repository.infer("words", ONES).stubs == ("the tokenizer org/gone",)
 
 
 def test_an_unreachable_hub_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:

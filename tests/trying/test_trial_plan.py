@@ -71,7 +71,7 @@ def test_obstacles_and_changes_of_models(trying: Any, tmp_path: Path, monkeypatc
     assert repository.infer("whole", ONES).stubs == ("whole",)
     assert "Request for unknown model" in repository.infer("calls", ONES).error.message()
     lines = {line.split()[1]: line for line in rows[""].requests}
-    assert lines["all"].endswith("--sequence 1:start,end")
+    assert lines["all"].endswith("--sequence 1:end")
     assert lines["llm"].startswith("%bls llm text_input=")
     assert lines["llm"].endswith("--stream")
     answers = list(repository.stream("llm", {"text_input": "hello", "stream": [True]}))

@@ -1,10 +1,11 @@
 """Find and fill templates in a config.pbtxt, such as ``${max_batch_size}``.
 
 Public repositories contain configurations that a script must fill first. Templates are ``${key}`` and
-``${key:-value}``; outside quotes also ``{{ key }}``, ``$KEY``, ``TYPE_#KEY``, and a word in capitals in place of a
-number; ``"$KEY"`` may be a template. Comments, ``$${key}`` and ``$$KEY`` are not templates. A value comes from the
-caller, the environment, or the template's default; otherwise it is a harmless value that fits the field. A template
-inside quotes without a value stays unchanged: Triton passes it to the model as text.
+``${key:-value}``; outside quotes also ``{{ key }}``, ``$KEY``, ``#KEY`` behind a colon or in ``TYPE_#KEY``, ``<KEY>``,
+``@KEY@``, ``%KEY%``, ``{key}``, and a word in capitals in place of a number; ``"$KEY"`` and ``"#KEY"`` may be
+templates. Comments, ``$${key}`` and ``$$KEY`` are not. A value comes from the caller, the environment, or the
+template's default; otherwise it is a harmless value that fits the field, or the folder's name for that of the model. A
+template inside quotes without a value stays unchanged: Triton passes it to the model as text.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from bls_notebook.records.visible_text import visible
 from .protobuf_message import model_config_class
 
 _TOKEN = re.compile(
-    r"""(?P<template>(?<=_)\#[A-Z]\w*|\$\{[^{}\n]*\}|\{\{\s*[\w.-]+\s*\}\}|(?<!\$)\$[A-Za-z_]\w*)
+    r"""(?P<template>(?:(?<=_)|(?<=:)|(?<=:[ ]))\#[A-Z]\w*|\$\{[^{}\n]*\}|\{\{[^{}\n]+\}\}|(?<!\$)\$[A-Za-z_]\w*
+        |<[A-Z][A-Z0-9_]*>|@[A-Za-z_]\w*@|%[A-Z_]\w*%|\{[ ]*[A-Za-z_]\w*[ ]*\}|<%=[^%\n]*%>)
     |(?P<comment>\#[^\n]*)
     |(?P<text>"[^"\\\n]*(?:\\.[^"\\\n]*)*"|'[^'\\\n]*(?:\\.[^'\\\n]*)*')
     |(?P<unclosed>"[^"\\\n]*(?:\\.[^"\\\n]*)*|'[^'\\\n]*(?:\\.[^'\\\n]*)*)
@@ -34,11 +36,12 @@ _TOKEN = re.compile(
     |(?P<mark>[{}<>\[\]:;,])""",
     re.VERBOSE,
 )
-IN_TEXT = re.compile(r"(?<!\$)(?:\$\{[^{}\n]*\}|\$[A-Z_][A-Z0-9_]*)")
-PARTS = re.compile(r"\s*([\w.-]+)\s*(?::?-(.*))?")
+IN_TEXT = re.compile(r"(?<!\$)(?:\$\{[^{}\n]*\}|\$[A-Z_][A-Z0-9_]*)|#[A-Z][A-Z0-9_]*")
+PARTS = re.compile(r"\s*([\w.-]+)\s*(?::?-(.*)|\|\s*default\((.*?)\).*|\|.*)?")
+_MARKS = "#${}<>@%= "  # around keys
 _DEEPEST = 100  # messages in messages
 _DEEPEST_NAMED = 4  # messages around a field that findings name
-_CAPITALS = re.compile(r"[A-Z][A-Z0-9_]+")
+_CAPITALS = re.compile(r"_*[A-Z][A-Z0-9_]+")
 _PARAMETER = ["parameters", "value", "string_value"]
 
 # Harmless values of fields, for any key. Other fields get the value of an unset field.
@@ -184,14 +187,14 @@ def _template(
     found: re.Match[str], line: int, path: list[str], keys: list[str], quoted: bool, listed: bool
 ) -> Template | None:
     written = found[0]
-    parts = PARTS.fullmatch(written.strip("#${}"))
-    if parts is None or not (written.startswith(("#", "$", "{{")) or _CAPITALS.fullmatch(written)):
+    parts = PARTS.fullmatch(written.strip(_MARKS))
+    if parts is None or not (written.startswith(tuple(_MARKS)) or _CAPITALS.fullmatch(written)):
         return None
     place = ".".join(filter(None, path))
     named = next((key for key in reversed(keys) if key), "")
     if named and path[0] == "parameters":
         place = f'parameters["{named}"]'
-    otherwise = parts[2] if written.startswith("${") else None
+    otherwise = parts[2] if written.startswith("${") else parts[3]
     before = re.search(r"\w*$", found.string[max(0, found.start() - 64) : found.start()])
     message, field = model_config_class().DESCRIPTOR, None
     for name in filter(None, path):
@@ -266,6 +269,7 @@ def fill_templates(
         ("environment", environment or {}),
         ("in the file", {t.key: t.otherwise for t in reversed(found) if t.otherwise is not None}),
         ("default", {t.key: t.harmless for t in reversed(found) if defaults and t.harmless is not None}),
+        ("its folder", {t.key: model for t in found if defaults and model and t.place == "name"}),
     )
     fills: dict[str, tuple[str, str]] = {}
     places: dict[str, list[str]] = {}
@@ -341,5 +345,5 @@ def _counts(template: Template, given: Mapping[str, str], environment: Mapping[s
     """Return whether text is certainly a template: ``"$KEY"`` may be plain text unless there is a value for it."""
     if template.whole:
         return template.key in given
-    sure = not template.quoted or template.written.startswith("${")
+    sure = not template.quoted or template.written.startswith("${") or template.place == "name"
     return sure or template.key in given or bool(environment and template.key in environment)

@@ -96,6 +96,11 @@ def test_defaults_by_where_a_template_stands() -> None:
         ("name: ${a}", {"a": "x"}, 'name: "x"'),
         ('name: "$HOME/$X"', {"X": "y"}, 'name: "$HOME/y"'),
         ('name: "$${a} {{ a }}" # ${a}', {"a": "x"}, 'name: "$${a} {{ a }}" # ${a}'),
+        ("max_batch_size: #B # a comment", {"B": 2}, "max_batch_size: 2 # a comment"),
+        ("max_batch_size: # COMMENT\n 2", {"COMMENT": 3}, "max_batch_size: # COMMENT\n 2"),
+        *((f"max_batch_size: {t}", {"B": 2}, "max_batch_size: 2") for t in ("<B>", "@B@", "%B%", "{B}")),
+        ("max_batch_size: {{ b | default(8) }}", {}, "max_batch_size: 8"),
+        ('name: "#NAME"', {"NAME": "x"}, 'name: "x"'),
     ],
 )  # fmt: skip
 def test_filling(text: str, values: dict[str, object], expected: str) -> None:
@@ -187,3 +192,8 @@ def test_a_repository_with_values(tmp_path: Path) -> None:
     refused = pytest.raises(ConfigError, match="got 'many', expected a whole number")
     with bls.ModelRepository(tmp_path, fill={"size": "many"}) as repository, refused:
         repository.load("m")
+
+
+def test_a_template_of_the_name_has_that_of_the_folder() -> None:
+    filled = fill_templates('name: "#NAME" backend: "#NAME"', model="step", defaults=True)
+    assert filled.text == 'name: "step" backend: "#NAME"'
