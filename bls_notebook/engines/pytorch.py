@@ -38,7 +38,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 from bls_notebook.records import open_regular_file
 
-from . import file_models
+from . import file_models, torch_archives
 from .file_models import INVALID, BatchedInstance, BatchError
 
 _CONFIG_TYPES = frozenset(
@@ -268,8 +268,20 @@ def parameter_warnings(config: dict[str, Any]) -> tuple[str, ...]:
     return (warning,) if ignored else ()
 
 
+def archive_warnings(config: dict[str, Any], kind: str) -> tuple[str, ...]:
+    """Return warnings about a model of platform `torch_aoti`; BackendError for an instance on a GPU."""
+    if kind == "GPU":
+        problem = f"model '{config['name']}': archives (torch_aoti) run on the CPU here; use kind: KIND_CPU, or a stub"
+        raise BackendError(problem, "Unsupported")
+    batches = (
+        f"model '{config['name']}': the backend does not support batches of archives (torch_aoti) yet: here each "
+        "request runs alone; use max_batch_size: 0"
+    )
+    return (*parameter_warnings(config), *([batches] if config["max_batch_size"] else []))
+
+
 class TorchModel:
-    """One version of a TorchScript model.
+    """One version of a TorchScript model, or of an archive (see `torch_archives`).
 
     As on Triton, every instance has its own module and buffers; with ENABLE_WEIGHT_SHARING, instances on the same
     device share one module.
@@ -285,14 +297,11 @@ class TorchModel:
     def make_instance(self, arguments: dict[str, str]) -> TorchInstance:
         """Check the configuration against the arguments of `forward` and create an instance."""
         config = json.loads(arguments["model_config"])
-        if config["platform"] == "torch_aoti":
-            raise BackendError(
-                f"model '{config['name']}': platform torch_aoti (archives compiled for one kind of processor) is "
-                'not supported here; save the module as TorchScript, with platform: "pytorch_libtorch"',
-                "Unsupported",
-            )
         file_models.refuse_parts(config)
         settings = settings_of(config)
+        if config["platform"] == "torch_aoti":
+            self.warnings = archive_warnings(config, arguments["model_instance_kind"])
+            return _archive_instance(self._file, config, arguments["model_instance_name"], settings)
         kind, number = arguments["model_instance_kind"], int(arguments["model_instance_device_id"])
         gpu = number if kind == "GPU" else None
         module = self._shared.get((kind, number))
@@ -312,6 +321,8 @@ _DATATYPES = {f"torch.{name}": name.upper() for name in ("bool", "uint8", "int8"
 
 class TorchInstance(BatchedInstance):
     """One instance of a TorchScript model on GPU `gpu` (real or simulated), or on the CPU."""
+
+    _failed_to_run = "PyTorch execute failure"
 
     def __init__(
         self, module: Any, config: dict[str, Any], names: TensorPositions, settings: dict[str, bool], gpu: int | None
@@ -362,7 +373,7 @@ class TorchInstance(BatchedInstance):
         except BatchError:
             raise
         except Exception as error:  # PyTorch's exceptions have no common base class
-            raise BatchError(f"PyTorch execute failure: {str(error).rstrip()}") from error
+            raise BatchError(f"{self._failed_to_run}: {str(error).rstrip()}") from error
         finally:
             if self._settings["ENABLE_CACHE_CLEANING"]:
                 self._clean()
@@ -417,6 +428,10 @@ class TorchInstance(BatchedInstance):
             )
         return results
 
+    @staticmethod
+    def _datatype(result: Any) -> str:
+        return _DATATYPES.get(str(result.dtype), "INVALID")
+
     def _checked(self, name: str, results: list[Any]) -> Any:
         place = self._positions.outputs[name]
         if place >= len(results):
@@ -427,7 +442,7 @@ class TorchInstance(BatchedInstance):
             )
         result = results[place]
         is_text = isinstance(result, list)
-        datatype = "BYTES" if is_text else _DATATYPES.get(str(result.dtype), "INVALID")
+        datatype = "BYTES" if is_text else self._datatype(result)
         if datatype != self._datatypes[name]:
             raise BatchError(
                 f"configuration expects datatype TYPE_{self._datatypes[name]} for output '{name}', model "
@@ -536,3 +551,49 @@ class ModuleInstance(TorchInstance):
 
     def _tensor(self, name: str, result: Any) -> Tensor:
         return Tensor.from_dlpack(name, result)
+
+
+def _archive_instance(file: Path, config: dict[str, Any], instance: str, settings: dict[str, bool]) -> ArchiveInstance:
+    """Load an archive, and check the configuration against it."""
+    try:
+        if config.get("sequence_batching"):
+            raise BackendError("Sequence batching is not supported yet.")
+        loader = torch_archives.loaded_archive(runtime(), file)
+        names = TensorPositions(*torch_archives.archive_positions(loader, config, instance))
+    except Exception as error:  # PyTorch's exceptions have no common base class
+        why = str(error).strip().partition("\n")[0] or type(error).__name__
+        if not isinstance(error, BackendError):
+            wrong = other_format(file).replace("TorchScript", "an archive of AOTInductor")
+            why = f"{file.name}: {why if zipfile.is_zipfile(file) else wrong} (PyTorch {runtime().__version__})"
+        problem = f'Failed to create ModelInstanceState for model "{config["name"]}": {why}'
+        raise BackendError(problem) from error
+    return ArchiveInstance(loader, config, names, settings, instance)
+
+
+class ArchiveInstance(TorchInstance):
+    """One instance of an archive, whose name is in its errors."""
+
+    def __init__(
+        self, loader: Any, config: dict[str, Any], names: TensorPositions, settings: dict[str, bool], instance: str
+    ) -> None:
+        super().__init__(lambda *tensors: tuple(loader.run(list(tensors))), config, names, settings, None)
+        self._who = f'Inductor model instance "{instance}"'
+        self._failed_to_run = f"{self._who} execution failure"
+        self._batching = False
+
+    def _converted(self, tensor: Tensor) -> Any:
+        if tensor._datatype == "BYTES":
+            raise BatchError(f"{self._failed_to_run}: input '{tensor._name}' has text, which no archive takes")
+        return super()._converted(tensor).contiguous()
+
+    def _checked(self, name: str, results: list[Any]) -> Any:
+        result, expected = results[self._positions.outputs[name]], self._datatypes[name]
+        datatype = self._datatype(result)
+        if datatype != expected:
+            raise BatchError(
+                f'{self._who} output tensor "{name}" has datatype TYPE_{datatype} but model configuration expects '
+                f"TYPE_{expected}."
+            )
+        if not result.ndim:
+            raise BatchError(f'{self._who} output tensor "{name}" is a scalar which is not supported.')
+        return result.detach().contiguous()

@@ -333,7 +333,6 @@ COUNTS = {"kind": "BATCH_ELEMENT_COUNT", "target_name": ["n"], "data_type": "TYP
     (modules.TakesNumber, {}, "An input of type 'int' was detected in the model."),
     (modules.TakesOptional, {}, "An input of type 'Optional[Tensor]' was detected in the model."),
     (modules.TwoDicts, {}, "Multiple inputs of kind DictType were detected."),
-    (modules.Identity, {"platform": "torch_aoti"}, "platform torch_aoti (archives compiled"),
     (modules.Identity, {"batch_input": [COUNTS]}, "batch_input: not supported for pytorch models in the notebook"),
 ])  # fmt: skip
 def test_torchscript_that_does_not_fit_is_refused_at_load(
