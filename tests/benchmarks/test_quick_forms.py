@@ -20,10 +20,16 @@ ENVIRONMENT = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))
 
 
-def options_of(script: str) -> set[str]:
-    """Return the options of a script, found in its source."""
+def options_of(script: str) -> list[str]:
+    """Return the options for a simulated GPU, and for a real server if the script starts one and there is one."""
     source = (FOLDER / script).read_text()
-    return {option for option in ("--no-server", "--simulated", "--triton-env") if f'"{option}"' in source}
+    simulated = ["--simulated"] if '"--simulated"' in source else []
+    if '"--no-server"' not in source:
+        return simulated
+    try:
+        return [*simulated, "--triton-env", str(make_environment().folder)]
+    except TritonServerError:
+        return [*simulated, "--no-server"]
 
 
 def run(script: str, *options: str) -> str:
@@ -48,27 +54,17 @@ def test_benchmarks_are_found_and_explained() -> None:
 @pytest.mark.extra
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_each_benchmark_runs_quickly(script: str) -> None:
-    """Run it on a simulated GPU and without a real server; skip it if something else is missing."""
+    """Run it on a simulated GPU; skip it if something else is missing."""
     if script == "timeline.py":
         pytest.importorskip("playwright")
         if find_chromium() is None:
             pytest.skip("needs a browser")
-    before = results()
-    said = run(script, *options_of(script) - {"--triton-env"})
+    before, options = results(), options_of(script)
+    said = run(script, *options)
     assert said
+    assert "--triton-env" not in options or "tritonserver" in said
     assert results() == before  # the committed figures come from measurements
     if script == "where_time_goes.py":
         share = re.search(r"^all stages .* (\d+)%", said, re.MULTILINE)
         assert share is not None
         assert 85 <= int(share[1]) <= 115
-
-
-@pytest.mark.extra
-@pytest.mark.triton
-@pytest.mark.parametrize("script", [name for name in SCRIPTS if "--no-server" in options_of(name)])
-def test_each_benchmark_runs_beside_a_real_server(script: str) -> None:
-    try:
-        environment = make_environment()
-    except TritonServerError as error:
-        pytest.skip(str(error))
-    assert "tritonserver" in run(script, "--triton-env", str(environment.folder))
