@@ -18,6 +18,7 @@ from bls_notebook.records.regular_file import MAX_SOURCE, read_file
 from bls_notebook.repository.source import model_folders
 from bls_notebook.repository.versions_in_service import Service
 from tests.checking.conftest import CONFIG, MODEL, execute, model, write
+from tests.trying.conftest import time_limits_pass_when_asked
 
 ESCAPES = "z\x1b[2K\rnothing runs \x9b\u202e"
 STEP = '{model_name:"%s" model_version:-1 input_map{key:"IN" value:"%s"} output_map{key:"OUT" value:"%s"}}'
@@ -161,11 +162,11 @@ def test_long_configurations_name_the_line_of_each_template(tmp_path: Path) -> N
     assert next(f.code for f in found.findings if f.model == "deep") == "config-refused"
 
 
-def test_hostile_models_do_not_stop_the_others(tmp_path: Path) -> None:
+def test_hostile_models_do_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    time_limits_pass_when_asked(monkeypatch)
     source = model("x")["x/1/model.py"]
-    ends = source.replace(
-        "    def execute", "    def initialize(self, args):\n        while True: pass\n\n    def execute"
-    )
+    endless = "__import__('threading').main_thread().passes()\n        while True: pass"
+    ends = source.replace("    def execute", f"    def initialize(self, args):\n        {endless}\n\n    def execute")
     deaf = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     write(tmp_path, {
         **model("endless", source=ends), **model("good"), **model("deaf", source=deaf + ends),
@@ -182,7 +183,7 @@ def test_hostile_models_do_not_stop_the_others(tmp_path: Path) -> None:
     expected = {"latin": "code-syntax", "pt": "file-damaged", "self": "ensemble-misfit", "folder": "file-missing"}
     assert expected.items() <= found.items()
     try:
-        repository, report = bls.try_repository(tmp_path, tell=lambda line: None, load_timeout=0.5)
+        repository, report = bls.try_repository(tmp_path, tell=lambda line: None)
     finally:
         signal.signal(signal.SIGINT, before)
     repository.close()

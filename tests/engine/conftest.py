@@ -19,6 +19,7 @@ from tests.engine import gates, seen
 from tests.engine.fake_clock import FakeClock
 from tests.engine.harness import assert_all_idle, stacks, until
 from tests.engine.isolated import CONFIG, WRITER
+from tests.waiting import LIMIT
 
 SECONDS = float(os.environ.get("BLS_TEST_SECONDS", "120"))  # for one test
 
@@ -76,7 +77,7 @@ def repo() -> Iterator[bls.ModelRepository]:
         try:
             assert_all_idle(repository)
         finally:
-            repository.close(1.0)
+            repository.close(LIMIT)  # what finalizes late would open gates of the next test
     assert threading.active_count() < threads + 200
 
 

@@ -271,5 +271,5 @@ for name, answer in ("callee", "request.inputs()"), ("caller", CALL + ".output_t
 print(repo.infer("caller", {"X": np.float32([7])}).as_numpy()["X"][0])
 """
     command = [sys.executable, "-c", script.replace("PATCHED", patched)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False, cwd=tmp_path)
     assert done.stdout.split() == ["7.0"], done.stderr

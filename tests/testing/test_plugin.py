@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.testing.conftest import INI
+from tests.waiting import LIMIT
 
 pytestmark = pytest.mark.slow
 
@@ -234,7 +235,7 @@ def test_stops(triton_repository, model):
 """
     )
     asked = b"p x.shape\nc\nq\n"
-    result = project.run(sys.executable, "-m", "pytest", "-pno:nbval", stdin=asked, timeout=60)
+    result = project.run(sys.executable, "-m", "pytest", "-pno:nbval", stdin=asked, timeout=LIMIT)
     result.assert_outcomes(passed=1, failed=1)  # to quit is to end all tests
     result.stdout.fnmatch_lines(["*models/double/1/model.py*", "*(3,)*", "*the debugger was quit*"])
 

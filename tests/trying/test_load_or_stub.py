@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ import pytest
 
 from bls_notebook.engine.waiting.operations import WaitInterruptedError, perform, undo
 from bls_notebook.engine.waiting.parker import Parker
-from bls_notebook.trying import load_or_stub
 from bls_notebook.trying.load_or_stub import line_at_limit
-from tests.trying.conftest import DOUBLES, PYTHON, put
+from tests.trying.conftest import DOUBLES, PYTHON, put, time_limits_pass_when_asked
 
 ONES = {"IN": np.ones(3, np.float32)}
 
@@ -31,17 +29,7 @@ class TritonPythonModel:
 
 @pytest.fixture(autouse=True)
 def _only_for_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The deadlines of models that load do not pass, however long that takes."""
-
-    class Timer:
-        def __init__(self, seconds: float, interrupt: Callable[[], None]) -> None:
-            threading.main_thread().passes = interrupt  # type: ignore[attr-defined]
-
-        def start(self) -> None: ...
-
-        def cancel(self) -> None: ...
-
-    monkeypatch.setattr(load_or_stub, "Timer", Timer)
+    time_limits_pass_when_asked(monkeypatch)
 
 
 @pytest.mark.parametrize("main", [True, False])

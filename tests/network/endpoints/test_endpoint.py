@@ -547,5 +547,5 @@ status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 endpoint.stop()
 print(status)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.stdout.splitlines() == ["ForkedError True", "ForkedError True", "3"], done.stderr
