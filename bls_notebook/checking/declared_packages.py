@@ -1,8 +1,8 @@
 """The packages that a project asks pip for, in the forms in which projects write them down.
 
 These are requirement files, ``pip install`` in Dockerfiles, scripts and guides, the part of pip in an environment.yml,
-pyproject.toml, setup.py and setup.cfg, Pipfiles, and lock files. Names of conda's packages are left out: pip's may be
-other packages. So are names in a file that sets an index of its own.
+pyproject.toml, setup.py and setup.cfg, Pipfiles, and lock files. Conda's packages, and packages in a file that sets an
+index of its own, have no argument for pip, whose packages of these names may be others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ _TOML = ("pyproject.toml", "Pipfile", "poetry.lock", "uv.lock", "pdm.lock")
 _COMMANDS = r"dockerfile|\.(sh|md|rst|ya?ml)$|^makefile$|^containerfile$"
 _OTHERS = "|".join(map(re.escape, (*_TOML, "Pipfile.lock", "setup.py", "setup.cfg")))
 _FILES = re.compile(rf"(?i){_LISTS.pattern[4:]}|{_COMMANDS}|^({_OTHERS})$")
+_EGG = re.compile(r"\s*['\"]?((?:git|hg|svn|bzr)\+[^\s'\"#]+#(?:.*&)?egg=([\w.-]+)[^\s'\"]*)")
 # Commands at the beginning of a line or of a quotation, or behind another command: no prose.
 _PIP = re.compile(
     r"""(?m)(?:^[ \t>$!%-]*|[`;&|("']\s*|(?:\b(?:RUN|sudo|uv)|\s-m)\s+)"""
@@ -42,21 +43,24 @@ def normalized(name: str) -> str:
 
 
 def declared_packages(project: Path, near: Path) -> dict[str, str]:
-    """Return the arguments of ``pip install`` by normalized names; the file nearest to the folder `near` counts."""
+    """Return the arguments of ``pip install`` by normalized names; the file nearest to the folder `near` counts.
+
+    The argument is empty if the project installs the package in another way.
+    """
     files = project_files(project, _FILES)
     files.sort(key=lambda file: (not near.is_relative_to(file.parent), -len(file.parts), file.name))
     found: dict[str, str] = {}
     for file in files:
         with suppress(ValueError, RecursionError):  # not the file that its name says
             for name, argument in _packages(file.name, source_text(file)):
-                found.setdefault(normalized(name), argument)
+                found[normalized(name)] = found.get(normalized(name)) or argument
     return found
 
 
 def _packages(name: str, text: str) -> Iterator[tuple[str, str]]:
     """Yield names of packages in a file, and the arguments of ``pip install``."""
     if _LISTS.search(name):
-        yield from () if _INDEX.search(text) else _requirements(text.splitlines())
+        yield from _requirements(text.splitlines(), bool(_INDEX.search(text)))
     elif name in _TOML:
         if sys.version_info >= (3, 11):
             import tomllib
@@ -72,7 +76,9 @@ def _packages(name: str, text: str) -> Iterator[tuple[str, str]]:
     else:
         yield from _requirements(re.findall(r"(?m)^\s*-\s+([^\s:].*)", _under_pip(text)))
         for command in _PIP.findall(text):
-            yield from () if _INDEX.search(f" {command}") else _requirements(_words(command))
+            yield from _requirements(_words(command), bool(_INDEX.search(f" {command}")))
+        if re.search(r"(?i)^(environment|conda|env)[\w.-]*\.ya?ml$", name):
+            yield from _requirements(re.findall(r"(?m)^\s*-\s+([^\s:]+)\s*$", text), True)
 
 
 def _under_pip(text: str) -> str:
@@ -105,8 +111,11 @@ def _of_toml(data: Mapping[str, Any]) -> Iterator[str]:
             yield str(each.get("name"))
 
 
-def _requirements(texts: Any) -> Iterator[tuple[str, str]]:
+def _requirements(texts: Iterable[str], elsewhere: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the names and the arguments of requirements, which are empty if they come from `elsewhere`."""
     for text in texts:
         if match := _REQUIREMENT.match(text):
             argument = f"{match[1]}{match[2] or ''}{f' {match[3]}' if match[3] else ''}"
-            yield match[1], argument if argument == match[1] else f"'{argument}'"
+            yield match[1], "" if elsewhere else argument if argument == match[1] else f"'{argument}'"
+        elif match := _EGG.match(text):
+            yield match[2], f"'{match[1]}'"

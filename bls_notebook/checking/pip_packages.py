@@ -59,6 +59,9 @@ def declared_as(module: str, declared: Mapping[str, str]) -> str:
     return next(filter(None, (*(declared.get(normalized(name), "") for name in names), *of_builds)), "")
 
 
+_UNKNOWN = "the distribution is unknown", "the project's files say how to install it"
+
+
 def install_advice(modules: Iterable[str], command: str, declared: Mapping[str, str] | None = None) -> str:
     """Return how to install modules: one `command` for the known distributions, and words for the others.
 
@@ -69,7 +72,7 @@ def install_advice(modules: Iterable[str], command: str, declared: Mapping[str, 
     names = " ".join(dict.fromkeys(filter(None, known.values())))
     words = {
         m: (_entry("words", m) if not own[m] or _entry("distributions", m) else "")
-        or ("" if name else "the distribution is unknown")
+        or ("" if name else _UNKNOWN[normalized(m.partition(".")[0]) in (declared or {})])
         for m, name in known.items()
     }
     return "; ".join(

@@ -38,8 +38,9 @@ _TO_INSTALL = re.compile(_DATA["to install"])
 _NAMED = re.compile(
     r"""pip[\d.]* install (?:-U |--upgrade )?['"]?([A-Za-z][\w.-]*)(?![\w/:+-])|[Nn]o module named ['"]?([\w.]+)"""
 )
+_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'")
 _LIBRARY = re.compile(r"([\w.+-]+\.so[\w.]*): cannot open shared object file")
-_PATH = re.compile(r"(?:^|[\s'\"`(=:])((?:/|\.{0,2}\b[\w.-]+/)[\w./+@-]*[\w+@-])")
+_PATH = re.compile(r"(?:^|[\s'\"`(=:])((?:/(?!/)|\.{0,2}\b[\w.-]+/)[\w./+@-]*[\w+@-])")
 _OTHER_PYTHONS = {name: versions for versions, names in _DATA["other Pythons"].items() for name in names.split()}
 _HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -127,6 +128,12 @@ def _of_chain(
             file = file if _INSTALLED.search(file) else error.path or str(places.project)
             if not Path(file).is_relative_to(places.project) or _INSTALLED.search(file):
                 return reason_of("package:broken", name, package=installed)
+        match = _ATTRIBUTE.search(text) if isinstance(error, AttributeError) else None
+        if match and _INSTALLED.search(getattr(sys.modules.get(match[1]), "__file__", None) or ""):
+            package, module = match[1].partition(".")[0], f"{match[1]}.{match[2]}"
+            return reason_of("package:attribute", name, package=package, module=module)
+        if isinstance(error, PermissionError) and isinstance(error.filename, str):
+            return reason_of("file:denied", name, file=error.filename)
         if type(error) is KeyError and raised_in == "os":
             return reason_of("env", name, key=error.args[0])
         if isinstance(error, subprocess.CalledProcessError) and error.returncode == 127:  # as shells say it
@@ -142,6 +149,8 @@ def _of_chain(
     categories = set(map(_category, chain))
     if case := next((case for case in ("gpu", "network") if case in categories), ""):
         return reason_of(case, name, gpu=gpu)
+    if any(re.search(_DATA["versions of Python"], text) for text in texts):
+        return reason_of("python:named", name, here=_HERE)
     for text in filter(_TO_INSTALL.search, texts):
         modules = [module for found in _NAMED.findall(text) if (module := "".join(found).rstrip("."))]
         install = _install(modules, places)
@@ -185,10 +194,11 @@ def _other_python(error: BaseException) -> tuple[str, str] | None:
     """Return what is part of other versions of Python, and which; None if that is not certain."""
     if isinstance(error, SyntaxError):
         text = f"{error.msg}\n{error.text or ''}"
-        newer = next((version for version, form in _DATA["syntax of later versions"] if re.search(form, text)), "")
-        if newer and tuple(map(int, newer.split("."))) > sys.version_info[:2]:
-            return "the syntax", f"Python from {newer}"
-        return ("the syntax", "Python 2") if any(re.search(f, text) for f in _DATA["syntax of Python 2"]) else None
+        if any(re.search(form, text) for form in _DATA["syntax of Python 2"]):
+            return "the syntax", "Python 2"
+        newer = next((version for version, form in _DATA["syntax of later versions"] if re.search(form, text)), "0.0")
+        is_newer = tuple(map(int, newer.split("."))) > sys.version_info[:2]
+        return ("the syntax", f"Python from {newer}") if is_newer else None
     owner, missing = "", str(getattr(error, "name", None) or "")
     if isinstance(error, AttributeError):
         owner = f"{getattr(error.obj, '__name__', type(error.obj).__name__)}."

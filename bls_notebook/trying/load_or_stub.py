@@ -95,7 +95,8 @@ def _load_or_stub(host: Host, plan: TrialPlan, model: ModelPlan) -> LoadOutcome:
         reason, may_ask = outcome, outcome.kind not in ("time", "package", "module")
     stub = _stub_source(plan, model, reason.why, may_ask)
     if problem := load_stub(host, stub, plan.options.load_timeout):
-        return LoadOutcome("absent", replace(reason, why=f"{reason.why}; a stub cannot replace it: {problem}"))
+        more = "" if problem in reason.why else f"; a stub cannot replace it: {problem}"
+        return LoadOutcome("absent", replace(reason, why=f"{reason.why}{more}"))
     return LoadOutcome("stub", reason, stub)
 
 

@@ -19,6 +19,7 @@ from bls_notebook.repository.source import shown_path
 _FILES = re.compile(r"(?i)dockerfile|containerfile|^makefile$|\.(sh|ya?ml|md|env)$")
 _HERE = r"(?:\$\(pwd\)|\$\{?PWD\}?|`pwd`|\$PWD|\.)"
 _MOUNTED = re.compile(rf"(?i)(?<![\w/.$)}}-])({_HERE}?/?[\w./-]*):(/\w[\w./-]*)")
+_DEFAULT = re.compile(r"\$\{\w+:?-([^{}]*)\}")  # of a variable
 _LONG = re.compile(r"(?i)(?:source|src)[:=]\s*([^\s,'\"]+)[\s,]+(?:target|destination|dst)[:=]\s*(/[^\s,'\"]+)")
 _COPIED = re.compile(r"(?im)^\s*(?:COPY|ADD)\s+(?:--\S+\s+)*([^\s\[]+)\s+(\S+)\s*$")
 _WORKDIR = re.compile(r"(?im)^\s*WORKDIR\s+(/\S*)")
@@ -74,7 +75,7 @@ def located(file: str, project: Path, repository: Path, near: Path) -> ServerFil
 def _mounts(project: Path, repository: Path) -> Iterator[tuple[Path, str, str]]:
     """Yield folders and files of the project, their paths on a server (empty: its working folder), and who says so."""
     for file in project_files(project, _FILES):
-        text, name = source_text(file), file.name
+        text, name = _DEFAULT.sub(r"\1", source_text(file)), file.name
         places = [parent for parent in file.parents if parent.is_relative_to(project)]
         for source, target in (*_MOUNTED.findall(text), *_LONG.findall(text)):
             relative = re.sub(rf"(?i)^{_HERE}(?=/|$)", "", source).lstrip("/")

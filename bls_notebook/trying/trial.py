@@ -165,7 +165,8 @@ def _places(plan: TrialPlan, model: ModelPlan, files: Iterable[str]) -> Iterator
     for file in files:
         if not os.path.exists(file):
             found = located(file, plan.options.project, plan.options.folder, model.folder)
-            yield f"{visible(file)} ({found})" if found else visible(file)
+            shown = shown_path(Path(file)) if os.path.isabs(file) else visible(file)
+            yield f"{shown} ({found})" if found else shown
 
 
 def _report(

@@ -31,7 +31,7 @@ def test_files_that_code_looks_for_in_vain_are_listed(trying: Any, tmp_path: Pat
     put(tmp_path, "m", PYTHON, files)
     put(tmp_path, "quiet", PYTHON, {"1/model.py": DOUBLES})
     _, rows = trying()
-    missing = dict(each.partition(" (")[::2] for each in rows["m"].missing)
+    missing = {os.path.abspath(path): place for path, _, place in (each.partition(" (") for each in rows["m"].missing)}
     here = tmp_path / "m" / "1"
     assert missing.keys() - {"/no/folder"} >= {f"{here / 'a.txt'}", "/no/b.txt", "/no/c.txt", "/no/later/data.txt"}
     assert not missing.keys() & {str(here / "made.txt"), str(here / "model.py")}
