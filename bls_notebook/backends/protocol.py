@@ -7,13 +7,13 @@ configuration, and `make_instance` is called for each instance of the completed 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -26,6 +26,44 @@ class BackendError(Exception):
     def __init__(self, message: str, code: str = "Internal") -> None:
         super().__init__(message)
         self.code = code
+
+
+class WorkerCode(NamedTuple):
+    """The file and the function of code in another process, in place of a code object."""
+
+    co_filename: str
+    co_name: str
+
+
+class ModelError(Exception):
+    """An exception of a model in another process: its class, text and places, outermost first, as plain data.
+
+    `folders`: the folders, and the names of files, of the model's own code. `own_words`: the text is the whole message.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        text: str,
+        places: Sequence[Sequence[Any]] = (),
+        folders: Sequence[str] = (),
+        own_words: bool = False,
+    ) -> None:
+        super().__init__(text)
+        self.kind, self.text, self.places, self.folders, self.own_words = kind, text, places, folders, own_words
+        self.syntax: Sequence[Any] = ()  # message, file and line of a SyntaxError
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any], folders: Sequence[str]) -> ModelError:
+        """Return the exception that a worker has described."""
+        error = cls(data["kind"], data["text"], data["places"], folders)
+        error.syntax = data.get("syntax", ())
+        return error
+
+    @classmethod
+    def died(cls, name: str, reason: str) -> ModelError:
+        """Return the error of an instance whose process has ended, in Triton's words and ours."""
+        return cls("ProcessDiedError", f"Stub process '{name}' is not healthy: {reason}", own_words=True)
 
 
 class Modules(Protocol):

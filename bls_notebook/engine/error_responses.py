@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from bls_notebook.backends.protocol import WorkerCode
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records.errors import ErrorRecord, InputSeen
@@ -19,7 +20,7 @@ from bls_notebook.records.visible_text import encodable, first_line, spoken, wit
 from .core.execution import MOST_WARNINGS, Execution, ReceivedError
 from .core.model import LoadedModel
 from .errors import execute_failed, without_running
-from .exception_text import describe, frame_at, internal_paths
+from .exception_text import describe, frame_at, frame_in_process, internal_paths
 
 _MOST_UNCHECKED = 1000  # characters of a callee's error that the model did not check
 
@@ -105,6 +106,8 @@ def _made_by(error: TritonError, model: LoadedModel) -> ErrorRecord:
     if not code.co_filename.startswith(internal_paths):
         home = next((i.modules for i in model.instances if i.modules is not None), None)
         frame = None if home is None else frame_at(code, line, home)
+        if isinstance(code, WorkerCode):
+            frame = frame_in_process(model.name, model.version, code.co_filename, line, code.co_name)
         return replace(record, stage="returned", frames=() if frame is None else (frame,))
     if error._code is ErrorCode.CANCELLED:
         return replace(record, stage="cancelled")

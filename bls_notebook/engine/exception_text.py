@@ -15,8 +15,9 @@ import weakref
 from collections import deque
 from traceback import walk_tb
 from types import CodeType, FrameType, ModuleType, TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from bls_notebook.backends.protocol import ModelError
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.records.errors import FrameRecord
 from bls_notebook.records.visible_text import encodable, first_line
@@ -124,7 +125,35 @@ def _from_here(file: str) -> str:
         return label
 
 
+def _carried(error: ModelError, model: str, version: int) -> Description:
+    """Describe an exception of a model in another process."""
+    at = "".join(f"  {label_of(file)}({line}): {name}\n" for file, line, name in reversed(error.places))
+    frames = [
+        frame_in_process(model if str.startswith(file, tuple(error.folders)) else "", version, file, line, name)
+        for file, line, name in error.places
+    ]
+    brief = error.text
+    if error.syntax:
+        brief, file, line = error.syntax
+        frames.append(frame_in_process(model, version, file, line, ""))
+    where = f"\n\nAt:\n{at}" if at else ""
+    message = error.text if error.own_words else f"{error.kind}: {error.text or _EMPTY}{where}"
+    return Description(
+        error.kind, _plain(error.text, MAX_TEXT), first_line(brief, MAX_NAME), encodable(message), tuple(frames)
+    )
+
+
+def frame_in_process(model: str, version: int, file: str, line: int, name: str) -> FrameRecord:
+    """Return a line of code in another process as a frame; `model` is empty for code outside the model."""
+    shown = _from_here(file) if model else label_of(file)
+    return FrameRecord(
+        model, version if model else 0, _plain(shown), line, _plain(name), _around(source_of(file), line)
+    )
+
+
 def _describe(error: BaseException, model: str, version: int) -> Description:
+    if is_a(error, ModelError):
+        return _carried(cast(ModelError, error), model, version)
     kind = _kind(error)
     text, problem = _text(error)
     places = _places(error)

@@ -41,6 +41,7 @@ class Initializing(SendingExecution):
 
     instance_name = directory = ""
     modules: Any = None  # the modules of the model's code
+    half: Any = None  # the `ModelHalf`
 
     def __init__(self, server: Server, name: str, directory: str, model: str = "") -> None:
         super().__init__(server, None, None)

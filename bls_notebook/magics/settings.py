@@ -13,6 +13,7 @@ from bls_notebook.devices.device import parse_size
 from bls_notebook.devices.registry import MOST_GPUS
 from bls_notebook.records.messages import LEVELS
 from bls_notebook.repository.source.model_folders import backend_path, repository_paths
+from bls_notebook.repository.source.names import ISOLATIONS
 
 
 class BLSNotebook(Configurable):
@@ -25,6 +26,12 @@ class BLSNotebook(Configurable):
     ).tag(config=True)
     strict = Bool(
         False, help="Whether the warnings of a response, for problems that Triton ignores, make the request fail."
+    ).tag(config=True)
+    isolation = CaselessStrEnum(
+        ISOLATIONS,
+        "kernel",
+        help="Where instances of Python models run that are loaded from now on: in the kernel, or "
+        "each in a process of its own, as on Triton.",
     ).tag(config=True)
     raise_errors = Bool(
         False,
@@ -73,6 +80,10 @@ class BLSNotebook(Configurable):
     def _be_strict(self, change: dict[str, Any]) -> None:
         bls.current_repository().strict = self.strict
 
+    @observe("isolation")
+    def _isolate(self, change: dict[str, Any]) -> None:
+        bls.current_repository().isolation = self.isolation
+
     @property
     def paths(self) -> list[str]:
         """The folders of `repository`."""
@@ -93,5 +104,6 @@ def use_repository(*paths: str, backend_directory: str | None = None, fill: Mapp
     after = bls.ModelRepository(*paths, strict=before.strict, backend_directory=backend_directory, fill=fill)
     bls.set_current_repository(after)
     lost = len({record.name for record in before.index() if record.source == "cell"})
+    after.isolation = before.isolation
     before.close()
     return lost

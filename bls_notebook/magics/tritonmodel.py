@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import bls_notebook as bls
 from bls_notebook.operations import OperationSpec, Option, UsageProblem, flag, option, whole_number
 from bls_notebook.records.regular_file import MAX_CONFIG, read_file
-from bls_notebook.repository.catalog import define_cell
+from bls_notebook.repository.repository import define_cell
 
 from .arguments import Variables
 from .bls_cell import place_of
@@ -79,14 +79,25 @@ def _tensor(field: str, text: str) -> dict[str, Any]:
     return {"name": match["name"], "data_type": f"TYPE_{kind}", "dims": dims}
 
 
-def _define(call: MagicCall, name: str, version: int = 1, quiet: bool = False, **options: Any) -> ModelRecord | None:
+def _define(
+    call: MagicCall,
+    name: str,
+    version: int = 1,
+    quiet: bool = False,
+    process: bool = False,
+    in_kernel: bool = False,
+    **options: Any,
+) -> ModelRecord | None:
+    isolation = isolation_of(process, in_kernel)
     is_whole = "config" in options
     config = config_of(options, call.variables)
     whole, fields = (config, None) if is_whole else (None, config)
     place = place_of(call.notebook, call.cell)
     with reported(call.notebook, name):
         repository = bls.current_repository()
-        record = define_cell(repository, name, call.cell, whole, version, call.variables.keys(), place, fields)
+        record = define_cell(
+            repository, name, call.cell, whole, version, call.variables.keys(), place, fields, isolation
+        )
     call.notebook.definition_lines[name] = call.line
     record = with_changes_to_show(call.notebook, (call.cell, repr(config)), record)
     return None if quiet else record
@@ -131,6 +142,17 @@ def _tensors(name: str) -> Option:
     return Option((f"--{name}",), keywords)
 
 
+def isolation_of(process: bool, in_kernel: bool) -> str:
+    """Return where the instances are to run; empty for the repository's setting."""
+    if process and in_kernel:
+        raise UsageProblem("--process cannot be combined with --in-kernel; use one of them")
+    return "process" if process else "kernel" if in_kernel else ""
+
+
+ISOLATION = (
+    flag("--process", "each instance is a process, as on Triton: a crash ends it alone, and it has its own GIL"),
+    flag("--in-kernel", "each instance is a thread of the kernel (the default)"),
+)
 _NAME = option("name", "MODEL", "the model's name")
 _QUIET = flag("-q --quiet", "show nothing, except errors")
 
@@ -154,6 +176,7 @@ MODEL_CELL = OperationSpec(
         option("--max-batch-size", "N", "largest batch; 0 (the default) for no batching", whole_number(0)),
         option("--instances", "N", "number of instances, which run in parallel", whole_number(1)),
         flag("--decoupled", "the model sends any number of responses to a request"),
+        *ISOLATION,
     ),
     examples="""
     %%tritonmodel add_sub

@@ -20,6 +20,7 @@ from .magic import MagicCall
 from .notebook import Notebook
 from .result_lists import Records
 from .settings import use_repository
+from .tritonmodel import ISOLATION, isolation_of
 
 if TYPE_CHECKING:
     from bls_notebook.records.models import ModelRecord
@@ -57,12 +58,14 @@ def _each_model(
     raise failed[-1]
 
 
-def _load(call: MagicCall, names: Sequence[str] = (), all: bool = False) -> ModelRecord | Records[ModelRecord]:
-    repository = bls.current_repository()
+def _load(
+    call: MagicCall, names: Sequence[str] = (), all: bool = False, process: bool = False, in_kernel: bool = False
+) -> ModelRecord | Records[ModelRecord]:
+    repository, isolation = bls.current_repository(), isolation_of(process, in_kernel)
     if bool(names) == all:
         call.error("expected model names, or --all")
     every = [record.name for record in repository.index()] if all else names
-    return _each_model(call.notebook, every, repository.load)
+    return _each_model(call.notebook, every, lambda name: repository.load(name, isolation=isolation or None))
 
 
 LOAD = OperationSpec(
@@ -70,6 +73,7 @@ LOAD = OperationSpec(
     options=(
         option("names", "MODEL", "model names", nargs="*", state="not READY"),
         flag("--all", "load every model of the repository"),
+        *ISOLATION,
     ),
     examples="""
     %tritonrepo load add_sub bls_sync

@@ -4,6 +4,8 @@
 with the name is installed, because a real Triton stub in the same environment would import it instead of its own.
 """
 
+from __future__ import annotations
+
 from .dtypes import (
     TRITON_STRING_TO_NUMPY,
     deserialize_bytes_tensor,

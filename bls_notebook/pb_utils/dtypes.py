@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
+else:
+    Array = np.ndarray  # the NumPy of a worker may be too old for type arguments
 
 
 def to_bits(values: Array) -> Array:

@@ -110,7 +110,7 @@ class PreferredMemory:
         return f"PreferredMemory({self._memory_type.name}, {self._device_id})"
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Options:
     """The options of a request. Requests share them, so they are replaced and never changed."""
 

@@ -242,7 +242,7 @@ class Tensor:
         return f"Tensor({self._name!r}, {self._datatype}, shape={list(self._array.shape)}{where})"
 
 
-class _Exported(np.ndarray[Any, Any]):
+class _Exported(np.ndarray):  # the NumPy of a worker may be too old for type arguments
     """The array behind a capsule. It keeps the tensor alive as long as the capsule, as on Triton."""
 
     _tensor: Tensor

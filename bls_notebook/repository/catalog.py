@@ -43,10 +43,9 @@ from .polling import FolderPolling, poll_every
 from .shutdown import opened
 from .source.code_analysis import model_class_warnings, stray_import_warnings, undefined_name_warnings
 from .source.definition_changes import changes, lost_tensors, texts_of
-from .source.fingerprints import signature
 from .source.model_folders import backend_folders, backend_path, config_text, find_model, repository_paths, shown_path
 from .source.model_source import ModelSource
-from .source.names import check_config_name, check_model_name, check_version
+from .source.names import check_config_name, check_isolation, check_model_name, check_version
 from .source.replaced_config import ReplacedConfig, replaced_config
 from .statistics import server_families, statistics_of, statistics_record_of
 from .substitution.stub_config import backend_of
@@ -185,7 +184,12 @@ class Catalog:
         return [model for _, model in sorted(self._server.serving(name).items())]
 
     def define(
-        self, name: str, source: str, config: Config | ModelConfigMessage | None = None, version: int = 1
+        self,
+        name: str,
+        source: str,
+        config: Config | ModelConfigMessage | None = None,
+        version: int = 1,
+        isolation: str | None = None,
     ) -> ModelRecord:
         """Define a model by its source and load it; ``%%tritonmodel`` calls this.
 
@@ -200,6 +204,8 @@ class Catalog:
             disk (or its stub) that this one replaces. The model's `auto_complete_config` completes it.
         version : int
             Number of the version.
+        isolation : str, optional
+            As for `load`.
 
         Returns
         -------
@@ -210,7 +216,7 @@ class Catalog:
         InvalidNameError, ConfigError, ModelLoadError
             The version that was in service still serves.
         """
-        return self._define(name, source, config, version)
+        return self._define(name, source, config, version, check_isolation(isolation))
 
     @change
     def _define(
@@ -219,6 +225,7 @@ class Catalog:
         source: str,
         config: Config | ModelConfigMessage | None,
         version: int,
+        isolation: str = "",
         notebook_names: Collection[str] | None = None,
         place: SourcePlace | None = None,
         options: Mapping[str, Any] | None = None,
@@ -248,7 +255,7 @@ class Catalog:
         folder = self._service.folder.write(name, {**files, f"{version}/model.py": code})
         if place is None:
             place = SourcePlace(str(folder / str(version) / "model.py"), f"{name}/{version}/model.py")
-        defined = ModelSource(name, folder, "cell", config, warnings=warnings, place=place, replaced=replaced)
+        defined = ModelSource(name, folder, "cell", config, False, warnings, place, None, None, replaced, isolation)
         old = self._service.index.newest(name)
         record = self._serve(defined)
         return replace(record, warnings=record.warnings + caller_warnings(self._server, old, record))
@@ -305,7 +312,13 @@ class Catalog:
         return record
 
     @change
-    def load(self, name: str, config: Config | None = None, files: Mapping[str, bytes] | None = None) -> ModelRecord:
+    def load(
+        self,
+        name: str,
+        config: Config | None = None,
+        files: Mapping[str, bytes] | None = None,
+        isolation: str | None = None,
+    ) -> ModelRecord:
         """Load a model, or reload it if its files have changed.
 
         The models of an ensemble's steps are loaded with it. Only the versions whose files have changed are
@@ -318,6 +331,9 @@ class Catalog:
             Configuration as JSON text or a dict, in place of config.pbtxt.
         files : mapping of str to bytes, optional
             Contents of files by ``file:<version>/<name>``, in place of the files on disk; needs `config`.
+        isolation : str, optional
+            ``"process"``: each instance of a Python model is a process, as on Triton; ``"kernel"``: a thread of the
+            kernel. Default: as when it was loaded last, or else the repository's `isolation`.
 
         Returns
         -------
@@ -332,7 +348,7 @@ class Catalog:
         check_model_name(name)
         self._may_control(name, "load")
         if not files:
-            return self._load(partial(self._source, name, config), keep=True)
+            return self._load(partial(self._source, name, config, check_isolation(isolation)), keep=True)
         if config is None:
             raise ModelLoadError(
                 f"model {name!r}: got files without a config; pass config as JSON text, too",
@@ -340,7 +356,7 @@ class Catalog:
                 POLL_FAILED.format(name=name),
             )
         folder = self._service.folder.from_overrides(name, files)
-        source = ModelSource(name, folder, "files", config, config_is_json=True)
+        source = ModelSource(name, folder, "files", config, config_is_json=True, isolation=check_isolation(isolation))
         return self._load(lambda: source)
 
     @change
@@ -488,7 +504,7 @@ class Catalog:
                     if name in self._definitions:
                         source = find()  # a cell may have run while this thread waited for the lock
                     serving = self._server.serving(name) if keep and not source.config_is_json else {}
-                    unchanged = bool(serving) and self._service.signatures.get(name) == signature(source.folder)
+                    unchanged = bool(serving) and self._service.is_unchanged(source)
                     if unchanged:
                         record = self._service.index.record(name, max(serving))
                     else:
@@ -522,8 +538,9 @@ class Catalog:
                 self._service.folder.discard(previous.folder)
         return record
 
-    def _source(self, name: str, config: object = None) -> ModelSource:
+    def _source(self, name: str, config: object = None, isolation: str = "") -> ModelSource:
         source = self._definitions.get(name) or self._source_on_disk(name)
+        source = replace(source, isolation=isolation or self._service.sources.get(name, source).isolation)
         return source if config is None else replace(source, config=config, config_is_json=True)
 
     def _source_on_disk(self, name: str) -> ModelSource:
@@ -580,21 +597,3 @@ class Catalog:
                 log.warning("%s; the ensemble leaves service", error)
                 self._service.take_out_users(user)
                 self._service.take_out(user, f"unloaded: {error}")
-
-
-def define_cell(
-    catalog: Catalog,
-    name: str,
-    source: str,
-    config: Config | ModelConfigMessage | None,
-    version: int,
-    notebook_names: Collection[str],
-    place: SourcePlace | None,
-    options: Mapping[str, Any] | None = None,
-) -> ModelRecord:
-    """Define a model by a cell, as `ModelRepository.define`.
-
-    The record warns about the notebook's variables that the source reads. `place` is the cell, which debuggers,
-    tracebacks and messages name. Without `config`, `options` are fields in place of those of the model on disk.
-    """
-    return catalog._define(name, source, config, version, notebook_names, place, options)

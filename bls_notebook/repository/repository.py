@@ -6,19 +6,23 @@ Magics and bare calls use the current repository.
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.engine.model_code import run_body
 
-from .catalog import Catalog
+from .catalog import Catalog, Config
+from .config import ModelConfigMessage
+from .modules.module_home import SourcePlace
 from .requests.response import Response
 from .requests.sender import Sender
 from .source.model_folders import shown_path
+from .source.names import check_isolation
 
 if TYPE_CHECKING:
     from bls_notebook.records.errors import ErrorRecord
+    from bls_notebook.records.models import ModelRecord
 
     from .substitution.stub import ModelStub
 
@@ -250,6 +254,15 @@ class ModelRepository(Catalog):
         self._server.set_strict(bool(value))
 
     @property
+    def isolation(self) -> str:
+        """Return where instances run that are loaded from now on: in the ``"kernel"``, or each in a ``"process"``."""
+        return self._server.isolation
+
+    @isolation.setter
+    def isolation(self, value: str) -> None:
+        self._server.isolation = check_isolation(value) or "kernel"
+
+    @property
     def closed(self) -> bool:
         """Return whether the repository has been closed."""
         return self._service.closed
@@ -274,6 +287,25 @@ class ModelRepository(Catalog):
     def __repr__(self) -> str:
         where = ", ".join(map(shown_path, self.paths)) or "memory"
         return f"<ModelRepository {where}: {len(self._server.names())} loaded>"
+
+
+def define_cell(
+    repository: ModelRepository,
+    name: str,
+    source: str,
+    config: Config | ModelConfigMessage | None,
+    version: int,
+    notebook_names: Collection[str],
+    place: SourcePlace | None,
+    options: Mapping[str, Any] | None = None,
+    isolation: str = "",
+) -> ModelRecord:
+    """Define a model by a cell, as `ModelRepository.define`.
+
+    The record warns about the notebook's variables that the source reads. `place` is the cell, which debuggers,
+    tracebacks and messages name. Without `config`, `options` are fields in place of those of the model on disk.
+    """
+    return repository._define(name, source, config, version, isolation, notebook_names, place, options)
 
 
 _lock = threading.Lock()

@@ -109,6 +109,11 @@ class Service:
         with self._lock:
             return self._locks.setdefault(name, NameLock())
 
+    def is_unchanged(self, source: ModelSource) -> bool:
+        """Return whether a model in service has the same files as this source, and the same isolation."""
+        same_files = self.signatures.get(source.name) == signature(source.folder)
+        return same_files and self.sources[source.name].isolation == source.isolation
+
     def load(self, source: ModelSource, keep: bool = False) -> ModelRecord:
         """Load a model and put it into service. The caller holds the model's lock."""
         name = source.name

@@ -10,8 +10,8 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.extending import host_of
-from bls_notebook.repository.catalog import define_cell
 from bls_notebook.repository.modules.module_home import SourcePlace
+from bls_notebook.repository.repository import define_cell
 from tests.checking.conftest import CONFIG, MODEL
 from tests.engine import gates
 from tests.engine.harness import until

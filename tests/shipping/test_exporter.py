@@ -17,7 +17,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.__main__ import main
 from bls_notebook.repository.call_order import load_with_callees
-from bls_notebook.repository.catalog import define_cell
+from bls_notebook.repository.repository import define_cell
 from bls_notebook.shipping.exports import folder_writer as writing
 from tests.shipping.fake_tritonserver import linux
 

@@ -65,6 +65,7 @@ class Server:
         self._loader = loader
         self.cache = ResponseCache() if cache is None else cache
         self.strict = strict
+        self.isolation = "kernel"  # where instances of Python models run: "kernel" or "process"
         self.metrics_config = MetricsConfig()
         self.rate_limiter: RateLimiter | None = None
         self.backend_folders: tuple[Path, ...] = ()  # search path of Python-based backends

@@ -146,10 +146,14 @@ class HomeThread:
 
     def interrupt(self, work: Any, seconds: float = RETRY_SECONDS) -> None:
         """Interrupt the code of a step or an execution, if it runs; try again later while the engine runs for it."""
+        process = getattr(self.half, "process", None)
         with work._guard:
             if not work.thread or work.finished:
                 return
             work.cancelled = True
+            if process is not None:  # the thread only waits for it
+                process.interrupt()
+                return
             if interrupt_thread(work.thread):
                 return
         retry = threading.Timer(seconds, self.interrupt, (work, min(2 * seconds, 0.1)))

@@ -12,13 +12,17 @@ instances the last one stays and keeps its name, and new ones receive the config
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import ref
 
+from bls_notebook.backends.processes.backend import ModelCode, ModelProcess, ProcessModel
+from bls_notebook.backends.processes.process import Environment, own_environment
 from bls_notebook.backends.protocol import (
     BackendError,
     BackendInstance,
@@ -29,6 +33,7 @@ from bls_notebook.backends.protocol import (
     find_backend,
     has_runtime,
 )
+from bls_notebook.backends.python import PythonModel
 from bls_notebook.devices.device import Device
 from bls_notebook.devices.registry import gpus
 from bls_notebook.engine.core.instance import Instance
@@ -36,21 +41,23 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.errors import ConfigError
+from bls_notebook.engine.exception_text import describe
 from bls_notebook.engine.metrics import separate_metrics
 from bls_notebook.engine.model_code import Initializing, as_model
-from bls_notebook.engine.waiting.home_threads import HomeThread
+from bls_notebook.engine.waiting.home_threads import HomeStep, HomeThread
 from bls_notebook.engine.waiting.parker import Parker
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.stub_modules import API
 from bls_notebook.progress import stepped
 from bls_notebook.records.measurements import grouped
 from bls_notebook.repository.config import ModelConfigMessage, auto_complete, model_spec
-from bls_notebook.repository.modules.module_home import ModuleHome
+from bls_notebook.repository.modules.module_home import ModuleHome, noted_source
 from bls_notebook.repository.source.model_folders import shown_path
 from bls_notebook.repository.source.model_source import ModelSource
 
 from .warmup import warm_up
 
+log = logging.getLogger("bls_notebook")
 RUNTIME = "model.py"  # also the value of `runtime` in the configuration of a model of a Python-based backend
 
 
@@ -102,6 +109,8 @@ class ModelHalf:
     """
 
     opened: BackendModel | None = None
+    process: ModelProcess | None = None  # that runs the model's code, if this one does not
+    home: Callable[[], HomeThread | None]
 
     def __init__(
         self,
@@ -142,16 +151,42 @@ class ModelHalf:
     def finalize(self) -> None:
         """Run the model's `finalize`, which releases its memory; do nothing if there is no instance."""
         instance, self.instance = self.instance, None
-        if instance is not None:
-            try:
-                self._server.keep_metrics(self._name, self._folder)
-                self._as_model(instance.finalize)
-            finally:
-                del self.execute
+        try:
+            if instance is not None:
+                try:
+                    self._server.keep_metrics(self._name, self._folder)
+                    self._as_model(instance.finalize)
+                finally:
+                    del self.execute
+        finally:
+            if self.process is not None:
+                self.process.close()
+
+    def revive(self) -> None:
+        """Start the process again after it has died."""
+        if self.process is not None:
+            self._as_model(self.process.revive)
+
+    def new_process(self, environment: Environment, code: ModelCode) -> ModelProcess:
+        """Return the process that runs the code of this instance; it starts when the files are opened."""
+
+        def lost(then: Callable[[], object]) -> None:
+            def ended(step: HomeStep) -> None:
+                if step.error is not None:
+                    log.error("%s cannot be started again: %s", self._name, describe(step.error).message)
+                    step.error = None
+                then()
+
+            home = self.home()
+            if home is not None:
+                home.begin("revive", then=ended)
+
+        self.process = ModelProcess(self._name, environment, code, lost)
+        return self.process
 
     def _as_model(self, call: Callable[[], _Result]) -> _Result:
         caller = Initializing(self._server, self._name, self._folder, self._model)
-        caller.modules = self.modules
+        caller.modules, caller.half = self.modules, self
         try:
             return as_model(caller, call)
         finally:
@@ -192,7 +227,9 @@ class InstanceMaker:
     def _new_home(self, name: str) -> HomeThread:
         half = ModelHalf(self._server, name, str(self._folder), self._source.name, self._open)
         half.opened = self._opened
-        return HomeThread(name, half)
+        home = HomeThread(name, half)
+        half.home = ref(home)
+        return home
 
     def _open(self, config: ModelConfigMessage) -> BackendModel:
         """Open the model's files with the backend that its configuration names. Called at home."""
@@ -202,6 +239,8 @@ class InstanceMaker:
         if source.stub is None:
             backend_folder = python_backend(config, self._server.backend_folders)
             open_model = find_backend(config.backend if backend_folder is None else "python")
+            if open_model is PythonModel and self._in_process(config):
+                open_model = partial(ProcessModel, partial(self._new_process, config, backend_folder))
         else:
             from bls_notebook.repository.substitution.stub_backend import StubModel  # first needed here
 
@@ -213,8 +252,7 @@ class InstanceMaker:
         def new_modules() -> ModuleHome:
             code = config.default_model_filename if config.backend == "python" else ""
             places = None if source.place is None else {str(self._folder / (code or RUNTIME)): source.place}
-            searched = [self._folder, source.folder] if backend_folder is None else [backend_folder]
-            home = ModuleHome(source.name, self._version, searched, places)
+            home = ModuleHome(source.name, self._version, self._searched(backend_folder), places)
             self._homes.append(home)
             caller = caller_var.get()
             if isinstance(caller, Initializing):
@@ -224,6 +262,24 @@ class InstanceMaker:
         name, file = source.name, config.default_model_filename
         files = VersionFiles(name, self._version, self._folder, file, new_modules, backend_folder, config.runtime)
         return open_model(files)
+
+    def _in_process(self, config: ModelConfigMessage) -> bool:
+        """Return whether the instances are processes."""
+        return (self._source.isolation or self._server.isolation) == "process"
+
+    def _new_process(self, config: ModelConfigMessage, backend_folder: Path | None) -> ModelProcess:
+        """Return the process of the instance that is being made. Called at its home."""
+        caller = caller_var.get()
+        assert isinstance(caller, Initializing)
+        folders = self._searched(backend_folder)
+        place, file = self._source.place, self._folder / (config.default_model_filename or RUNTIME)
+        sources = {} if place is None else {str(file): noted_source(str(file), place)}
+        own_api = any((folder / name).exists() for folder in folders for name in (API, f"{API}.py"))
+        half: ModelHalf = caller.half
+        return half.new_process(own_environment(), ModelCode([str(folder) for folder in folders], sources, own_api))
+
+    def _searched(self, backend_folder: Path | None) -> list[Path]:
+        return [self._folder, self._source.folder] if backend_folder is None else [backend_folder]
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -288,6 +344,7 @@ class InstanceMaker:
     def _end(self) -> None:
         self._homes.clear()
         if self._first is not None:  # the version has no instances
+            self._first.begin("finalize", then=lambda step: None)
             self._first.stop()
             self._first = None
 

@@ -87,7 +87,8 @@ def load_versions(
                 ensemble.be(replace(ensemble.seen, code=code_hash(source.folder, version)))
                 loaded[version] = ensemble
                 continue
-            fingerprint = version_fingerprint(source.folder, config, version)
+            isolation = source.isolation or server.isolation
+            fingerprint = version_fingerprint(source.folder, config, version), isolation
             # Without an active instance, waiting requests would never be answered.
             serves = any(not group.passive for group in config.instance_group)
             if serves and version in serving and serving[version].fingerprint == fingerprint:

@@ -71,6 +71,20 @@ def _site_packages() -> frozenset[str]:
     return frozenset({*paths, *site.getsitepackages(), *users})
 
 
+def noted_source(file: str, place: SourcePlace | None) -> tuple[str, str]:
+    """Return the name and the text under which a file is run, and note its lines for tracebacks."""
+    source = importlib.util.decode_source(read_file(file, MAX_CODE))
+    name = file
+    if place is not None:
+        name, source = place.file, place.numbered(source)
+        labels[name] = place.label
+    # Tracebacks need these lines even after the file has changed; `inspect` searches the lines of classes by path.
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    if place is None or place.text is None:  # a variant's text is not the file's
+        linecache.cache[file] = linecache.cache[name]
+    return name, source
+
+
 class ModuleHome(ModelHome):
     """The modules of one instance, found in `folders`: the version's before the model's.
 
@@ -201,17 +215,8 @@ class ModuleHome(ModelHome):
         return named(spec, self)
 
     def compile(self, file: str) -> CodeType:
-        source = importlib.util.decode_source(read_file(file, MAX_CODE))
-        name, place = file, self._places.get(file)
-        if place is not None:
-            name, source = place.file, place.numbered(source)
-            labels[name] = place.label
-        # Tracebacks need these lines even after the file has changed; `inspect` searches the lines of classes by path.
-        lines = source.splitlines(True)
-        self.sources[name] = lines
-        linecache.cache[name] = (len(source), None, lines, name)
-        if place is None or place.text is None:  # a variant's text is not the file's
-            linecache.cache[file] = linecache.cache[name]
+        name, source = noted_source(file, self._places.get(file))
+        self.sources[name] = source.splitlines(True)
         code: CodeType = compile(source, name, "exec", dont_inherit=True)
         return code
 

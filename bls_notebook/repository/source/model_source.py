@@ -99,6 +99,7 @@ class ModelSource:
     stub: Stub | None = None  # replaces the model's backend
     remote: RemoteModel | None = None  # the model on the server that runs it
     replaced: ReplacedConfig | None = None  # the configuration that a cell kept
+    isolation: str = ""  # "process" or "kernel"; empty for the repository's
 
     @property
     def versions(self) -> dict[int, Path]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import PurePosixPath
 
-from bls_notebook.engine.errors import InvalidNameError
+from bls_notebook.engine.errors import BLSError, InvalidNameError
 from bls_notebook.records.visible_text import encodable, visible
 
 _FORBIDDEN = re.compile(r'[/\\:*?"<>|\x00-\x1f\x7f]')
@@ -51,6 +52,18 @@ def check_launchable(name: str, what: str) -> None:
             "in a shell, so the server refuses it; use letters, digits, '_', '-' and '.'",
             _NO_STUB,
         )
+
+
+ISOLATIONS = ("kernel", "process")
+
+
+def check_isolation(isolation: object) -> str:
+    """Return where instances run, empty for None, or raise BLSError."""
+    if isolation is not None and isolation not in ISOLATIONS:
+        raise BLSError(f"isolation: got {isolation!r}, expected one of {', '.join(map(repr, ISOLATIONS))}")
+    if isolation == "process" and not hasattr(socket, "SCM_RIGHTS"):
+        raise BLSError("isolation: got 'process', which needs Linux or macOS; use isolation='kernel'")
+    return "" if isolation is None else str(isolation)
 
 
 def check_version(version: object) -> int:

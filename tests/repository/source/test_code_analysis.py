@@ -11,7 +11,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.checking import pip_packages
 from bls_notebook.checking.pip_packages import distribution_of, install_advice
-from bls_notebook.repository.catalog import define_cell
+from bls_notebook.repository.repository import define_cell
 from bls_notebook.repository.source.code_analysis import (
     called_models,
     stray_imports,

@@ -1,0 +1,319 @@
+"""The Python backend with each instance in a process of its own, as on Triton.
+
+Guarantees: every call returns or raises, whatever happens to the process. A process that dies is started again, with
+the model's import and `initialize`; a request that comes meanwhile waits for that. `ready` is False until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from bls_notebook.backends.protocol import ModelError, VersionFiles
+from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.pb_utils.errors import TritonModelException
+from bls_notebook.pb_utils.model_config import ModelConfig
+from bls_notebook.pb_utils.request import InferenceRequest
+
+from .messages import Message
+from .process import Environment, ProcessDiedError, WorkerProcess
+from .upcalls import Upcalls
+
+log = logging.getLogger("bls_notebook")
+
+
+@dataclass(frozen=True)
+class ModelCode:
+    """A model's code, for a worker: its main file, the search path of its modules, and texts in place of files."""
+
+    folders: Sequence[str]
+    sources: Mapping[str, tuple[str, str]]  # the name and the text to run, by file
+    own_api: bool = False  # the folders have a copy of Triton's module, which a server, too, imports
+
+
+class ModelProcess:
+    """The home of one instance in another process: starts it, and starts it again when it has died.
+
+    `lost` is called on another thread to have `revive` called at home, and then its argument.
+    """
+
+    def __init__(
+        self, name: str, environment: Environment, code: ModelCode, lost: Callable[[Callable[[], object]], None]
+    ) -> None:
+        self.name = name
+        self.file = ""  # model.py
+        self.lost = lost
+        self._environment, self._code = environment, code
+        self._files: VersionFiles | None = None
+        self._arguments: dict[str, str] | None = None  # of `initialize`, once it has succeeded
+        self._process: WorkerProcess | None = None
+        self.upcalls = Upcalls()
+        self._closed = self._serves = False
+
+    @property
+    def serves(self) -> bool:
+        """Whether the process lives and `initialize` has ended well."""
+        return self._serves and self._process is not None and self._process.alive
+
+    @property
+    def pid(self) -> int:
+        """The ID of the process; 0 if there is none."""
+        return self._process.pid if self._process is not None and self._process.alive else 0
+
+    def run(self, op: str, *tensors: Any, **header: Any) -> Message:
+        """Run a step and return its answer; raise the model's exception. Called at home."""
+        process = self._process
+        if process is None:
+            raise ModelError.died(self.name, "it has no process")
+        try:
+            answer = process.run(op, tensors, **header)
+        except ProcessDiedError as error:
+            self.upcalls.forget()
+            raise ModelError.died(self.name, str(error)) from None
+        self.upcalls.ended(answer.header)
+        self.check(answer)
+        return answer
+
+    def check(self, answer: Message | None) -> None:
+        """Raise the exception that an answer carries; None stands for a process that has died."""
+        if answer is None:
+            assert self._process is not None
+            raise ModelError.died(self.name, self._process.died)
+        if "error" in answer.header:
+            names = {name for name, _ in self._code.sources.values()}
+            raise ModelError.of(answer.header["error"], (*self._code.folders, *names))
+        if answer.header.get("interrupted"):
+            raise asyncio.CancelledError
+
+    def open(self, files: VersionFiles) -> bool:
+        """Start the process and import the model; return whether it has an `auto_complete_config`."""
+        self._files = files
+        if self._closed:
+            raise ModelError.died(self.name, "its instance has been closed")
+        self._process = WorkerProcess(self.name, self._environment, self.upcalls, self._died)
+        folder = files.backend_folder
+        file = files.folder / (files.filename or "model.py") if folder is None else folder / "model.py"
+        self.file = str(file)
+        if not file.is_file():
+            raise FileNotFoundError(f"Python model file not found in '{file}'")
+        answer = self.run(
+            "open", name=f"{files.version}.{file.stem}" if folder is None else "model", file=str(file),
+            folders=list(self._code.folders), sources=dict(self._code.sources), own_api=self._code.own_api,
+            directory=str(files.folder), instance=self.name,
+        )  # fmt: skip
+        return bool(answer.header["completes"])
+
+    def initialize(self, arguments: dict[str, str]) -> dict[str, Any]:
+        """Run the model's `initialize`; return what its class has."""
+        self.name = arguments["model_instance_name"]
+        header = self.run("initialize", arguments=arguments).header
+        self._arguments, self._serves = arguments, True
+        return header
+
+    def revive(self) -> None:
+        """Start a process that has died. Called at home."""
+        if self.serves or self._closed or self._files is None or self._arguments is None:
+            return
+        log.warning("the process of %s is started again", self.name)
+        self._serves = False
+        try:
+            self.open(self._files)
+            self.initialize(self._arguments)
+        except BaseException:
+            if self._process is not None:
+                self._process.close()
+            raise
+
+    def _died(self) -> None:
+        self.upcalls.forget()
+        if self._arguments is not None and not self._closed:
+            died = "" if self._process is None else self._process.died
+            log.error("Stub process '%s' is not healthy: %s", self.name, died.partition("\n")[0])
+            self.lost(lambda: None)
+
+    def interrupt(self) -> None:
+        """Interrupt the code that runs at home."""
+        if self._process is not None:
+            self._process.interrupt()
+
+    def begin(self, message: dict[str, Any], tensors: Sequence[Any]) -> Future[Message | None]:
+        """Send a message on the side, and return a future of the answer; None for the process's death."""
+        process = self._process
+        answer: Future[Message | None] = Future()
+        if process is None or not process.alive:
+            answer.set_result(None)
+            return answer
+        kind = "ended" if message["op"] == "begin" else message["op"]
+        process.expect(kind, message["call"], answer.set_result)
+        try:
+            process.side.send(message, tensors)
+        except EOFError:
+            pass  # the answer is None
+        return answer
+
+    def cancel(self, number: int, done: Callable[[], bool]) -> None:
+        """Cancel an async execution, and kill the process if it goes on."""
+        process = self._process
+        if process is not None:
+            try:
+                process.side.send({"op": "cancel", "call": number})
+            except EOFError:
+                return
+            process.kill_unless(done)
+
+    def close(self) -> None:
+        """End the process."""
+        self._closed = True
+        if self._process is not None:
+            self._process.close()
+        self.upcalls.forget()
+
+    def __del__(self) -> None:
+        process = getattr(self, "_process", None)
+        if process is not None and process.alive:  # an instance that was never closed
+            threading.Thread(target=process.close, daemon=True).start()
+
+
+class ProcessModel:
+    """One version of a Python model whose instances are processes; the constructor imports it in the first one."""
+
+    def __init__(self, new_process: Callable[[], ModelProcess], files: VersionFiles) -> None:
+        self._new, self._files = new_process, files
+        self._first: ModelProcess | None = new_process()
+        self._completes = self._first.open(files)
+
+    @property
+    def auto_complete_config(self) -> Callable[[ModelConfig], ModelConfig] | None:
+        return self._complete if self._completes and self._first is not None else None
+
+    def _complete(self, config: ModelConfig) -> Any:
+        assert self._first is not None
+        header = self._first.run("complete", config=json.dumps(config.as_dict())).header
+        if "config" in header:
+            return ModelConfig(header["config"])
+        if "problem" in header:
+            return _Unserializable(header["problem"])
+        return _stand_in(["builtins", header["returned"]])
+
+    def make_instance(self, arguments: dict[str, str]) -> ProcessInstance:
+        """Return a new, initialized instance in a process of its own."""
+        process, self._first = self._first, None
+        if process is None:
+            process = self._new()
+            process.open(self._files)
+        return ProcessInstance(process, process.initialize(arguments))
+
+
+class _Unserializable(ModelConfig):
+    """A configuration with values that JSON cannot represent."""
+
+    def __init__(self, problem: str) -> None:
+        self._problem = problem
+
+    def as_dict(self) -> dict[str, Any]:
+        raise TypeError(self._problem)
+
+
+def _stand_in(kind: Sequence[str] | None) -> Any:
+    """Return an object of a class with this module and name, in place of one that a worker cannot send; or None."""
+    return None if kind is None or kind[1] is None else type(kind[1], (), {"__module__": kind[0]})()
+
+
+class ProcessInstance:
+    """One instance of a Python model in a process of its own."""
+
+    def __init__(self, process: ModelProcess, traits: Mapping[str, Any]) -> None:
+        self.process = process
+        self.asks_ready: bool = traits["asks_ready"]
+        self.is_async: bool = traits["is_async"]
+        self.execute: Callable[[list[InferenceRequest]], Any]
+        self.execute = self._execute_async if self.is_async else self._execute
+        if not traits["has_execute"]:
+            self.execute = self._no_execute
+
+    def _no_execute(self, requests: list[InferenceRequest]) -> Any:
+        raise TritonModelException(f"Python model {self.process.file} does not implement `execute` method.")
+
+    def _execute(self, requests: list[InferenceRequest]) -> Any:
+        if not self.process.serves:
+            self.process.revive()
+        number = self.process.upcalls.call(caller_var.get())
+        rows, tensors = self.process.upcalls.packed(requests)
+        return self._returned(self.process.run("execute", *tensors, call=number, requests=rows), requests)
+
+    async def _execute_async(self, requests: list[InferenceRequest]) -> Any:
+        process = self.process
+        if not process.serves:
+            await _called(process.lost)
+        number = process.upcalls.call(caller_var.get())
+        rows, tensors = process.upcalls.packed(requests)
+        answer = process.begin({"op": "begin", "call": number, "requests": rows}, tensors)
+        del tensors
+        waiting = asyncio.wrap_future(answer)
+        try:
+            await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            process.cancel(number, answer.done)
+            await asyncio.wait([waiting])  # the instance is busy until then
+            raise
+        message = answer.result()
+        if message is not None:
+            process.upcalls.ended(message.header)
+        process.check(message)
+        assert message is not None
+        return self._returned(message, requests)
+
+    def _returned(self, answer: Message, requests: list[InferenceRequest]) -> Any:
+        """Return what `execute` returned."""
+        header = answer.header
+        for request, flags in zip(requests, header["flags"], strict=True):
+            request._release_flags = flags
+        if "responses" not in header:
+            return _stand_in(header["returned"])
+        tensors = answer.take(header.get("rows", ()))
+        out: list[Any] = []
+        for packed in header["responses"]:
+            if packed is None or isinstance(packed[0], str):
+                out.append(_stand_in(packed))
+            else:
+                out.append(self.process.upcalls.made(packed, tensors))
+        return out
+
+    def finalize(self) -> None:
+        """Run the model's `finalize` and end the process."""
+        try:
+            if self.process.serves:
+                self.process.run("finalize")
+        finally:
+            self.process.close()
+
+    def ready(self) -> bool:
+        """Return whether the process serves, and its model's `is_ready` returns True."""
+        if not self.process.serves:
+            return False
+        if not self.asks_ready:
+            return True
+        number = self.process.upcalls.call(caller_var.get())
+        answer = self.process.begin({"op": "ready", "call": number}, ()).result()
+        self.process.check(answer)
+        return answer is not None and bool(answer.header["ready"])
+
+
+def _end(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+async def _called(begin: Callable[[Callable[[], object]], None]) -> None:
+    """Await the call of the function that `begin` is given."""
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+    begin(partial(loop.call_soon_threadsafe, partial(_end, ended)))
+    await ended

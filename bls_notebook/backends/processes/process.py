@@ -1,0 +1,288 @@
+"""`WorkerProcess`: the process of one instance, as the kernel sees it.
+
+The home of the instance calls `run` for each step and answers what the worker asks meanwhile. A reader thread gets
+everything else: messages of the worker's other threads, what native code prints, and the end of the process.
+
+Guarantees: `run` returns the answer or raises; `ProcessDiedError` at once if the process has ended, for any reason.
+Each process that was started is waited for, and its sockets and pipes are closed. A process whose code ignores an
+interrupt is killed after `KILL_SECONDS`. A forked child of the kernel does not keep a worker alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from bls_notebook.pb_utils.tensor import Tensor
+
+from .messages import Channel, Message
+from .sources import BOOT, boot_message
+
+KILL_SECONDS = 5.0  # from an interrupt, or the end of `finalize`, until the process is killed
+LAST_WORDS = 4000  # characters of what a process wrote before it died
+
+
+class ProcessDiedError(Exception):
+    """The process of an instance has ended, while or before it ran a step."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The interpreter of a worker, its `sys.path` (empty: its own), and its environment variables (None: ours)."""
+
+    python: str
+    path: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] | None = None
+
+
+def own_environment() -> Environment:
+    """Return the kernel's environment, without the folder of the notebook, which does not exist on a server."""
+    here = {"", os.getcwd()}
+    return Environment(sys.executable, tuple(entry for entry in sys.path if entry not in here))
+
+
+class Listener:
+    """Answers what a worker asks: `Upcalls`."""
+
+    def answer(self, message: Message, process: WorkerProcess, at_home: bool) -> None:
+        """Do what a message asks, and send the answer if it wants one."""
+        raise NotImplementedError
+
+    def printed(self, stream: str, text: str) -> None:
+        """Show what native code wrote to a standard stream."""
+        raise NotImplementedError
+
+
+class WorkerProcess:
+    """A worker, from its start to its end; `ended` is called once on a thread of its own if it ends by itself."""
+
+    def __init__(self, name: str, environment: Environment, listener: Listener, ended: Callable[[], None]) -> None:
+        self.name = name
+        self._listener, self._ended = listener, ended
+        self._steps = count(1)
+        self._step = 0  # that runs now
+        self._closing = False
+        self._dead = threading.Event()
+        self._guard = threading.Lock()
+        self._words: deque[str] = deque(maxlen=200)
+        self._waiting: dict[tuple[str, int], Callable[[Message | None], None]] = {}
+        ends = [socket.socketpair() for _ in range(2)]
+        pipes = [os.pipe() for _ in range(2)]
+        theirs = [pair[1].fileno() for pair in ends]
+        try:
+            self._process = subprocess.Popen(
+                [environment.python, "-I", "-c", BOOT, *map(str, theirs)],
+                stdin=subprocess.DEVNULL, stdout=pipes[0][1], stderr=pipes[1][1], pass_fds=theirs,
+                start_new_session=True, env=None if environment.variables is None else dict(environment.variables),
+            )  # fmt: skip
+        except OSError:
+            for file in (pipes[0][0], pipes[1][0]):
+                os.close(file)
+            for mine, _ in ends:
+                mine.close()
+            raise
+        finally:
+            for _, end in ends:
+                end.close()
+            for _, pipe in pipes:
+                os.close(pipe)
+        self.home, self.side = (Channel(mine) for mine, _ in ends)
+        self._pipes = [pipe for pipe, _ in pipes]
+        _processes.add(self)
+        threading.Thread(target=self._read, name=f"bls-process-{name}", daemon=True).start()
+        with contextlib.suppress(OSError):
+            self.home.socket.sendall(boot_message(list(environment.path)))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return not self._dead.is_set()
+
+    @property
+    def died(self) -> str:
+        """How the process has ended."""
+        return _reason(self._process.returncode, "".join(self._words))
+
+    def hear(self, words: str) -> None:
+        """Note what the process wrote to standard error."""
+        self._words.append(words[-LAST_WORDS:])
+
+    def run(self, op: str, tensors: Iterable[Tensor] = (), **header: Any) -> Message:
+        """Run a step on the worker's main thread; return its answer. Called at the instance's home."""
+        with self._guard:
+            self._step = step = next(self._steps)
+        try:
+            self.home.send({**header, "op": op, "step": step}, tensors)
+            while True:
+                message = self.home.receive()
+                if "done" in message.header:
+                    return message
+                self._listener.answer(message, self, at_home=True)
+                message = None  # type: ignore[assignment]
+        except EOFError:
+            raise self.death() from None
+        except BaseException:  # in the middle of a message
+            self.kill()
+            raise
+        finally:
+            with self._guard:
+                self._step = 0
+
+    def death(self) -> ProcessDiedError:
+        """Return the error of a process that has closed its connection."""
+        if not self._dead.wait(KILL_SECONDS):
+            self.kill()
+            self._dead.wait()
+        return ProcessDiedError(self.died)
+
+    def expect(self, kind: str, number: int, then: Callable[[Message | None], None]) -> None:
+        """Call `then` with the answer of this kind and number that comes on the side; with None if the process dies."""
+        with self._guard:
+            if self.alive:
+                self._waiting[kind, number] = then
+                return
+        then(None)
+
+    def interrupt(self) -> None:
+        """Interrupt the running step, and kill the process if the step goes on."""
+        with self._guard:
+            step = self._step
+        if step:
+            with contextlib.suppress(EOFError):
+                self.side.send({"op": "interrupt", "step": step})
+            self.kill_unless(lambda: self._step != step)
+
+    def kill_unless(self, done: Callable[[], bool]) -> None:
+        """Kill the process after `KILL_SECONDS` unless something is done by then."""
+
+        def check() -> None:
+            if not done():
+                self.kill()
+
+        timer = threading.Timer(KILL_SECONDS, check)
+        timer.daemon = True
+        timer.start()
+
+    def kill(self) -> None:
+        """End the process, and every process of its session that it has started."""
+        with contextlib.suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            self._process.kill()
+
+    def close(self) -> None:
+        """Let the process end, and wait until it has."""
+        self._closing = True
+        self.home.close()
+        if not self._dead.wait(KILL_SECONDS):
+            self.kill()
+            self._dead.wait()
+
+    def _read(self) -> None:
+        """Handle what arrives on the side, until the process has ended. On a thread of its own."""
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self.side.socket, selectors.EVENT_READ, "")
+                for pipe, stream in zip(self._pipes, ("stdout", "stderr"), strict=True):
+                    selector.register(pipe, selectors.EVENT_READ, stream)
+                while True:
+                    for key, _ in selector.select():
+                        if not key.data:
+                            self._receive()
+                        elif not self._print(key.fd, key.data):
+                            selector.unregister(key.fd)
+        except EOFError:
+            pass
+        finally:
+            self._bury()
+
+    def _receive(self) -> None:
+        while True:
+            message = self.side.receive()
+            then = self._waiting.pop((message.header["op"], message.header.get("call", 0)), None)
+            if then is not None:
+                then(message)
+            else:
+                self._listener.answer(message, self, at_home=False)
+            del message, then  # an idle reader must not keep tensors alive
+            if not self.side.has_more:
+                return
+
+    def _print(self, pipe: int, stream: str) -> bool:
+        data = os.read(pipe, 1 << 16)
+        text = data.decode(errors="replace")
+        if text:
+            if stream == "stderr":
+                self.hear(text)
+            if not self._closing:
+                self._listener.printed(stream, text)
+        return bool(data)
+
+    def _bury(self) -> None:
+        """Wait for the process and answer everyone who waits for it."""
+        try:
+            self._process.wait(KILL_SECONDS if self._closing else 1.0)
+        except subprocess.TimeoutExpired:  # it has only closed its files
+            self.kill()
+            self._process.wait()
+        with contextlib.suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # what it has started
+        for pipe, stream in zip(self._pipes, ("stdout", "stderr"), strict=True):
+            os.set_blocking(pipe, False)
+            with contextlib.suppress(OSError):
+                while self._print(pipe, stream):
+                    pass
+            os.close(pipe)
+        with self._guard:
+            self._dead.set()
+            waiting = list(self._waiting.values())
+            self._waiting.clear()
+        self.home.close()
+        self.side.close()
+        for then in waiting:
+            then(None)
+        if not self._closing:
+            self._ended()
+
+
+def _reason(status: int, words: str) -> str:
+    """Return how a process ended: its signal or exit status, and its last words."""
+    if status < 0:
+        names = {int(number): number.name for number in signal.Signals}
+        how = f"its process was ended by {names.get(-status, f'signal {-status}')} ({signal.strsignal(-status)})"
+        if -status == signal.SIGKILL:
+            how += ": by Linux for lack of memory, or by another process"
+    else:
+        how = f"its process ended with exit status {status}"
+    # Without the lines of the worker, beneath the model's.
+    words = "\n".join(line for line in words.strip().split("\n") if '  File "<' not in line)[-LAST_WORDS:]
+    return f"{how}. Its last words:\n{words}" if words else how
+
+
+_processes: weakref.WeakSet[WorkerProcess] = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    for process in list(_processes):
+        for channel in (process.home, process.side):
+            with contextlib.suppress(OSError):
+                channel.socket.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,83 @@
+"""The source texts that a worker runs, and the first statements of its process.
+
+The worker's environment has nothing of this package. So the kernel sends the modules as text, and stand-ins for those
+that a worker does not need. They are importable only until the worker has started: a model that imports
+`bls_notebook` gets the installed package.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parents[2]
+_MODULES = (
+    "pb_utils", "pb_utils._runtime", "pb_utils.dtypes", "pb_utils.errors", "pb_utils.metrics", "pb_utils.model_config",
+    "pb_utils.options", "pb_utils.request", "pb_utils.response", "pb_utils.server", "pb_utils.stub_modules",
+    "pb_utils.tensor", "devices.dlpack", "backends.processes.messages", "backends.processes.worker_link",
+    "backends.processes.worker_objects", "backends.processes.worker",
+)  # fmt: skip
+_DEVICE = """
+class DeviceError(RuntimeError): pass
+class DLPackError(ValueError): pass
+class Device:
+    name = label = "cpu"
+CPU, GPUs = Device(), object
+"""
+_REGISTRY = """
+from .device import CPU
+def backend_of(array): return None
+def device_of(array): return CPU
+def gpus(): return None
+def why_no_gpu(): return "a model in a process of its own has its tensors on the CPU"
+"""
+_STAND_INS = {
+    "": "", "devices": "", "backends": "", "backends.processes": "", "devices.transfers": "",
+    "devices.device": _DEVICE, "devices.registry": _REGISTRY,
+    "devices.allocation_log": "recording = place = Origin = None",
+}  # fmt: skip
+
+# The worker reads its sources from the socket, as one line of JSON, and imports them. `sys.argv` has the two sockets.
+BOOT = """
+import importlib.abc, importlib.util, json, socket, sys
+home, side = map(int, sys.argv[1:])
+end = socket.socket(fileno=home)
+length = int.from_bytes(end.recv(8, socket.MSG_WAITALL), "little")
+boot = json.loads(end.recv(length, socket.MSG_WAITALL).decode())
+end.detach()
+sys.path[:] = boot["path"] or sys.path
+sys.argv[:] = [""]
+class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path=None, target=None):
+        if name in boot["sources"]:
+            return importlib.util.spec_from_loader(name, self, is_package=name in boot["packages"])
+    def create_module(self, spec): return None
+    def exec_module(self, module):
+        module.__file__ = "<bls_notebook>/" + module.__name__
+        exec(compile(boot["sources"][module.__name__], module.__file__, "exec"), vars(module))
+finder = Sources()
+sys.meta_path.insert(0, finder)
+from bls_notebook.backends.processes.worker import main
+sys.meta_path.remove(finder)
+for name in [name for name in sys.modules if name.partition(".")[0] == "bls_notebook"]: del sys.modules[name]
+main(home, side)
+"""
+
+
+@cache
+def _sources() -> dict[str, str]:
+    texts = {f"bls_notebook.{name}".rstrip("."): text for name, text in _STAND_INS.items()}
+    for name in _MODULES:
+        file = _PACKAGE.joinpath(*name.split("."))
+        file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+        texts[f"bls_notebook.{name}"] = file.read_text(encoding="utf-8")
+    return texts
+
+
+def boot_message(path: list[str]) -> bytes:
+    """Return the first message to a worker: its sources, and its `sys.path` (empty: as it is)."""
+    sources = _sources()
+    packages = [name for name in sources if any(other.startswith(f"{name}.") for other in sources)]
+    text = json.dumps({"path": path, "sources": sources, "packages": packages}).encode()
+    return len(text).to_bytes(8, "little") + text

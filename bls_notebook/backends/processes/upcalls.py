@@ -1,0 +1,346 @@
+"""`Upcalls`: what a worker asks of the kernel while its model runs, such as BLS requests, logs and metrics.
+
+Each is done on behalf of the execution whose code asks (`Caller`), so that the engine sees the requests of a process as
+it sees those of a thread: in the wait graph, in profiles, in statistics. What may wait gets a thread of its own, unless
+the home asks, which waits for its worker anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import Context, copy_context
+from functools import partial
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.backends.protocol import WorkerCode
+from bls_notebook.devices.transfers import to_cpu
+from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse, StreamEnded
+from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
+
+from .messages import Message, options_of, packed_options, packed_response, response_of
+from .process import Listener, WorkerProcess
+
+Header = dict[str, Any]
+Reply = tuple[Header, Sequence[Tensor]]
+MOST_CALLS = 1000  # whose executions are remembered for threads that they started
+_NOTHING: Reply = ({}, ())
+
+
+def on_cpu(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return tensors on the CPU: those on a GPU as copies."""
+    out = []
+    for tensor in tensors:
+        held: Any = tensor._array
+        if isinstance(held, TextOnGPU):
+            tensor = Tensor._of(tensor._name, held.on_cpu(), tensor._datatype)
+        elif not isinstance(held, np.ndarray):
+            tensor = Tensor._of(tensor._name, to_cpu(held), tensor._datatype)
+        out.append(tensor)
+    return out
+
+
+class Upcalls(Listener):
+    """The objects of one worker's model in the kernel, by their numbers."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+        self._requests: dict[int, InferenceRequest] = {}  # that the model has
+        self._calls: dict[int, tuple[Any, Context]] = {}  # the last executions, and the contexts of their output
+        self._latest: tuple[Any, Context] = (None, Context())
+        self._streams: dict[int, Any] = {}
+        self._seen: dict[int, Any] = {}  # errors of responses that the model has not asked for
+        self._families: dict[int, tuple[Any, list[Any]]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def call(self, caller: Any) -> int:
+        """Return the number of an execution, by which the worker names it."""
+        number = next(self._numbers)
+        self._latest = self._calls[number] = caller, copy_context()
+        if len(self._calls) > MOST_CALLS:
+            self._calls.pop(next(iter(self._calls)))
+        return number
+
+    def packed(self, requests: Sequence[InferenceRequest]) -> tuple[list[Any], list[Tensor]]:
+        """Return requests that the model gets, as plain data, and their tensors."""
+        rows, tensors = [], []
+        for request in requests:
+            number = next(self._numbers)
+            self._requests[number] = request
+            rows.append([
+                number, packed_options(request._options), list(request._requested), request._model_name,
+                request._model_version, len(request._inputs),
+            ])  # fmt: skip
+            tensors += on_cpu(request._inputs)
+        return rows, tensors
+
+    def ended(self, header: Header) -> None:
+        """Note what the answer of a step says of requests and errors."""
+        for number in header.get("dropped", ()):
+            self._requests.pop(number, None)
+        for number in header.get("read", ()):
+            response = self._seen.get(number)
+            if response is not None:
+                response._mark_read()
+
+    def made(self, packed: list[Any], tensors: list[Tensor]) -> InferenceResponse:
+        """Return a response that the model made, with its tensors from the front of a list."""
+        response, error = response_of(packed, tensors), packed[1]
+        if error is not None and response._error is not None:
+            _, _, place, number = error
+            if place is not None:
+                response._error._made = WorkerCode(place[0], place[2]), place[1]  # type: ignore[assignment]
+            if number in self._seen:  # the model passes on the error of a response
+                response._error._origin = self._seen[number]._error._origin
+        return response
+
+    def forget(self) -> None:
+        """Drop the objects of a process that has ended: its requests, its iterators, its metric families."""
+        families = list(self._families.values())
+        for objects in (self._requests, self._calls, self._streams, self._seen, self._families):
+            objects.clear()
+        self._latest = (None, Context())
+        for family, _ in families:
+            family.drop()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop = None
+
+    def printed(self, stream: str, text: str) -> None:
+        self._latest[1].copy().run(_write, stream, text)
+
+    def answer(self, message: Message, process: WorkerProcess, at_home: bool) -> None:
+        header = message.header
+        op, number = header["op"], header.get("id")
+        if op == "write" and header["stream"] == "stderr":
+            process.hear(header["text"])
+        channel = process.home if at_home else process.side
+        wanted = number is not None or (at_home and op not in _TOLD)
+
+        def reply(answer: Reply) -> None:
+            if wanted:
+                try:
+                    channel.send({**answer[0], **({} if number is None else {"re": number})}, answer[1])
+                except EOFError:
+                    pass  # the process has ended
+
+        def work() -> None:
+            reply(self._done(partial(getattr(self, f"_{op}"), message)))
+
+        if op == "async_exec":
+            self._async_exec(message, reply)
+        elif at_home:
+            work()
+        elif op in _WAITS:
+            context = self._caller(header)[1].copy()
+            threading.Thread(target=context.run, args=(work,), name=f"bls-upcall-{op}", daemon=True).start()
+        else:
+            self._caller(header)[1].copy().run(work)
+
+    def _done(self, call: Callable[[], Reply]) -> Reply:
+        try:
+            return call()
+        except StreamEnded as error:
+            return {"raise": ["StreamEnded", str(error)]}, ()
+        except Exception as error:
+            return {"raise": [type(error).__name__, str(error)]}, ()
+        except BaseException as error:  # the engine's interrupt, or Ctrl-C
+            return {"raise": ["Interrupted", str(error)]}, ()
+
+    def _caller(self, header: Header) -> tuple[Any, Context]:
+        """Return the execution whose code asks, or the sender for bare threads, and the context of its output."""
+        number = header.get("call", 0)
+        if number in self._calls:
+            return self._calls[number]
+        latest, context = self._latest
+        if latest is None:
+            return caller_var.get(), copy_context()
+        return latest.bare_caller(), context
+
+    def _on_behalf(self, header: Header, call: Callable[[Any], Any]) -> Any:
+        """Return `call(caller)`, with the caller as the one of this thread."""
+        caller, before = self._caller(header)[0], caller_var.get()
+        caller_var.set(caller)
+        try:
+            return call(caller)
+        finally:
+            caller_var.set(before)
+
+    def _request(self, message: Message) -> InferenceRequest:
+        header = message.header
+        inputs = message.take(header.get("rows", ()))
+        request = InferenceRequest("", 0, inputs, header["outputs"], header["model"], header["version"])
+        request._options = options_of(header["options"])
+        return request
+
+    def _responded(self, response: InferenceResponse, **more: Any) -> Reply:
+        header: Header = {"response": packed_response(response), **more}
+        if response._error is not None:
+            header["seen"] = number = next(self._numbers)
+            self._seen[number] = response
+            if len(self._seen) > MOST_CALLS:
+                self._seen.pop(next(iter(self._seen)))
+        return header, on_cpu(response._outputs)
+
+    def _sent(self, result: Any, decoupled: bool) -> Reply:
+        """Return the answer to a BLS request: its response, or the number of the iterator over its responses."""
+        if not decoupled:
+            return self._responded(result)
+        number = next(self._numbers)
+        self._streams[number] = result
+        return {"stream": number}, ()
+
+    def _exec(self, message: Message) -> Reply:
+        request, decoupled = self._request(message), message.header["decoupled"]
+        box = [request]
+        del request
+        return self._sent(
+            self._on_behalf(message.header, lambda caller: caller.exec(box.pop(), decoupled, True)), decoupled
+        )
+
+    def _async_exec(self, message: Message, reply: Callable[[Reply], None]) -> None:
+        """Send a request in the loop of the instance, and reply when its response has come."""
+        caller, context = self._caller(message.header)
+        decoupled = message.header["decoupled"]
+
+        def send() -> None:
+            caller_var.set(caller)
+            sent = self._done(lambda: _future(caller.async_exec(self._request(message), decoupled, True)))
+            if "future" not in sent[0]:
+                reply(sent)
+                return
+            sent[0]["future"].add_done_callback(
+                lambda future: reply(self._done(lambda: self._sent(future.result(), decoupled)))
+            )
+
+        try:
+            self._loop_of(caller).call_soon_threadsafe(partial(context.copy().run, send))
+        except RuntimeError as error:  # the instance is being finalized
+            reply(({"raise": ["RuntimeError", str(error)]}, ()))
+
+    def _loop_of(self, caller: Any) -> asyncio.AbstractEventLoop:
+        """Return the loop in which responses are awaited: the instance's, or one for bare threads."""
+        instance = getattr(caller, "instance", None)
+        if instance is not None:
+            return instance.loop.loop  # type: ignore[no-any-return]
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._loop.run_forever, name="bls-upcalls", daemon=True).start()
+        return self._loop
+
+    def _next(self, message: Message) -> Reply:
+        number = message.header["stream"]
+        stream = self._streams[number]._stream
+        response, final = self._on_behalf(message.header, lambda caller: stream.next_response())
+        if final:
+            self._streams[number]._done = True
+            self._streams.pop(number)
+        return self._responded(response, final=final)
+
+    def _cancel_stream(self, message: Message) -> Reply:
+        stream = self._streams.get(message.header["stream"])
+        if stream is not None:
+            stream.cancel()
+        return _NOTHING
+
+    def _discard(self, message: Message) -> Reply:
+        self._streams.pop(message.header["stream"], None)  # its destructor discards the responses
+        return _NOTHING
+
+    def _send(self, message: Message) -> Reply:
+        header = message.header
+        self.ended({"read": header["read"]})
+        packed = header["response"]
+        tensors = message.take(header.get("rows", ()))
+        response = None if packed is None else self.made(packed, tensors)
+        self._requests[header["request"]].get_response_sender()._request.send(response, header["final"])
+        return _NOTHING
+
+    def _cancelled(self, message: Message) -> Reply:
+        return {"cancelled": self._requests[message.header["request"]].is_cancelled()}, ()
+
+    def _drop(self, message: Message) -> Reply:
+        self.ended({"dropped": message.header["requests"]})
+        return _NOTHING
+
+    def _log(self, message: Message) -> Reply:
+        header = message.header
+        self._caller(header)[0].log(header["level"], header["text"], header["file"], header["line"])
+        return _NOTHING
+
+    def _write(self, message: Message) -> Reply:
+        _write(message.header["stream"], message.header["text"])
+        return _NOTHING
+
+    def _load(self, message: Message) -> Reply:
+        header, texts = message.header, message.header["contents"]
+        files = None if texts is None else {key: text.encode("latin-1") for key, text in texts.items()}
+
+        def load(caller: Any) -> None:
+            caller.server.load_for_model(caller.instance_name, header["name"], header["config"], files)
+
+        self._on_behalf(header, load)
+        return _NOTHING
+
+    def _unload(self, message: Message) -> Reply:
+        header = message.header
+
+        def unload(caller: Any) -> None:
+            caller.server.unload_for_model(caller.instance_name, header["name"], header["dependents"])
+
+        self._on_behalf(header, unload)
+        return _NOTHING
+
+    def _is_ready(self, message: Message) -> Reply:
+        header = message.header
+
+        def ask(caller: Any) -> bool:
+            return bool(caller.server.is_ready_for_model(caller.instance_name, header["name"], header["version"]))
+
+        return {"ready": self._on_behalf(header, ask)}, ()
+
+    def _family(self, message: Message) -> Reply:
+        header, caller = message.header, self._caller(message.header)[0]
+        names = header["name"], header["description"], header["kind"]
+        family = caller.server.metric_family(caller.instance_name, caller.directory, *names)
+        number = next(self._numbers)
+        self._families[number] = family, []
+        return {"family": number}, ()
+
+    def _drop_family(self, message: Message) -> Reply:
+        family = self._families.pop(message.header["family"], None)
+        if family is not None:
+            family[0].drop()
+        return _NOTHING
+
+    def _metric(self, message: Message) -> Reply:
+        family, metrics = self._families[message.header["family"]]
+        metrics.append(family.metric(message.header["labels"], message.header["buckets"]))
+        return {"metric": len(metrics) - 1}, ()
+
+    def _measure(self, message: Message) -> Reply:
+        header = message.header
+        metric = self._families[header["family"]][1][header["metric"]]
+        return {"value": getattr(metric, header["method"])(*header["values"])}, ()
+
+
+_TOLD = {"write", "log", "drop", "discard", "drop_family"}  # messages without an answer
+_WAITS = {"exec", "next", "load", "unload", "is_ready", "cancel_stream"}
+
+
+def _write(stream: str, text: str) -> None:
+    file = getattr(sys, stream)
+    if file is not None:
+        file.write(text)
+        file.flush()
+
+
+def _future(future: asyncio.Future[Any]) -> Reply:
+    return {"future": future}, ()

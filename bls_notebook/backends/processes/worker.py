@@ -1,0 +1,290 @@
+"""The worker: the process of one instance of a Python model. `main` runs it until the kernel closes the connection.
+
+It runs from its source text (`sources`), so nothing of this package is installed in its environment; its Python may be
+3.8 and its NumPy 1.20. Two channels lead to the kernel. On the first, the home of the instance asks for steps, which
+run on the main thread, and this thread asks back (for BLS and such) while a step runs. Other threads use the second.
+
+Guarantees: the import of the model, `initialize`, sync `execute` and `finalize` run on the main thread. The process
+ends with the kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import gc
+import importlib.util
+import inspect
+import json
+import os
+import socket
+import sys
+import threading
+import traceback
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+from bls_notebook.backends.processes import messages
+from bls_notebook.backends.processes.messages import Channel, Message
+from bls_notebook.backends.processes.worker_link import Kernel, ModelOutput, caller_here, described, flush, taken
+from bls_notebook.backends.processes.worker_objects import ReceivedTicket, ServerProxy, WorkerCaller, packed_answer
+from bls_notebook.pb_utils import _runtime, stub_modules
+from bls_notebook.pb_utils.model_config import ModelConfig
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
+
+
+class WorkerInstance:
+    """The model's code in this process."""
+
+    def __init__(self, kernel: Kernel, opening: dict[str, Any]) -> None:
+        self._kernel = kernel
+        self._names: tuple[str, str] = opening["instance"], opening["directory"]
+        self._sources: dict[str, list[str]] = opening["sources"]
+        self._file: str = opening["file"]
+        self._model: Any = None
+        self._loop: Any = None
+        self._tasks: dict[int, Any] = {}
+        caller_here.set(WorkerCaller(kernel, 0, *self._names, may_send=False))
+        _runtime.loose_family = partial(ServerProxy(kernel).metric_family, "", "")
+        _runtime.finders.append(lambda frame: WorkerCaller(kernel, 0, *self._names))
+        sys.path.extend(opening["folders"])
+        sys.modules[stub_modules.API] = api = stub_modules.utils_module()
+        if opening["own_api"]:
+            del sys.modules[stub_modules.API]
+        sys.modules[stub_modules.C_API] = stub_modules.c_module()
+        module = self._import(opening["name"])
+        stub_modules.add_names(sys.modules.get(stub_modules.API, api))
+        self._class: Any = getattr(module, "TritonPythonModel", None)
+        if self._class is None:  # Triton's message, with its name for the module
+            raise AttributeError(f"module '{opening['name']}' has no attribute 'TritonPythonModel'")
+
+    def _import(self, name: str) -> Any:
+        spec: Any = importlib.util.spec_from_file_location(name, self._file)
+        module = importlib.util.module_from_spec(spec)
+        package, _, tail = name.rpartition(".")
+        if package:
+            sys.modules.setdefault(package, type(sys)(package)).__path__ = [os.path.dirname(self._file)]
+        sys.modules[name] = module
+        shown = self._sources.get(self._file)
+        if shown is None:
+            spec.loader.exec_module(module)
+        else:  # a cell: tracebacks name it
+            exec(compile(shown[1], shown[0], "exec", dont_inherit=True), vars(module))
+        if package:
+            setattr(sys.modules[package], tail, module)
+        return module
+
+    @property
+    def completes(self) -> bool:
+        return hasattr(self._class, "auto_complete_config")
+
+    def complete(self, config: str) -> dict[str, Any]:
+        """Return the configuration that `auto_complete_config` returns, as JSON, or why there is none."""
+        result = self._class.auto_complete_config(ModelConfig(config))
+        if not isinstance(result, ModelConfig):
+            return {"returned": None if result is None else type(result).__name__}
+        try:
+            return {"config": json.dumps(result.as_dict())}
+        except (TypeError, ValueError) as error:
+            return {"problem": str(error)}
+
+    def initialize(self, arguments: dict[str, str]) -> dict[str, Any]:
+        self._names = arguments["model_instance_name"], self._names[1]
+        caller_here.set(WorkerCaller(self._kernel, 0, *self._names, may_send=False))
+        self._model = self._class()
+        if hasattr(self._model, "initialize"):
+            self._model.initialize(arguments)
+        execute = getattr(self._model, "execute", None)
+        return {
+            "is_async": inspect.iscoroutinefunction(execute),
+            "has_execute": execute is not None,
+            "asks_ready": hasattr(self._model, "is_ready"),
+        }
+
+    def requests(self, message: Message) -> list[InferenceRequest]:
+        tensors = message.take(message.header.get("rows", ()))
+        out = []
+        for number, options, outputs, model, version, inputs in message.header["requests"]:
+            request = InferenceRequest("", 0, [tensors.pop(0) for _ in range(inputs)], outputs, model, version)
+            request._options = messages.options_of(options)
+            request._maker = None
+            request._release_flags = 0
+            request._answerable = ReceivedTicket(self._kernel, number)
+            out.append(request)
+        return out
+
+    def execute(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        """Run a sync `execute`; return the header of the answer and its tensors."""
+        caller = caller_here.get()
+        caller_here.set(WorkerCaller(self._kernel, message.header["call"], *self._names))
+        try:
+            requests = self.requests(message)
+            returned = self._model.execute(list(requests))
+            if inspect.iscoroutine(returned):
+                returned = asyncio.run(returned)
+            return self._result(returned, requests)
+        finally:
+            caller_here.set(caller)
+
+    def _result(self, returned: Any, requests: list[InferenceRequest]) -> tuple[dict[str, Any], list[Any]]:
+        header: dict[str, Any] = {"read": taken(self._kernel.read), "flags": [r._release_flags for r in requests]}
+        tensors: list[Any] = []
+        if returned is None or not isinstance(returned, list):
+            header["returned"] = None if returned is None else _type_of(returned)
+            return header, tensors
+        responses: list[Any] = []
+        for response in returned:
+            if isinstance(response, InferenceResponse):
+                responses.append(packed_answer(response))
+                tensors += [] if response._error is not None else response._outputs
+            else:
+                responses.append(None if response is None else _type_of(response))
+        header["responses"] = responses
+        return header, tensors
+
+    def begin(self, message: Message) -> None:
+        """Start an async `execute` in the instance's loop. Called on the reader's thread."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._run_loop, name="bls-loop", daemon=True).start()
+        number = message.header["call"]
+        context = copy_context()
+        context.run(caller_here.set, WorkerCaller(self._kernel, number, *self._names))
+
+        def start() -> None:
+            self._tasks[number] = task = context.run(self._loop.create_task, self._serve(message))
+            task.add_done_callback(lambda _: self._tasks.pop(number, None))
+
+        self._loop.call_soon_threadsafe(start)
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        while True:
+            try:
+                self._loop.run_forever()
+            except BaseException:
+                traceback.print_exc()
+
+    async def _serve(self, message: Message) -> None:
+        header: dict[str, Any]
+        tensors: list[Any] = []
+        try:
+            requests = self.requests(message)
+            returned = await self._model.execute(list(requests))
+            header, tensors = self._result(returned, requests)
+            del requests, returned
+        except asyncio.CancelledError:
+            header = {"interrupted": True}
+        except BaseException as error:
+            header = {"error": described(error), "read": taken(self._kernel.read)}
+        header.update(op="ended", call=message.header["call"])
+        flush()
+        self._kernel.side.send(header, tensors)
+
+    def cancel(self, number: int) -> None:
+        """Cancel an async execution. Called on the reader's thread."""
+        task = self._tasks.get(number)
+        if task is not None:
+            self._loop.call_soon_threadsafe(task.cancel)
+
+    def ready(self, number: int) -> None:
+        """Answer whether the model's `is_ready` returns True."""
+        header: dict[str, Any] = {"op": "ready", "call": number, "ready": False}
+        try:
+            ready = self._model.is_ready()
+            if inspect.isawaitable(ready):
+
+                async def wait(awaited: Any = ready) -> Any:
+                    return await awaited
+
+                ready = asyncio.run(wait())
+            header["ready"] = ready is True
+        except BaseException as error:
+            header["error"] = described(error)
+        self._kernel.side.send(header)
+
+    def finalize(self) -> None:
+        model, self._model = self._model, None
+        if hasattr(model, "finalize"):
+            model.finalize()
+        del model
+        gc.collect()
+
+
+def _type_of(value: object) -> list[str]:
+    return [type(value).__module__, type(value).__qualname__]
+
+
+def _read_side(kernel: Kernel, instance: list[WorkerInstance]) -> None:
+    try:
+        while True:
+            message = kernel.side.receive()
+            op = message.header.get("op")
+            if op is None:
+                kernel.answered(message)
+            elif op == "interrupt":
+                kernel.interrupt(message.header["step"])
+            elif op == "begin":
+                instance[0].begin(message)
+            elif op == "cancel":
+                instance[0].cancel(message.header["call"])
+            elif op == "ready":
+                threading.Thread(target=instance[0].ready, args=(message.header["call"],), daemon=True).start()
+            message = None  # type: ignore[assignment]  # an idle worker must not keep tensors alive
+    except EOFError:
+        os._exit(0)  # the kernel has gone
+
+
+def _no_breakpoint(*_: Any, **__: Any) -> None:
+    print(
+        "breakpoint(): the model runs in a process of its own, where no prompt can open; run it in the kernel: "
+        "%%tritonmodel NAME --in-kernel, or repo.load(name, isolation='kernel')",
+        file=sys.stderr,
+    )
+
+
+def main(home_file: int, side_file: int) -> None:
+    """Serve the kernel until it closes the connection."""
+    faulthandler.enable(2, all_threads=False)
+    home, side = (Channel(socket.socket(fileno=file)) for file in (home_file, side_file))
+    kernel = Kernel(home, side)
+    sys.stdout, sys.stderr = ModelOutput(kernel, "stdout", 1), ModelOutput(kernel, "stderr", 2)
+    sys.breakpointhook = _no_breakpoint
+    instance: list[WorkerInstance] = []
+    threading.Thread(target=_read_side, args=(kernel, instance), name="bls-reader", daemon=True).start()
+    steps: dict[str, Any] = {
+        "open": lambda header: instance.append(WorkerInstance(kernel, header)) or {"completes": instance[0].completes},  # type: ignore[func-returns-value]
+        "complete": lambda header: instance[0].complete(header["config"]),
+        "initialize": lambda header: instance[0].initialize(header["arguments"]),
+        "finalize": lambda header: instance[0].finalize() or {},  # type: ignore[func-returns-value]
+    }
+    while True:
+        try:
+            message = home.receive()
+        except EOFError:
+            break
+        tensors: list[Any] = []
+        step, op = message.header["step"], message.header["op"]
+        if op == "execute":
+
+            def execute(message: Message = message, tensors: list[Any] = tensors) -> dict[str, Any]:
+                header, tensors[:] = instance[0].execute(message)
+                return header
+
+            answer = kernel.run(step, execute)
+            del execute
+        else:
+            answer = kernel.run(step, partial(steps[op], message.header))
+        message = None  # type: ignore[assignment]
+        flush()
+        answer["done"] = step
+        answer["dropped"] = taken(kernel.dropped)
+        answer.setdefault("read", taken(kernel.read))
+        try:
+            home.send(answer, tensors)
+        except EOFError:
+            break
+        del answer, tensors
+    flush()

@@ -1,0 +1,228 @@
+"""The worker's link to the kernel: steps, requests to the kernel, interrupts, and what the model prints.
+
+Guarantees: an interrupt strikes the step that it was meant for, and never a message. `tell` takes no locks, because
+destructors call it.
+"""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+import threading
+import traceback
+from contextvars import ContextVar
+from itertools import count
+from queue import SimpleQueue
+from typing import Any
+
+from bls_notebook.backends.processes.messages import Channel, Message
+from bls_notebook.pb_utils import _runtime
+from bls_notebook.pb_utils.errors import TritonModelException
+from bls_notebook.pb_utils.response import StreamEnded
+
+OWN = "<bls_notebook>"  # the files of this package in tracebacks begin with it
+RAISES = {cls.__name__: cls for cls in (TritonModelException, ValueError, TypeError, RuntimeError, StreamEnded)}
+
+
+class StepInterrupted(KeyboardInterrupt):
+    """Raised in the model's code on the main thread when the kernel interrupts it."""
+
+
+caller_here: ContextVar[Any] = _runtime.caller_var
+
+
+def current_number() -> int:
+    """Return the number of the execution whose code runs here; 0 if it is not known."""
+    caller = caller_here.get()
+    return 0 if caller is None else caller.number
+
+
+def taken(items: list[int]) -> list[int]:
+    out = items[:]
+    del items[: len(out)]
+    return out
+
+
+class _Pending:
+    """An answer that a thread waits for."""
+
+    def __init__(self) -> None:
+        self.message: Any = None
+        self._arrived = threading.Event()
+
+    def put(self, message: Any) -> None:
+        self.message = message
+        self._arrived.set()
+
+    def wait(self) -> Any:
+        self._arrived.wait()
+        return self.message
+
+
+class Kernel:
+    """The kernel, as the worker sees it: steps come from `home`, other messages from `side`."""
+
+    def __init__(self, home: Channel, side: Channel) -> None:
+        self.home, self.side = home, side
+        self.main = threading.get_ident()
+        self.step = 0  # number of the running step; 0 while none runs
+        self._guard = threading.Lock()  # held to begin and end a step, and to interrupt it
+        self._struck = 0  # the step that is to be interrupted
+        self._asking = False  # the main thread is sending or receiving a message
+        self._numbers = count(1)
+        self._pending: dict[int, Any] = {}
+        self._later: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self.dropped: list[int] = []  # requests that the model dropped, to be reported with the answer of the step
+        self.read: list[int] = []  # errors of responses that the model asked for
+        signal.signal(signal.SIGINT, self._interrupt)
+        threading.Thread(target=self._send_later, name="bls-sender", daemon=True).start()
+
+    def _send_later(self) -> None:
+        while True:
+            header = self._later.get()
+            try:
+                self.side.send(header)
+            except EOFError:
+                return
+
+    @property
+    def on_home(self) -> bool:
+        """Whether this is the main thread in a step, and may use the home's channel."""
+        return bool(self.step) and not self._asking and threading.get_ident() == self.main
+
+    def tell(self, header: dict[str, Any]) -> None:
+        """Send a message without an answer. Also for destructors: it takes no locks."""
+        if self.on_home:
+            self._asking = True
+            try:
+                self.home.send(header)
+            finally:
+                self._asking = False
+            self._raise_struck()
+        else:
+            self._later.put(header)
+
+    def ask(self, op: str, tensors: Any = (), **header: Any) -> Message:
+        """Send a request to the kernel and return its answer; raise the exception that it carries."""
+        header["op"] = op
+        if self.on_home:
+            flush()
+            self._asking = True
+            try:
+                self.home.send(header, tensors)
+                answer = self.home.receive()
+            finally:
+                self._asking = False
+            self._raise_struck()
+        else:
+            answer = self.begin(header, tensors, _Pending()).wait()
+        raised = answer.header.get("raise")
+        if raised is not None:
+            raise StepInterrupted if raised[0] == "Interrupted" else RAISES.get(raised[0], RuntimeError)(raised[1])
+        return answer
+
+    def begin(self, header: dict[str, Any], tensors: Any, pending: Any) -> Any:
+        """Send a request on the side; `pending.put` is called with the answer."""
+        header["id"] = number = next(self._numbers)
+        self._pending[number] = pending
+        self.side.send(header, tensors)
+        return pending
+
+    def answered(self, message: Message) -> None:
+        self._pending.pop(message.header["re"]).put(message)
+
+    def _interrupt(self, *_: Any) -> None:
+        if self._struck == self.step and not self._asking:
+            self._raise_struck()
+
+    def _raise_struck(self) -> None:
+        if self._struck and self._struck == self.step:
+            self._struck = 0
+            raise StepInterrupted
+
+    def interrupt(self, step: int) -> None:
+        """Interrupt a step, if it runs. Called on the reader's thread."""
+        with self._guard:
+            if self.step == step:
+                self._struck = step
+                signal.pthread_kill(self.main, signal.SIGINT)
+
+    def run(self, step: int, call: Any) -> dict[str, Any]:
+        """Run a step on the main thread and return the header of its answer."""
+        header: dict[str, Any]
+        try:
+            try:
+                with self._guard:
+                    self.step = step
+                header = call()
+            finally:
+                with self._guard:
+                    self.step = 0
+        except StepInterrupted:
+            header = {"interrupted": True}
+        except BaseException as error:
+            header = {"error": described(error)}
+        self.step = 0  # also if the interrupt struck as the step ended
+        return header
+
+
+def described(error: BaseException) -> dict[str, Any]:
+    """Return an exception as plain data: its class, text and places, innermost last."""
+    try:
+        text = str(error)
+    except BaseException:
+        text = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
+    places = [
+        [frame.f_code.co_filename, line, frame.f_code.co_name]
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not frame.f_code.co_filename.startswith((OWN, "<frozen importlib"))
+    ]
+    out: dict[str, Any] = {"kind": type(error).__name__, "text": text[:1_000_000], "places": places[-30:]}
+    if isinstance(error, SyntaxError) and isinstance(error.lineno, int):
+        out["syntax"] = [str(error.msg), str(error.filename), error.lineno]
+    return out
+
+
+class ModelOutput(io.TextIOBase):
+    """Standard output or error of the model: complete lines go to the kernel, with the request that they belong to."""
+
+    encoding = "utf-8"
+    errors = "replace"
+
+    def __init__(self, kernel: Kernel, name: str, file: int) -> None:
+        self._kernel, self._name = kernel, name
+        self._file = file
+        self._texts = threading.local()
+        self.buffer = open(file, "wb", buffering=0, closefd=False)  # noqa: SIM115 - as long as the process
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        waiting = getattr(self._texts, "text", "") + text
+        self._texts.text = waiting
+        if "\n" in text or len(waiting) > 4096:
+            self.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        text = getattr(self._texts, "text", "")
+        if text:
+            self._texts.text = ""
+            self._kernel.tell({"op": "write", "stream": self._name, "text": text, "call": current_number()})
+
+    def fileno(self) -> int:
+        return self._file
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return False
+
+
+def flush() -> None:
+    """Send what the model has printed."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, ModelOutput):
+            stream.flush()

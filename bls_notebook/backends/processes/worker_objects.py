@@ -1,0 +1,222 @@
+"""The objects of the kernel that a model in a worker uses: the server, requests, responses and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from bls_notebook.backends.processes import messages
+from bls_notebook.backends.processes.messages import Message
+from bls_notebook.backends.processes.worker_link import OWN, RAISES, Kernel, current_number, taken
+from bls_notebook.pb_utils.errors import TritonModelException
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse, ResponseIterator
+
+NOT_IN_EXECUTE = "BLS is only supported during the 'execute' function."
+
+
+class _Family:
+    """A metric family in the kernel."""
+
+    def __init__(self, kernel: Kernel, instance: str, number: int) -> None:
+        self.instance = instance
+        self._kernel, self._number = kernel, number
+
+    def metric(self, labels: dict[str, str], buckets: Any) -> _Metric:
+        number = self._kernel.ask("metric", family=self._number, labels=labels, buckets=buckets).header["metric"]
+        return _Metric(self._kernel, self._number, number)
+
+    def drop(self) -> None:
+        self._kernel.tell({"op": "drop_family", "family": self._number})
+
+
+class _Metric:
+    def __init__(self, kernel: Kernel, family: int, number: int) -> None:
+        self._do: Any = partial(kernel.ask, "measure", family=family, metric=number)
+
+    def increment(self, value: float) -> None:
+        self._do(method="increment", values=[value])
+
+    def set(self, value: float) -> None:
+        self._do(method="set", values=[value])
+
+    def observe(self, value: float) -> None:
+        self._do(method="observe", values=[value])
+
+    def value(self) -> float:
+        return float(self._do(method="value", values=[]).header["value"])
+
+
+class ServerProxy:
+    """What `pb_utils` asks of the server."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def load_for_model(self, who: str, name: str, config: str, files: dict[str, bytes] | None) -> None:
+        texts = None if files is None else {key: value.decode("latin-1") for key, value in files.items()}
+        self._kernel.ask("load", call=current_number(), name=name, config=config, contents=texts)
+
+    def unload_for_model(self, who: str, name: str, unload_dependents: bool) -> None:
+        self._kernel.ask("unload", call=current_number(), name=name, dependents=unload_dependents)
+
+    def is_ready_for_model(self, who: str, name: str, version: str) -> bool:
+        answer = self._kernel.ask("is_ready", call=current_number(), name=name, version=version)
+        return bool(answer.header["ready"])
+
+    def metric_family(self, who: str, directory: str, name: str, description: str, kind: str) -> _Family:
+        answer = self._kernel.ask("family", call=current_number(), name=name, description=description, kind=kind)
+        return _Family(self._kernel, who, answer.header["family"])
+
+
+class ReceivedTicket:
+    """A request that the model has received; the kernel hears when the model has dropped it and its sender."""
+
+    __slots__ = ("__weakref__", "_kernel", "_number")
+
+    def __init__(self, kernel: Kernel, number: int) -> None:
+        self._kernel, self._number = kernel, number
+
+    @property
+    def cancelled(self) -> bool:
+        return bool(self._kernel.ask("cancelled", request=self._number).header["cancelled"])
+
+    def send(self, response: InferenceResponse | None, final: bool) -> None:
+        packed = None if response is None else packed_answer(response)
+        tensors = () if response is None or response._error is not None else response._outputs
+        self._kernel.ask(
+            "send", tensors, request=self._number, response=packed, final=final, read=taken(self._kernel.read)
+        )
+
+    def drop_sender(self) -> None:
+        """Do nothing: the destructor reports it."""
+
+    def __del__(self) -> None:
+        if self._kernel.on_home:
+            self._kernel.dropped.append(self._number)
+        else:
+            self._kernel.tell({"op": "drop", "requests": [self._number]})
+
+
+class _ErrorSeen:
+    """Notes that the model asked for the error of a response."""
+
+    __slots__ = ("_kernel", "_number")
+
+    def __init__(self, kernel: Kernel, number: int) -> None:
+        self._kernel, self._number = kernel, number
+
+    @property
+    def read(self) -> bool:
+        return False
+
+    @read.setter
+    def read(self, value: bool) -> None:
+        self._kernel.read.append(self._number)
+
+
+class _Responses:
+    """The responses to a BLS request for a decoupled model."""
+
+    def __init__(self, kernel: Kernel, number: int) -> None:
+        self._kernel, self._number = kernel, number
+
+    def next_response(self) -> tuple[InferenceResponse, bool]:
+        answer = self._kernel.ask("next", stream=self._number, call=current_number())
+        return received_response(self._kernel, answer), answer.header["final"]
+
+    async def next_response_async(self) -> tuple[InferenceResponse, bool]:
+        return await asyncio.get_running_loop().run_in_executor(None, self.next_response)
+
+    def cancel(self) -> None:
+        self._kernel.ask("cancel_stream", stream=self._number)
+
+    def discard(self) -> None:
+        self._kernel.tell({"op": "discard", "stream": self._number})
+
+
+def packed_answer(response: InferenceResponse) -> list[Any]:
+    """Return a response of the model as plain data, with the line that made its error, or the error's number."""
+    packed = messages.packed_response(response)
+    error = response._error
+    if error is not None:
+        code, line = error._made
+        own = not code.co_filename.startswith(OWN)
+        packed[0] = 0  # an error is sent without outputs
+        packed[1] += [[code.co_filename, line, code.co_name] if own else None, error._origin]
+    return packed
+
+
+def received_response(kernel: Kernel, answer: Message) -> InferenceResponse:
+    response = messages.response_of(answer.header["response"], answer.take(answer.header.get("rows", ())))
+    if "seen" in answer.header:
+        response._received = _ErrorSeen(kernel, answer.header["seen"])
+        response._error._origin = answer.header["seen"]  # type: ignore[union-attr]
+    return response
+
+
+class _Reply:
+    """The answer to a BLS request that a coroutine awaits."""
+
+    def __init__(self, caller: WorkerCaller, decoupled: bool) -> None:
+        self._caller, self._decoupled = caller, decoupled
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self._loop.create_future()
+
+    def put(self, message: Message) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._set, message)
+        except RuntimeError:  # the loop is closed
+            message.close()
+
+    def _set(self, message: Message) -> None:
+        if not self.future.done():
+            raised = message.header.get("raise")
+            if raised is not None:
+                self.future.set_exception(RAISES.get(raised[0], RuntimeError)(raised[1]))
+            else:
+                self.future.set_result(self._caller.answer(message, self._decoupled))
+
+
+class WorkerCaller:
+    """The sender of BLS requests: one execution, or with number 0 the bare threads of the model."""
+
+    def __init__(self, kernel: Kernel, number: int, instance: str, directory: str, may_send: bool = True) -> None:
+        self.server: Any = ServerProxy(kernel)
+        self.number, self.instance_name, self.directory = number, instance, directory
+        self._kernel, self._may_send = kernel, may_send
+
+    def _header(self, request: InferenceRequest, decoupled: bool) -> dict[str, Any]:
+        if not self._may_send:
+            raise TritonModelException(NOT_IN_EXECUTE)
+        return {
+            "call": self.number, "model": request._model_name, "version": request._model_version,
+            "options": messages.packed_options(request._options), "outputs": request._requested, "decoupled": decoupled,
+        }  # fmt: skip
+
+    def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
+        answer = self._kernel.ask("exec", request._inputs, **self._header(request, decoupled))
+        return self.answer(answer, decoupled)
+
+    def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
+        header = {**self._header(request, decoupled), "op": "async_exec"}
+        reply = _Reply(self, decoupled)
+        self._kernel.begin(header, request._inputs, reply)
+        return reply.future
+
+    def answer(self, answer: Message, decoupled: bool) -> Any:
+        if decoupled:
+            return ResponseIterator(_Responses(self._kernel, answer.header["stream"]))
+        return received_response(self._kernel, answer)
+
+    def bare_caller(self) -> WorkerCaller:
+        return WorkerCaller(self._kernel, 0, self.instance_name, self.directory)
+
+    def log(self, level: str, message: str, file: str, line: int) -> None:
+        self._kernel.tell(
+            {"op": "log", "call": self.number, "level": level, "text": message, "file": file, "line": line}
+        )
+
+    def model_directory(self) -> str:
+        return self.directory
