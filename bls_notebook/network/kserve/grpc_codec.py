@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tritonclient.grpc import service_pb2
 from bls_notebook.engine import LoadedModel
 from bls_notebook.network.limits import CONTENTS_BYTES, INLINE_BYTES, STRINGS, TENSORS, VALUES
 from bls_notebook.pb_utils import InferenceRequest
+from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .errors import refuse
@@ -54,22 +56,39 @@ def encode_request(
     name: str, version: str, request: InferenceRequest, all_outputs: bool, extra: Mapping[str, Any]
 ) -> bytes:
     """Return a serialized ModelInferRequest; `extra` are parameters in addition to those of the request."""
-    message = service_pb2.ModelInferRequest(model_name=name, model_version=version, id=request._options.request_id)
-    for key, value in {**parameters_of(request._options), **extra}.items():
+    options = request._options
+    described = tuple([(tensor._name, tensor._datatype, tensor._array.shape) for tensor in request._inputs])
+    message = _head(name, version, described, () if all_outputs else tuple(request._requested))
+    if extra or options is not DEFAULT_OPTIONS:
+        message += _options(options, extra)  # protobuf merges the two serialized messages
+    return _with_raw(message, _RAW_INPUT, map(bytes_of, request._inputs))
+
+
+@lru_cache(maxsize=256)
+def _head(
+    name: str, version: str, tensors: tuple[tuple[str, str, tuple[int, ...]], ...], outputs: tuple[str, ...]
+) -> bytes:
+    message = service_pb2.ModelInferRequest(model_name=name, model_version=version)
+    for tensor, datatype, shape in tensors:
+        message.inputs.add(name=tensor, datatype=datatype, shape=shape)
+    for output in outputs:
+        message.outputs.add(name=output)
+    return bytes(message.SerializeToString())
+
+
+def _options(options: Options, extra: Mapping[str, Any]) -> bytes:
+    message = service_pb2.ModelInferRequest(id=options.request_id)
+    for key, value in {**parameters_of(options), **extra}.items():
         if key == "priority" or (isinstance(value, int) and value > _MOST):
             message.parameters[key].uint64_param = value
         else:
             _set(message.parameters[key], value)
-    for tensor in request._inputs:
-        message.inputs.add(name=tensor._name, datatype=tensor._datatype, shape=tensor._array.shape)
-    for output in () if all_outputs else request._requested:
-        message.outputs.add(name=output)
-    return _with_raw(message, _RAW_INPUT, map(bytes_of, request._inputs))
+    return bytes(message.SerializeToString())
 
 
-def _with_raw(message: Any, field: bytes, contents: Iterable[Buffer]) -> bytes:
+def _with_raw(message: bytes, field: bytes, contents: Iterable[Buffer]) -> bytes:
     """Return a serialized message with the raw contents of its tensors; `field` is their tag."""
-    parts: list[Buffer] = [message.SerializeToString()]
+    parts: list[Buffer] = [message]
     for raw in contents:
         parts += (field, _varint(len(raw)), raw)
     return b"".join(parts)
@@ -299,7 +318,7 @@ def encode_response(call: DecodedRequest, response: InferenceResponse, regions: 
                 output.parameters["shared_memory_offset"].int64_param = requested.offset
             data = b""
         contents.append(data)
-    return _with_raw(message, _RAW_OUTPUTS, contents)
+    return _with_raw(message.SerializeToString(), _RAW_OUTPUTS, contents)
 
 
 def streamed(response: bytes, error: str = "") -> bytes:
