@@ -72,6 +72,16 @@ def release_problems(
     }
 
 
+def later_changes(models: Mapping[str, CheckedModel], release: str) -> Iterator[str]:
+    """Yield sentences about uses that the newest release, as which models run here, treats otherwise than a release."""
+    for name, model in models.items():
+        for code, each in dict(_Uses(model, models).all()).items():
+            change = changes()[code]
+            if change.affects(newest()) and not change.affects(release) and not change.image:
+                what = f"{_place(each)}: {each.what}. {each.why}"
+                yield f"here, model {name!r} runs as on release {newest()}, and the server is {release}: {what}"
+
+
 def _place(found: Finding) -> str:
     """Return the file's name and the line, without the folder that the model's findings have in common."""
     return replace(found, file=Path(found.file).name).where

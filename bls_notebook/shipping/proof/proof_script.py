@@ -33,19 +33,19 @@ _FLOATS = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8"}
 
 # Prefixes that depend on how a request was sent: HTTP adds "[request id: ...]" to some errors. The engine treats a
 # notebook's request like a model's BLS call, whose errors begin with "Model ... - Error when running inference".
-PREFIX = re.compile(r"^(Model \S+ - Error when running inference: )?(\[request id: [^\]]*\] )?")
+PREFIX = re.compile(r"^(Model \S* - Error when running inference: )?(\[request id: [^\]]*\] )?")
 # Errors whose texts differ between HTTP, gRPC, BLS calls and releases.
 _SYNONYMS = [
     (
         re.compile(
-            r"Failed for execute the inference request. Model '(\S+)' is not ready.*"
-            r"|Request for unknown model: '(\S+)'(?: version \d+)? "
+            r"Failed for execute the inference request. Model '(?s:.*?)' is not ready.*"
+            r"|Request for unknown model: '(?s:.*?)'(?: version \d+)? "
             r"(?:is not found|has no available versions|is not at ready state).*"
         ),
         "no such model",
     ),
     (
-        re.compile(r"Model \S+ is using the decoupled.*|HTTP end point doesn't support models with decoupled.*"),
+        re.compile(r"Model \S* is using the decoupled.*|HTTP end point doesn't support models with decoupled.*"),
         "decoupled",
     ),
 ]

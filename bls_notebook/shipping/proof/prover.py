@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.checking.checked_model import read_model
-from bls_notebook.checking.release_checks import release_problems
+from bls_notebook.checking.release_checks import later_changes, release_problems
 from bls_notebook.checking.releases import release_of
 from bls_notebook.engine import BLSError, ModelSpec, Parker
 from bls_notebook.extending import Host, operation
@@ -140,8 +140,9 @@ def prove(
             draft = Certificate(model, server=f"{connection.server}, {connection.address}, model control mode unknown")
             remote = RemoteTarget(remote_repository, spec)
             certificate = _certified(repository, remote, draft, requests, timeout=timeout, **options)
-            notes = [*_control_notes(repository, model), *_release_notes(repository, model, connection.server)]
-            notes += release_reasons(certificate.unequal, release_of(connection.server.rpartition(" ")[2]))
+            reached = sorted(reached_models(Host(repository), [model]))
+            notes = [*_control_notes(repository, model)]
+            notes += _release_notes(repository, reached, connection.server.rpartition(" ")[2], certificate, True)
             return replace(certificate, notes=(*certificate.notes, *notes))
     with proving(repository, [model], environment) as prover:
         return prover.prove(model, *requests, timeout=timeout, **options)
@@ -160,14 +161,18 @@ def _control_notes(repository: ModelRepository, model: str) -> Iterator[str]:
         yield f"{listed(controls, 8)} uses {_EXPLICIT}"
 
 
-def _release_notes(repository: ModelRepository, model: str, server: str) -> Iterator[str]:
-    """Yield what the release of a user's own server lacks for a model and its callees."""
-    if release := release_of(server.rpartition(" ")[2]):
+def _release_notes(
+    repository: ModelRepository, names: Sequence[str], version: str, certificate: Certificate, image: bool
+) -> Iterator[str]:
+    """Yield what the release of a server lacks for a model and its callees, and what it explains of the differences."""
+    if release := release_of(version):
         host = Host(repository)
-        names = sorted(reached_models(host, [model]))
         checked = {name: read_model(host.source(name), host.find(name)) for name in names}
-        for lines in release_problems(checked, release).values():
+        for lines in release_problems(checked, release, image).values():
             yield from lines
+        if certificate.unequal:
+            yield from later_changes(checked, release)
+        yield from release_reasons(certificate.unequal, release, calls=len(names) > 1)
 
 
 @contextmanager
@@ -258,8 +263,8 @@ class Prover:
             f"{name!r} was reached here, but is missing from the copy: give a request that reaches it"
             for name in sorted(missing)
         )
-        notes += tuple(line for name in sorted(reached) for line in self.server.release_problems.get(name, ()))
-        notes += tuple(release_reasons(certificate.unequal, release_of(version)))
+        names_here = sorted(reached & self.specs.keys())
+        notes += tuple(_release_notes(self.repository, names_here, version, certificate, known is None))
         if controls := ", ".join(each.name for each in exported.models if each.controls and each.name in reached):
             notes = (f"{controls} uses {_EXPLICIT}, as this one had", *notes)
         return replace(certificate, notes=(*certificate.notes, *notes))
