@@ -24,7 +24,7 @@ def _arguments() -> argparse.Namespace:
         parser.add_argument(f"--{name}", action="append", default=[])
     for name, default in (("http-port", 8000), ("grpc-port", 8001), ("metrics-port", 8002), ("log-verbose", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--model-control-mode", choices=["none", "poll", "explicit"])
+    parser.add_argument("--model-control-mode", type=str.lower, choices=["none", "poll", "explicit"])
     parser.add_argument("--repository-poll-secs", type=float)
     parser.add_argument("--response-cache-byte-size", type=int, default=0)
     for name in ("backend-directory", "exit-on-error", "cache-config", "allow-metrics"):
