@@ -24,7 +24,7 @@ import bls_notebook as bls  # noqa: E402
 from bls_notebook.display import render  # noqa: E402
 from bls_notebook.records.units import ns  # noqa: E402
 from bls_notebook.shipping.servers.server_programs import make_environment  # noqa: E402
-from tests.conformance.documents import DOCUMENTS, SAMPLES, Definition, Proofs, collect, proofs  # noqa: E402
+from tests.conformance.documents import DOCUMENTS, SAMPLES, Definition, Proofs, collect, explanation, proofs  # noqa: E402
 
 PAGE = ROOT / "docs" / "evidence" / "conformance.md"
 BEGIN, END = "<!-- certificates -->\n", "<!-- end of certificates -->\n"
@@ -75,6 +75,8 @@ def row(proven: Proofs, definition: Definition) -> str:
         )
     print(render(found).text if not found.equal else "", end="", file=sys.stderr)
     outcome = "equal" if found.equal else "varies" if found.varies else "differs"
+    if reason := explanation(found):
+        outcome += f": {reason}"
     if found.equal and found.tolerance:
         outcome = f"equal within {found.tolerance:g}"
     times = f"{ns(found.here_ns)} | {ns(found.there_ns)}"

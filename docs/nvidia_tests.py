@@ -71,9 +71,16 @@ GENERATORS = [  # the script of qa/common, its options, the folder of its models
     ("identity", "--onnx --onnx_opset=16", "qa_identity_model_repository"),
     ("identity", "--libtorch", "qa_identity_model_repository"),
     ("identity", "--ensemble", "qa_ensemble_model_repository/qa_identity_model_repository"),
+    ("sequence", "--onnx --onnx_opset=16", "qa_sequence_model_repository"),
+    ("sequence", "--libtorch", "qa_sequence_model_repository"),
     ("", "--onnx --onnx_opset=16", "qa_model_repository"),
     ("", "--libtorch", "qa_model_repository"),
 ]
+# Changes to files: no signals to the process of a model, which is the server; a lock between instances of one process.
+EDITS = {
+    "L0_backend_python/model_readiness/test.sh": ("for SIGNAL in 11 9", "for SIGNAL in"),
+    "python_models/model_init_del/util.py": ("fcntl.lockf", "fcntl.flock"),
+}
 CLIENT = """#!/bin/bash
 echo "== $*" >> "$CLIENTS"
 set -o pipefail
@@ -94,6 +101,8 @@ def prepare(server: Path, backend: Path, work: Path) -> None:
         if changed != text:
             script.write_text(changed, "utf-8", "surrogateescape")
     backends = f"--backend-directory={triton / 'backends'}"
+    for name, edit in EDITS.items():
+        write(qa / name, (qa / name).read_text().replace(*edit))
     program(triton / "bin" / "tritonserver", f'exec {sys.executable} {ROOT / "docs/tritonserver.py"} {backends} "$@"')
     for name in ("python", "python3"):
         write(work / "bin" / name, CLIENT.format(python=sys.executable))
@@ -155,6 +164,7 @@ def run(work: Path, folder: str) -> str:
         "DATADIR": str(work / "data" / VERSION), "MODELDIR": str(work / "qa" / "L0_backend_python"),
         "NVIDIA_TRITON_SERVER_VERSION": VERSION, "TRITONSERVER_IPADDR": "localhost", "TEST_WINDOWS": "0",
         "TEST_JETSON": "0", "SERVER_TIMEOUT": "300", "PYTHON_BACKEND_REPO_TAG": "main", "PYTHON_ENV_VERSION": "12",
+        "BACKENDS": "onnx libtorch",
     }  # fmt: skip
     begin = "ip link set lo up; mount -t tmpfs tmpfs /dev/shm; exec bash test.sh"
     with open(log, "wb") as output:

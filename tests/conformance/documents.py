@@ -214,6 +214,21 @@ class Proofs:
         return found
 
 
+# Differences that the server's age explains, by how they begin; docs/evidence/conformance.md tells more.
+EXPLAINED = {
+    "an error only here: OverflowError: Python integer": "NumPy 1.26",
+    "error code: gRPC status NOT_FOUND here, INTERNAL on": "release 24.10",
+}
+
+
+def explanation(found: Certificate) -> str:
+    """Return what explains all differences of a certificate, or ""."""
+    lines = [line for each in found.unequal for line in each.what]
+    reasons = {why for line in lines for begin, why in EXPLAINED.items() if line.startswith(begin)}
+    unexplained = [line for line in lines if not line.startswith(tuple(EXPLAINED))]
+    return "" if unexplained or found.varies else ", ".join(sorted(reasons))
+
+
 @contextmanager
 def proofs(folder: Path, definitions: Sequence[Definition], environment: ServerEnvironment) -> Iterator[Proofs]:
     """Load the definitions here, and serve those that load."""

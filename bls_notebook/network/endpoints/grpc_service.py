@@ -213,6 +213,7 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
         answers = AnswerStream(context, self._admission)
         answers.writing = writing = asyncio.ensure_future(answers.write())
         self._make_room(answers)
+        writing.add_done_callback(partial(_end_at_error, self._streams[answers]))
         try:
             async for data in requests:
                 await self._send_streamed(data, answers, context)
@@ -220,6 +221,8 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
             answers.end()
             await writing
         except asyncio.CancelledError:
+            if writing.done() and not writing.cancelled() and isinstance(error := writing.exception(), ProtocolError):
+                raise error from None
             if answers in self._streams:
                 raise
             idle = "the stream was idle, and others needed its place"
@@ -270,6 +273,11 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
             if not isinstance(error, ProtocolError):
                 raise
             answers.refused(request_id, error.with_traceback(None))
+
+
+def _end_at_error(task: asyncio.Task[Any], writing: asyncio.Future[None]) -> None:
+    if not writing.cancelled() and isinstance(writing.exception(), ProtocolError):
+        task.cancel()
 
 
 def _cancel(task: asyncio.Task[Any], _: object) -> None:

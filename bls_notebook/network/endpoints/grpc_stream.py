@@ -1,8 +1,9 @@
 """One gRPC stream of an endpoint: requests in flight, and the order in which responses are written.
 
 Guarantees: responses of decoupled models are written in the order in which the models send them, others in the
-order of their requests, as on Triton. `close` cancels requests in flight. While a client does not read its
-responses, `room` delays its next request, and further responses stay in the engine's queue of the request.
+order of their requests, as on Triton. With the header ``triton_grpc_error: true``, a model's error ends `write`, and
+the stream, with its code. `close` cancels requests in flight. While a client does not read its responses, `room`
+delays its next request, and further responses stay in the engine's queue of the request.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class AnswerStream:
         self._room = asyncio.Event()
         self._room.set()
         self._ended = False
+        self._ends_at_error = ("triton_grpc_error", "true") in map(tuple, context.invocation_metadata() or ())
         self.writing: asyncio.Future[None] | None = None  # `write`, once it runs
 
     @property
@@ -177,6 +179,8 @@ class AnswerStream:
                     message = streamed(await self._admission.work(call.effort_of(answer), encode_response, *arguments))
                 except ProtocolError as refused:
                     error = refused
+        if error is not None and self._ends_at_error and request.ticket is not None:
+            raise error
         if error is not None:
             empty = pb.ModelInferResponse(id=request.request_id).SerializeToString()
             message = streamed(empty if call is None else final_response(call, final), error.message)

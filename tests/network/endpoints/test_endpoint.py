@@ -134,14 +134,14 @@ def started(endpoint: Endpoint, path: str = "waits/generate_stream", body: Any =
 
 
 @contextmanager
-def streaming(endpoint: Endpoint, model: str) -> Iterator[Any]:
+def streaming(endpoint: Endpoint, model: str, **headers: str) -> Iterator[Any]:
     """The answers of a model over gRPC."""
     request = pb.ModelInferRequest(model_name=model)
     request.inputs.add(name="X", datatype="INT32", shape=[1])
     request.raw_input_contents.append(struct.pack("<i", 5))
     with grpc.insecure_channel(endpoint.grpc_url) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        yield stub.ModelStreamInfer(iter([request]), metadata=[*endpoint.headers.items()])
+        yield stub.ModelStreamInfer(iter([request]), metadata=[*endpoint.headers.items(), *headers.items()])
 
 
 def number(value: int = 3) -> dict[str, Any]:
@@ -258,6 +258,28 @@ MANY = f"""{DECOUPLED_HEAD}
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
         gate.ended.set()
 """
+
+
+FAILS = f"""{DECOUPLED_HEAD}
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", request.inputs()[0].as_numpy())]))
+            for flags in (0, pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL):
+                error = pb_utils.TritonError("no", pb_utils.TritonError.NOT_FOUND)
+                sender.send(pb_utils.InferenceResponse(error=error), flags=flags)
+"""
+
+
+def test_an_error_ends_a_stream_with_its_code_if_a_header_asks_for_it(endpoint: Endpoint) -> None:
+    endpoint.repository.define("fails", FAILS)
+    with streaming(endpoint, "fails", triton_grpc_error="true") as stream:
+        assert next(stream).infer_response.raw_output_contents == [struct.pack("<i", 5)]
+        with pytest.raises(grpc.RpcError):
+            next(stream)
+        assert (stream.code(), stream.details()) == (grpc.StatusCode.NOT_FOUND, "no")
+    with streaming(endpoint, "fails") as stream:
+        assert [each.error_message for each in stream] == ["", "no", "no"]
 
 
 def test_a_client_that_does_not_read_is_reported_and_loses_nothing(
