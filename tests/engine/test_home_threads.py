@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -213,3 +214,43 @@ class TritonPythonModel:
         repo.define("m", source, f"{config} {tensors} instance_group [{{ count: 3 }}]")
         served = [int(repo.infer("m", {"X": np.zeros((1, 1), np.int32)})["Y"].as_numpy()[0, 0]) for _ in range(6)]
     assert served == [0, 1, 2, 0, 1, 2]
+
+
+def test_requests_go_to_the_instances_of_a_decoupled_model_evenly() -> None:
+    """The first instance whose execute returns takes no requests of those whose execute has not begun."""
+    source = """
+import numpy as np
+import triton_python_backend_utils as pb
+from tests.engine import gates
+class TritonPythonModel:
+    def execute(self, requests):
+        all_senders = gates.shared.setdefault("evenly", {})
+        all_senders.setdefault(id(self), []).extend(request.get_response_sender() for request in requests)
+        if sum(map(len, all_senders.values())) == 8:
+            for senders in all_senders.values():
+                for sender in senders:
+                    number = pb.Tensor("Y", np.full(1, len(senders), np.int32))
+                    sender.send(pb.InferenceResponse([number]), flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+    tensors = 'input [{ name: "X" data_type: TYPE_INT32 dims: [1] }]'
+    tensors += tensors.replace("input", " output").replace("X", "Y")
+    gates.shared.pop("evenly", None)
+
+    async def ask() -> list[int]:
+        streams = await asyncio.gather(*(_all(repo) for _ in range(8)))
+        return [int(stream[0]["Y"].as_numpy()[0]) for stream in streams]
+
+    with bls.ModelRepository() as repo:
+        config = f"{tensors} instance_group [{{ count: 4 }}] model_transaction_policy {{ decoupled: true }}"
+        repo.define("m", source, config)
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(60)  # so that threads take turns only where they wait
+        try:
+            served = repo.run(ask)
+        finally:
+            sys.setswitchinterval(before)
+    assert max(served) <= 3, served
+
+
+async def _all(repo: bls.ModelRepository) -> list[Any]:
+    return [response async for response in repo.stream_async("m", {"X": np.zeros(1, np.int32)})]

@@ -30,6 +30,7 @@ class DefaultScheduler(Lifecycle):
         self._queue: deque[Ticket] = deque()
         self._async = any(i.is_async for i in model.instances)
         self._shared = self._async or model.decoupled  # an instance may have several unanswered requests
+        self._posted: set[Instance] = set()  # instances at whose home a request waits to begin
         self._runner = BatchRunner(model, self._lock)
         if not self._async:
             self.call, self._run = home_call(model, self, self._runner)  # type: ignore[assignment, method-assign]
@@ -50,10 +51,20 @@ class DefaultScheduler(Lifecycle):
         """Give the queue's requests to idle instances."""
         while self._queue and self._idle:
             with self._lock:
+                if self._posted and self._is_early():
+                    return
                 instance = self._least_busy()
                 ticket = None if instance is None else self._assign(instance)
             if instance is not None and ticket is not None:
                 self._post(instance, ticket)
+
+    def _is_early(self) -> bool:
+        """Return whether an instance that will begin at once has fewer unanswered requests than each idle one.
+
+        The instances of a server are processes that begin at the same time; here their threads take turns, and the
+        first one would take the requests of the others. Lock held.
+        """
+        return min(len(i.serving) for i in self._posted) < min((len(i.serving) for i in self._idle), default=0)
 
     def _least_busy(self) -> Instance | None:
         """Take the idle instance with the fewest unanswered requests; None without one. Lock held."""
@@ -68,8 +79,11 @@ class DefaultScheduler(Lifecycle):
     def _post(self, instance: Instance, ticket: Ticket) -> None:
         if instance.is_async:
             instance.loop.post(partial(self._begin, instance, ticket))
-        else:
-            instance.home.post(ticket)
+            return
+        if self._shared:
+            with self._lock:
+                self._posted.add(instance)
+        instance.home.post(ticket)
 
     def _assign(self, instance: Instance) -> Ticket | None:
         """Return the next request for an instance that was taken; without one, make it idle. Lock held."""
@@ -96,6 +110,10 @@ class DefaultScheduler(Lifecycle):
 
     def _serve(self, instance: Instance, ticket: Ticket) -> None:
         """Run a request at home."""
+        if self._shared:
+            with self._lock:
+                self._posted.discard(instance)
+            self._look()
         if self._shared or not self._run(instance, ticket):
             self._runner.run(instance, (ticket,), partial(self._free, instance))
         if self._watch:
@@ -119,7 +137,7 @@ class DefaultScheduler(Lifecycle):
         if self._watch:
             self._notify()
         if self._queue:
-            self._look()
+            instance.loop.post(self._look)  # later: the loops of other instances begin first, as a server's do
 
     def _ended(self, instance: Instance, tickets: Sequence[Ticket], again: list[Ticket]) -> None:
         if not self._model.decoupled:
