@@ -11,7 +11,7 @@ import os
 import sys
 from array import array
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -26,12 +26,13 @@ from bls_notebook.profiling.code_lines import CodeLine
 from bls_notebook.records import Remedy
 
 from .allocation_site import lines_and_tree
-from .owners import SearchRoot, roots_of, search_of_memory
+from .owners import HostSpans, SearchRoot, host_span, is_torch_tensor, roots_of, search_of_memory
 from .records import KeptGrowth
 
 LEAST = 4096  # bytes that a model must keep more
 _CONTAINERS = (list, dict, set, frozenset, deque, tuple, bytearray, array)
 _LEAST_CONTAINER = 1024
+_NUMBER = sys.getsizeof(1.0)
 _ADDS = frozenset(
     ["append", "appendleft", "add", "extend", "insert", "update", "setdefault", "put", "put_nowait", "push"]
 )
@@ -50,8 +51,7 @@ def array_memory(value: Any) -> tuple[int, str, str] | None:
         return int(_nbytes(value)), f"{plain.dtype.name} {list(plain.shape)}", "cpu"
     if backend_of(value) is not None:
         return int(value.nbytes), f"{value.dtype.name} {list(value.shape)}", device_of(value).label
-    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
-    if isinstance(tensor, type) and issubclass(kind, tensor):
+    if is_torch_tensor(value):
         size = int(value.element_size() * value.nelement())
         return size, f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}", str(value.device)
     return None
@@ -63,7 +63,11 @@ def _bytes_of(value: Any) -> int:
         return len(value)
     if kind in _CONTAINERS:
         size = sys.getsizeof(value)
+        if size >= _LEAST_CONTAINER and kind in (list, tuple, deque):  # each number is an object of its own
+            size += _NUMBER * len({id(item) for item in tuple(value) if type(item) is float})
         return size if size >= _LEAST_CONTAINER else 0
+    if is_torch_tensor(value):  # a view keeps all of its memory
+        return host_span(value)[1]
     memory = array_memory(value)
     if memory is None or memory[2] != "cpu":  # a recording has each block of a GPU
         return 0
@@ -75,13 +79,13 @@ class MemorySnapshot:
 
     def __init__(self) -> None:
         self._models = WeakSet(_models())
-        self._sizes, self._is_whole = _sizes(self._roots(), frozenset())
+        self._sizes, self._is_whole = _sizes(self._roots(), [])
 
     def growth(self, without: Iterable[Any] = ()) -> tuple[KeptGrowth, ...]:
         """Return what the same models keep more, the largest first, except memory that these arrays own."""
         if not self._is_whole:
             return ()
-        sizes, _ = _sizes(self._roots(), frozenset(map(id, without)))  # a part shows at least some of the growth
+        sizes, _ = _sizes(self._roots(), list(without))  # a part shows at least some of the growth
         more = {owner: size - self._sizes[owner] for owner, size in sizes.items()}
         owners = sorted((o for o in more if more[o] >= LEAST), key=lambda owner: (-more[owner], owner))
         return tuple(self._grown(owner, more[owner]) for owner in owners)
@@ -106,9 +110,12 @@ def _models() -> Iterator[LoadedModel]:
             yield from server.serving(name).values()
 
 
-def _sizes(roots: Iterable[SearchRoot], without: Collection[int]) -> tuple[Counter[str], bool]:
-    """Return the bytes of memory by owner (a path up to its first index), and whether the search is complete."""
-    search = search_of_memory(roots)
+def _sizes(roots: Iterable[SearchRoot], others: Sequence[Any]) -> tuple[Counter[str], bool]:
+    """Return the bytes of memory by owner (a path up to its first index), and whether the search is complete.
+
+    Memory that `others` own does not count, nor does any memory twice.
+    """
+    search, without, spans, counted = search_of_memory(roots), set(map(id, others)), HostSpans(others), set[int]()
     sizes: Counter[str] = Counter()
     names: dict[int, str] = {}  # of containers, by ID
     for value in list(search.seen.values()):
@@ -116,6 +123,10 @@ def _sizes(roots: Iterable[SearchRoot], without: Collection[int]) -> tuple[Count
         is_array = issubclass(type(value), np.ndarray)
         if size == 0 or id(value) in without or (is_array and id(owner_of(value)) in without):
             continue
+        if address := host_span(value)[0]:
+            if address in counted or spans.owner(address) is not None:
+                continue
+            counted.add(address)
         around = id(search.parent_of(value))
         if around not in names:
             name = search.name_of(value)

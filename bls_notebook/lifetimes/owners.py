@@ -13,6 +13,7 @@ import gc
 import sys
 import sysconfig
 import types
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -110,18 +111,52 @@ def search_of_memory(roots: Iterable[SearchRoot]) -> OwnerSearch:
 def _holders_from(
     roots: list[SearchRoot], owners: Mapping[int, Any], gpu: Mapping[int, tuple[str, int]]
 ) -> dict[int, tuple[Holder, ...]]:
-    search = OwnerSearch({id(owner) for owner in owners.values()})
+    search = OwnerSearch({id(owner) for owner in owners.values()}, spans=HostSpans(owners.values()))
     search.walk(roots)
     memories = {number: search.memories[key] for number, key in gpu.items() if key in search.memories}
     by_block = {number: search.holders(owner) for number, owner in [*owners.items(), *memories.items()]}
     return {number: holders for number, holders in by_block.items() if holders}
 
 
+def is_torch_tensor(value: Any) -> bool:
+    kind = getattr(sys.modules.get("torch"), "Tensor", None)
+    return isinstance(kind, type) and issubclass(type(value), kind)
+
+
+def host_span(value: Any) -> tuple[int, int]:
+    """Return the address and the size of the CPU memory below an array or a PyTorch tensor; zeros if unknown."""
+    if issubclass(type(value), np.ndarray):
+        return int(_interface(value)["data"][0]), int(_nbytes(value))
+    with suppress(Exception):  # sparse tensors and others have no storage
+        if is_torch_tensor(value) and value.device.type == "cpu":
+            storage = value.untyped_storage()
+            return int(storage.data_ptr()), int(storage.nbytes())
+    return 0, 0
+
+
+_interface = np.ndarray.__dict__["__array_interface__"].__get__
+_nbytes = np.ndarray.__dict__["nbytes"].__get__
+
+
+class HostSpans:
+    """The CPU memory of some objects, to find the object that a PyTorch tensor shares its memory with."""
+
+    def __init__(self, owners: Iterable[Any]) -> None:
+        spans = ((*host_span(owner), owner) for owner in owners)
+        self._spans = sorted(((start, start + size, owner) for start, size, owner in spans if size), key=lambda s: s[0])
+
+    def owner(self, address: int) -> Any:
+        """Return the object whose memory contains an address; None without one."""
+        place = bisect_right(self._spans, address, key=lambda span: span[0]) - 1
+        return self._spans[place][2] if place >= 0 and address < self._spans[place][1] else None
+
+
 class OwnerSearch:
     """One bounded search: the objects that it has `seen`, and the paths to them."""
 
-    def __init__(self, wanted: set[int], atoms: tuple[type, ...] = ATOMS) -> None:
+    def __init__(self, wanted: set[int], atoms: tuple[type, ...] = ATOMS, spans: HostSpans | None = None) -> None:
         self.memories: dict[tuple[str, int], Any] = {}  # blocks of GPUs by key
+        self._spans = spans
         self._wanted, self._atoms = wanted, atoms
         self._deadline = perf_counter() + SECONDS
         self._left = OBJECTS
@@ -214,6 +249,10 @@ class OwnerSearch:
             if block is not None:
                 self.memories[block.device.name, block.key] = block
                 return (block,)
+        if self._spans is not None and is_torch_tensor(value):  # the reference to an array is hidden in C++
+            owner = self._spans.owner(host_span(value)[0])
+            if owner is not None and owner is not value:
+                return (owner,)
         kind = type(value)
         if kind not in self._closed:
             self._closed[kind] = _is_closed(kind)
