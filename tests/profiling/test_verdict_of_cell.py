@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -239,6 +240,24 @@ def test_instances_that_wait_for_each_other_end_one_after_the_other(step: int) -
     assert "The 4 instances of `a` wait for each other: beside others" in found.sentence
     even = tuple(replace(s, ended=4 * step, inferred=4 * step) for s in spans)
     assert of(replace(record, spans=even)).cause != "contention"
+
+
+def test_requests_of_unequal_times_beside_each_other_are_no_proof_of_a_speedup() -> None:
+    """They may wait for the threads of a pool: how long each takes alone is not known."""
+    ends = [30 * MS, 30 * MS, 60 * MS, 60 * MS]
+    span = Span(1, "a", kind="stream", instance="a_0", inferred=1, released=1)
+    spans = tuple(replace(span, id=number, ended=end) for number, end in enumerate(ends, 1))
+    found = of(Session(spans, (ModelSeen("a", instances=("a_0",), decoupled=True),), wall=60 * MS))
+    assert (found.cause, "took 30 ms to 60 ms" in found.sentence) == ("unequal", True), found.sentence
+    assert "times as fast" not in found.sentence
+
+
+def test_a_busy_machine_leaves_the_gain_of_a_cell_unknown() -> None:
+    record = session({"a": Model([40 * MS], 4)}, tuple("aaaa"))
+    record = replace(record, cpu=record.wall, cores=2, cpu_waited=2 * record.wall)
+    for found in record.verdict(), replace(session(TWO, *"aaaa"), cpu=40 * MS, cores=2, cpu_waited=40 * MS).verdict():
+        assert (found.cause, "times as fast" in found.sentence) == ("busy", False), found.sentence
+        assert not re.search(r"[1-9]\d\d% of the time", found.sentence.replace("100%", ""))
 
 
 def test_waits_for_the_lock_are_of_those_that_took_turns_or_could_have_begun() -> None:

@@ -90,7 +90,7 @@ def suspected(e: WorkloadEvidence) -> str:
         return "" if e.way == COMPARED else "which looks like a wait for the interpreter's lock (GIL)"
     m = e.measured
     computes = m.cpu_sequential > _COMPUTES * max(0, m.sequential - m.waited_sequential)
-    return "and the requests mostly compute" if computes or lacks_cores(e) else ""
+    return "which may be why they took so long" if computes or lacks_cores(e) else ""
 
 
 _NOTHING_QUEUED = (
@@ -138,10 +138,12 @@ CAUSES: dict[str, Cause] = {
         remedy="Put more into a request (a batch), or leave it at exec.",
     ),
     "in_turn": Cause(
-        when=lambda e: e.way == IN_TURN and e.requests > 1 and (e.together > GAIN_TOGETHER or e.limit),
+        when=lambda e: (
+            e.way == IN_TURN and e.requests > 1 and (e.together > GAIN_TOGETHER or e.limit) and not suspected(e)
+        ),
         sentence="{took}Each was sent when the one before had been answered.{most: }",
-        remedy="If the requests do not need each other's responses, {send_together}{with_count}: predicted {predicted} "
-        "times as fast.{measure}",
+        remedy="If the requests neither need each other's responses nor wait for each other (a lock, the GIL), "
+        "{send_together}{with_count}: predicted {predicted} times as fast.{measure}",
         counts=ADVISED,
     ),
     "busy": Cause(
@@ -224,6 +226,14 @@ CAUSES: dict[str, Cause] = {
         sentence="{took}{several} queued on the {instances} of {name} for {queued} of the time{brought:: }{more}.",
         remedy="{count}{or_batch: }",
         counts=ADVISED,
+    ),
+    "unequal": Cause(
+        when=attrgetter("unequal"),
+        model=attrgetter("unequal"),
+        sentence="{took}Unknown whether async helped: beside each other, requests to {name} took {alone} to {longest}. "
+        "Those that took longer waited for others (threads of a pool, a lock), or had more to do.",
+        remedy="{compare} settles it.",
+        counts=UNKNOWN,
     ),
     "helped": Cause(when=is_near, sentence="{took}Async helped: {speedup} times as fast, of {best} at best.{most: }"),
     "partly": Cause(when=lambda e: e.measured.speedup > WORTH, sentence=_NOTHING_QUEUED, counts=ADVISED),
@@ -392,9 +402,11 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         took = ""
     if name not in _WITHOUT_SHARES and not has_shares:
         took += _where(e)
-    brought = _brought(e)
+    # If requests of a cell waited for processors, it is not known how long they would take in the other way.
+    brought = "" if name == "busy" and not is_compared else _brought(e)
     magic = Remedy("", ", or `%bls … --async`")
-    compare = Remedy(f"`bls.compare({v.model!r}, inputs)`", f"`%blsprofile {v.model}`")
+    asked = e.root[0] if e.root is not None else v.model
+    compare = Remedy(f"`bls.compare({asked!r}, inputs)`", f"`%blsprofile {asked}`")
     words = {
         "failed": e.failed.sentence if e.failed is not None else "",
         "failed_batch": e.failed.batch if e.failed is not None else "",
@@ -421,6 +433,8 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         "whose": "instance" if number > 1 else "request",
         "together": time_of(together),
         "alone": time_of(alone),
+        "longest": time_of(max(self_times(e.session).get(key, [0]) if key else [0])),
+        "compare": str(compare),
         "each": time_of(m.sequential / max(1, e.requests)),
         "cached": f"{len(e.cached.spans)} of {e.cached.asked} {callers}",
         "batch": str(e.simulation.batches[e.in_turn or e.batcher].most if e.batcher else 0),

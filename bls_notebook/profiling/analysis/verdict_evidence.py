@@ -36,6 +36,7 @@ _MOST = 2_000  # spans of a cell that are judged: the first ones
 _ALWAYS_HELD = 0.3  # fraction of the time in which samples saw the GIL held: above it, the GIL is taken as always held
 _IDLE = 0.25  # idle fraction of the processors: below it, requests may wait for these and not for each other
 _SLOWER = 1.7  # slowdown beside other requests above which requests wait for each other
+_UNEQUAL = 0.2  # fraction of all work from which unequal times of a model's requests matter
 _HARDLY = 0.2  # processor time as a fraction of the wall time: below it, the process hardly computes
 _AT_ONCE = 8  # the most threads that are assumed to wait for a processor at the same time
 _EVEN = 0.25  # tolerance for equal steps of a staircase
@@ -105,7 +106,7 @@ class WorkloadEvidence:
             by_way = m.waited_sequential / max(1, m.sequential), m.waited_gathered / max(1, m.gathered * m.cores)
             return min(1.0, max(by_way))
         others = session.cores * session.wall - session.cpu  # the rest of the waits was for this process's own threads
-        return max(0.0, min(session.cpu_waited, others) / max(session.wall, session.cpu, 1))
+        return min(1.0, max(0, min(session.cpu_waited, others)) / max(session.wall, session.cpu, 1))
 
     @cached_property
     def held(self) -> float:
@@ -186,6 +187,17 @@ class WorkloadEvidence:
             if self.spare >= _IDLE and (model := _staircase(self.session)) is not None:
                 return model
         return _slowed_down(self.simulation)
+
+    @cached_property
+    def unequal(self) -> ModelKey | None:
+        """The model of which some requests of a cell took much longer than others beside them.
+
+        They may have waited for each other, so it is not known how long they would take by themselves.
+        """
+        times = self_times(self.session) if self.way == TOGETHER else {}
+        least = _UNEQUAL * sum(map(sum, times.values()))
+        unequal = (key for key, each in times.items() if sum(each) > least and max(each) > _SLOWER * min(each))
+        return next(unequal, None)
 
     @property
     def shares_instance(self) -> bool:

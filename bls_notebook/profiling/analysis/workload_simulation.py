@@ -68,7 +68,8 @@ def _serial_loops(
             yield key
 
 
-_THREADS = re.compile(r"\b(?:to_thread|run_in_executor|Thread(?:PoolExecutor)?)\b")  # code that calls in threads
+# Code that calls in threads; an import alone shows no call.
+_THREADS = re.compile(r"(?<!import )\b(?:to_thread|run_in_executor|Thread(?:PoolExecutor)?)\b")
 
 
 def _blocks(call: Span, caller: Span, session: SessionData) -> bool:
@@ -300,9 +301,10 @@ class SimulatedWorkload:
     def worthwhile(self, what_ifs: Iterable[WhatIf]) -> WhatIf | None:
         """Return the smallest count near the best of them; None if it is hardly faster than today's.
 
-        It is compared with the prediction for today's instances: a run slow by chance is no reason for a change.
+        It is compared with the prediction for today's instances, too: a run slow by chance is no reason for a change.
         """
         walls = [what.wall for what in what_ifs]
         near = (what for what in what_ifs if what.wall <= 1.05 * min(walls))
         chosen = min(near, key=lambda what: what.count, default=None)
-        return chosen if chosen is not None and self._wall(self.capacity) > WORTH * chosen.wall else None
+        now = min(self._wall(self.capacity), self.measured.gathered)
+        return chosen if chosen is not None and now > WORTH * chosen.wall else None
