@@ -71,6 +71,7 @@ CALLEES = {
     "a": "answer = x * 2 + 1", "b": "answer = x * 3 + 1", "c": "answer = x * 4 + 1",
     "r": "answer = (x + np.random.rand()).astype(np.float32)", "cnt": "answer = x * 0 + self.count",
     "mem": "self.last = x.copy() if x[0] >= 0 else self.last; answer = self.last", "fails": "answer = undefined",
+    "db": "self.last = x if 'put' in r.parameters() else self.last; answer = self.last * (self.last == x).all()",
     "dec": STREAM, "nest": NESTED, "file": "answer = np.load({place!r} + '/x.npy').astype(np.float32)",
     "writes": "builtins._shared = 5.0; answer = x * 0",
     "reads": "answer = x * 0 + getattr(builtins, '_shared', 0.0); builtins._shared = 0.0",

@@ -217,6 +217,8 @@ def _dependences(
     runs: Runs, calls: Sequence[SentCall], evidence: Evidence, states: Mapping[str, str], limit: str
 ) -> Iterator[Dependence]:
     """Return the dependences between calls; a pair without one was tried often enough and showed none."""
+    lines = [call.line.line if call.line is not None else None for call in calls]
+    explained = {(lines[a], lines[b]) for a, b in evidence.found}
     for b, before in enumerate(evidence.ancestors()):
         for a in sorted(evidence.possible[b]):
             earlier, later, responses = calls[a], calls[b], runs.recorded[a].responses
@@ -233,9 +235,12 @@ def _dependences(
                     words = f"the answers of {later} depend on its earlier requests (state), so their order matters"
                     yield Dependence(a, b, "dependent", words)
                 elif not why and len(evidence.tried[a, b]) >= needed:
-                    lines = [call.line.line if call.line is not None else None for call in (earlier, later)]
-                    if unreached := runs.unreached(*lines):
-                        words = f"whether {later} needs the answer of {earlier} is unknown: {unreached}"
+                    places = lines[a], lines[b]
+                    doubt = runs.unreached(*places)
+                    if not doubt and places not in explained and runs.uses(*places):
+                        doubt = f"line {lines[b]} makes a request of that answer, which no change of it altered"
+                    if doubt:
+                        words = f"whether {later} needs the answer of {earlier} is unknown: {doubt}"
                         yield Dependence(a, b, "unknown", words)
                 elif why or len(evidence.tried[a, b]) < needed:
                     words = f"whether {later} needs the answer of {earlier} is unknown: {(*why, limit or _STOPS)[0]}"

@@ -1,4 +1,4 @@
-"""Branches of a model's code on the answers of its callees, and which of them no run reached.
+"""Branches of a model's code on the answers of its callees, those that no run reached, and requests made of answers.
 
 `marked_source` returns the same program with a mark at the beginning of each such branch; a run adds the numbers of
 the marks that it passes to `REACHED`. The analysis of names is an over-approximation within each function.
@@ -41,15 +41,19 @@ class Branch:
         return self.loop is not None and self.loop[0] <= line <= self.loop[1]
 
 
-def marked_source(text: str) -> tuple[str, list[Branch]]:
-    """Return a source with marks, and its branches on answers; without any, an empty source."""
+def marked_source(text: str) -> tuple[str, list[Branch], dict[int, set[int]]]:
+    """Return a source with marks, empty without branches on answers; these branches; and requests made of answers.
+
+    The last maps the line of a call to the lines of the calls whose answers its request may be made of.
+    """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
-        return "", []
-    marker = _Marker(_Answers(tree))
+        return "", [], {}
+    answers = _Answers(tree)
+    uses, marker = answers.uses(), _Marker(answers)
     marked = ast.fix_missing_locations(marker.visit(tree))
-    return (ast.unparse(marked) if marker.branches else ""), marker.branches
+    return (ast.unparse(marked) if marker.branches else ""), marker.branches, uses
 
 
 class _Answers:
@@ -59,6 +63,9 @@ class _Answers:
         self._functions = {node.name: node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)}
         self._sends: dict[str, set[int]] = {name: set() for name in self._functions}
         self._names: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+        imports = (node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)))
+        # `np.save(file, answer)` makes nothing of `np`.
+        self._modules = {(each.asname or each.name).partition(".")[0] for node in imports for each in node.names}
         size = -1
         while size != (size := sum(map(len, (*self._sends.values(), *self._names.values())))):
             for name, function in self._functions.items():
@@ -86,10 +93,13 @@ class _Answers:
             self._assign(function, node.target, self.of(function, node.iter))
 
     def _assign(self, function: str, target: ast.AST, lines: set[int]) -> None:
+        indices = {id(i) for node in ast.walk(target) if isinstance(node, ast.Subscript) for i in ast.walk(node.slice)}
         for node in ast.walk(target):
+            if id(node) in indices:
+                continue
             if isinstance(node, ast.Attribute):
                 self._names["", node.attr] |= lines
-            elif isinstance(node, ast.Name) and node.id != "self":
+            elif isinstance(node, ast.Name) and node.id not in self._modules | {"self"}:
                 self._names[function, node.id] |= lines
 
     def _called(self, node: ast.Call) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
@@ -111,6 +121,40 @@ class _Answers:
             elif isinstance(node, ast.Attribute):
                 lines |= self._names.get(("", node.attr), set())
         return lines
+
+    def uses(self) -> dict[int, set[int]]:
+        """Map the line of each call to those whose answers its request, or how often it is sent, may be made of."""
+        uses: defaultdict[int, set[int]] = defaultdict(set)
+        chosen, called = set[int](), set[str]()  # by functions that answers choose; functions that are called by name
+        for name, function in self._functions.items():
+            for node in ast.walk(function):
+                for part, lines in self._decided(name, node):
+                    for call in ast.walk(part) if lines else ():
+                        for line in self._sent(call) if isinstance(call, ast.Call) else ():
+                            uses[line] |= lines
+                if isinstance(node, ast.Call) and (known := self._called(node)) is not None:
+                    called.add(known.name)
+                elif isinstance(node, ast.Call) and not isinstance(node.func, ast.Attribute):
+                    chosen |= self.of(name, node.func)
+        for name in self._functions.keys() - called - {"execute"} if chosen else ():
+            for line in self._sends[name]:
+                uses[line] |= chosen
+        return uses
+
+    def _decided(self, function: str, node: ast.AST) -> Iterator[tuple[ast.AST, set[int]]]:
+        """Yield parts of the code in which calls are sent, with the answers that decide on these."""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SENDS:
+            receiver = self.of(function, node.func.value)
+            yield ast.Call(node.func, [], [], lineno=node.lineno, end_lineno=node.end_lineno), receiver
+        elif isinstance(node, ast.BoolOp):
+            for number, value in enumerate(node.values[1:], 1):
+                yield value, set().union(*(self.of(function, each) for each in node.values[:number]))
+        elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+            heads = (part for each in node.generators for part in (each.iter, *each.ifs))
+            lines = set().union(*(self.of(function, head) for head in heads))
+            yield from ((part, lines) for part in ast.iter_child_nodes(node) if not isinstance(part, ast.comprehension))
+        elif isinstance(node, (ast.For, ast.AsyncFor)):
+            yield from ((part, self.of(function, node.iter)) for part in node.body)
 
     def is_harmless(self, body: Sequence[ast.stmt]) -> bool:
         """Return whether statements only write a message, or do nothing."""

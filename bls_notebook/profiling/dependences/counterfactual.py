@@ -98,7 +98,7 @@ class Runs(Workload):
         self.responses: list[KeptAnswer] = []
         self.named: tuple[NamedValue, ...] = ()
         self.branches: list[Branch] = []
-        self._marked = ""
+        self._marked, self._uses = "", dict[int, set[int]]()
         self.ends = float("inf")
         self._most = RUNS
         self._differences: dict[tuple[frozenset[int], int], RunDifference] = {}
@@ -117,7 +117,7 @@ class Runs(Workload):
         self._values = _values(self.recorded)
         text = self.source[0] if self.source is not None else ""
         self._reach = reach_of(text)
-        self._marked, self.branches = marked_source(text)
+        self._marked, self.branches, self._uses = marked_source(text)
         branches.REACHED.clear()
         self.named = named_values(text, parameters_of(self.repository.config(self.model)))
         self.asked += 2 * len(self.recorded)
@@ -233,6 +233,10 @@ class Runs(Workload):
                 return branch.words
         return ""
 
+    def uses(self, earlier: int | None, later: int | None) -> bool:
+        """Return whether the request of a call may be made of the answer of another one, by their lines."""
+        return earlier is not None and later is not None and earlier in self._uses.get(later, ())
+
     def compared(self, run: ObservedRun) -> RunDifference:
         """Return how a run differs from the recorded one."""
         failed = {n for n, kept in enumerate(run.responses) if any(r.error is not None for r in kept)}
@@ -303,7 +307,7 @@ class _Recorder:
         assert spec is not None
         batch = int(spec.max_batch_size > 0)
         free = {o.name: [n for n, size in enumerate(o.dims, batch) if size < 0] for o in spec.outputs.values()}
-        recorded = RecordedCall(call, _sent(call), next(self._events), spec.decoupled, free)
+        recorded = RecordedCall(call, _sent(call, wait), next(self._events), spec.decoupled, free)
         self.recorded.append(recorded)
         try:
             for response in wait.ask():
@@ -335,7 +339,7 @@ class _Player:
         if len(call.chain) > 1:
             yield MADE_UP
             return
-        sent, observed, recorded = _sent(call), self.observed, self._recorded
+        sent, observed, recorded = _sent(call, wait), self.observed, self._recorded
         with self._lock:  # answered by the recorded call with equal inputs, else by one with the same key
             ranked = [
                 (recorded[n].sent.inputs != sent.inputs, recorded[n].call.key != call.key, n)
@@ -401,7 +405,7 @@ def callee_states(runs: Runs) -> dict[str, str]:
         if not recorded.call.sequence[0]:
             requests[recorded.sent.model].setdefault(recorded.sent.inputs, number)
     chosen = sorted({choose(numbers.values()) for numbers in requests.values() for choose in (min, max)})
-    if len(requests) > 1:
+    if len(chosen) > 1:
         states.update(_common_states(runs, chosen, began + runs.seconds))
     for step, number in enumerate([*chosen, *chosen, *reversed(chosen), *chosen]):
         recorded, model = runs.recorded[number], runs.recorded[number].sent.model
@@ -475,10 +479,10 @@ def _shaped(arrays: Mapping[str, Any], reshapes: Mapping[str, Reshape]) -> dict[
     return {name: a.reshape(shapes[name]) if shapes.get(name) is not None else a for name, a in arrays.items()}
 
 
-def _sent(call: Call) -> ObservedCall:
+def _sent(call: Call, wait: Waiter) -> ObservedCall:
     """Return a call with the contents of its inputs and options."""
     inputs: dict[str, object] = {name: content(tensor.as_numpy()) for name, tensor in call.inputs.items()}
-    options = call.version, call.outputs, sorted(call.parameters.items()), call.sequence, call.timeout
+    options = wait.request._model_version, call.outputs, sorted(call.parameters.items()), call.sequence, call.timeout
     inputs[OPTIONS] = repr(options)
     return ObservedCall(call.key[0], call.model, tuple(sorted(inputs.items())), call.key[2])
 

@@ -180,8 +180,8 @@ def try_change(evidence: Evidence, change: int, group: set[int], run: ChangedRun
                 step(part)
     finally:  # the causes cannot be separated, or the runs are used up: each may be one
         for call, causes in suspects.items():
-            known = any((cause, call) in evidence.found for cause in first[call])
-            if not known or causes - evidence.ancestors()[call]:
+            # Of a group, one answer may explain the change, and the model have failed with each of the others.
+            if not any((cause, call) in evidence.found for cause in first[call]):
                 find(call, causes or first[call])
 
 

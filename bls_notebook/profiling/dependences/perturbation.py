@@ -213,7 +213,7 @@ def _with_leaves(item: Any, named: NamedValue) -> Any:
 def _other_parameters(parameters: str, change: int, salt: int, named: NamedValue | None) -> str:
     if named is not None:
         return str(_with_leaves(parameters, named))
-    return str(_text(parameters, list(_TEXTS.values())[change], salt, ()))
+    return str(_text(parameters, list(_TEXTS.values())[change], salt, ())) or "{}"
 
 
 def _other_values(array: Array, change: int, salt: int, values: Sequence[Any], reach: int) -> Array:
