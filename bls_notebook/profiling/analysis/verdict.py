@@ -142,8 +142,8 @@ CAUSES: dict[str, Cause] = {
             e.way == IN_TURN and e.requests > 1 and (e.together > GAIN_TOGETHER or e.limit) and not suspected(e)
         ),
         sentence="{took}Each was sent when the one before had been answered.{most: }",
-        remedy="If the requests neither need each other's responses nor wait for each other (a lock, the GIL), "
-        "{send_together}{with_count}: predicted {predicted} times as fast.{measure}",
+        remedy="If the requests neither need each other's responses nor wait for each other (a lock, the GIL, an event "
+        "loop), {send_together}{with_count}: predicted {predicted} times as fast.{measure}",
         counts=ADVISED,
     ),
     "busy": Cause(
@@ -231,7 +231,7 @@ CAUSES: dict[str, Cause] = {
         when=attrgetter("unequal"),
         model=attrgetter("unequal"),
         sentence="{took}Unknown whether async helped: beside each other, requests to {name} took {alone} to {longest}. "
-        "Those that took longer waited for others (threads of a pool, a lock), or had more to do.",
+        "The slower ones waited for others (threads of a pool, a lock), had more to do, or a slower instance.",
         remedy="{compare} settles it.",
         counts=UNKNOWN,
     ),

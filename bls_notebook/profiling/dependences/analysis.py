@@ -32,6 +32,7 @@ _CHANCE = "chance, time, or state; fix its seed or clock"
 # Chance may give two equal runs before a third that differs.
 _STATE = "its earlier runs (a file, or state elsewhere), or on chance; give each run the same state, or fix its seed"
 _STOPS = "changed answers stop the model or change how often it calls; drop its check to settle it"
+_EMPTY = "it has no response that could be changed; an input for which it has one settles it"
 _PROMPT_RUNS = 3  # on a busy machine, even an answer that is given at once can come after a short time limit
 _STATES = {  # why the order of two calls may matter, by the kind of a callee
     "state": "the answers of {} depend on earlier requests (state); its code settles what they have in common",
@@ -230,6 +231,7 @@ def _dependences(
                 if doubts["chance"] != _listed(models):  # chance that only one of them depends on allows any order
                     doubts["chance"] = ""
                 why = [text.format(doubts[kind]) for kind, text in _STATES.items() if doubts[kind]]
+                stops = _STOPS if responses else _EMPTY
                 needed = 1 if any(response.error is not None for response in responses) else evidence.needed(a, b)
                 if doubts["state"] and len(models) == 1:
                     words = f"the answers of {later} depend on its earlier requests (state), so their order matters"
@@ -238,12 +240,12 @@ def _dependences(
                     places = lines[a], lines[b]
                     doubt = runs.unreached(*places)
                     if not doubt and places not in explained and runs.uses(*places):
-                        doubt = f"line {lines[b]} makes a request of that answer, which no change of it altered"
+                        doubt = f"by the code, line {lines[b]} may depend on it, but no change altered its request"
                     if doubt:
                         words = f"whether {later} needs the answer of {earlier} is unknown: {doubt}"
                         yield Dependence(a, b, "unknown", words)
                 elif why or len(evidence.tried[a, b]) < needed:
-                    words = f"whether {later} needs the answer of {earlier} is unknown: {(*why, limit or _STOPS)[0]}"
+                    words = f"whether {later} needs the answer of {earlier} is unknown: {(*why, limit or stops)[0]}"
                     yield Dependence(a, b, "unknown", words)
 
 

@@ -91,8 +91,15 @@ class _Answers:
             self._assign(function, node.target, self.of(function, node.value))
         elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
             self._assign(function, node.target, self.of(function, node.iter))
+        elif isinstance(node, (ast.Match, ast.Try)):  # which of their parts run
+            for part, lines in self._decided(function, node):
+                for target in (t for n in ast.walk(part) if isinstance(n, ast.Assign) for t in n.targets):
+                    self._assign(function, target, lines)
 
     def _assign(self, function: str, target: ast.AST, lines: set[int]) -> None:
+        if (item := _item(target)) is not None:
+            self._names[function, item] |= lines
+            return
         indices = {id(i) for node in ast.walk(target) if isinstance(node, ast.Subscript) for i in ast.walk(node.slice)}
         for node in ast.walk(target):
             if id(node) in indices:
@@ -113,11 +120,16 @@ class _Answers:
 
     def of(self, function: str, tree: ast.AST) -> set[int]:
         lines = set[int]()
+        items = {id(n.value): name for n in ast.walk(tree) if isinstance(n, ast.Subscript) and (name := _item(n))}
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 lines |= self._sent(node)
             elif isinstance(node, ast.Name):
                 lines |= self._names.get((function, node.id), set())
+                item = items.get(id(node))  # of one item, or of all
+                for (where, name), answers in self._names.items():
+                    if where == function and (name == item if item else name.startswith(f"{node.id}[")):
+                        lines |= answers
             elif isinstance(node, ast.Attribute):
                 lines |= self._names.get(("", node.attr), set())
         return lines
@@ -155,11 +167,26 @@ class _Answers:
             yield from ((part, lines) for part in ast.iter_child_nodes(node) if not isinstance(part, ast.comprehension))
         elif isinstance(node, (ast.For, ast.AsyncFor)):
             yield from ((part, self.of(function, node.iter)) for part in node.body)
+        elif isinstance(node, ast.Match):
+            yield from ((case, self.of(function, node.subject)) for case in node.cases)
+        elif isinstance(node, ast.Try):
+            lines = set().union(*(self.of(function, part) for part in node.body))
+            yield from ((handler, lines) for handler in node.handlers)
+            if any(isinstance(n, (ast.Return, ast.Break, ast.Continue)) for part in node.body for n in ast.walk(part)):
+                after = (n for n in ast.walk(self._functions[function]) if isinstance(n, ast.stmt))
+                yield from ((part, lines) for part in after if part.lineno > (node.end_lineno or node.lineno))
 
     def is_harmless(self, body: Sequence[ast.stmt]) -> bool:
         """Return whether statements only write a message, or do nothing."""
         calls = (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call))
         return all(isinstance(s, (ast.Expr, ast.Pass)) for s in body) and not any(map(self._sent, calls))
+
+
+def _item(node: ast.AST) -> str | None:
+    """Return the name of an item with a constant key: ``results['a']``; None for others."""
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and isinstance(node.slice, ast.Constant):
+        return f"{node.value.id}[{node.slice.value!r}]"
+    return None
 
 
 class _Marker(ast.NodeTransformer):

@@ -189,8 +189,8 @@ class Runs(Workload):
             raise ExhaustedError
         player = _Player(self.recorded, answers, turn, quiet * load_per_core(), prompt)
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            # A program that fails halfway leaves coroutines behind that it never awaited.
-            warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
+            # Of changed values, and of coroutines that a program which fails halfway has never awaited.
+            warnings.simplefilter("ignore")
             with _same_chance(), self.variant(source) as fresh, fresh.serving(), self._substituted(player):
                 player.observed.responses = self._responses()
         return player.observed
@@ -468,6 +468,7 @@ def _asked(runs: Runs, recorded: RecordedCall, salt: int | None = None, share: f
     options: Any = {"outputs": list(call.outputs) or None, "parameters": dict(call.parameters) or None}
     if recorded.decoupled:
         kept = tuple(map(_kept, runs.repository.stream(call.model, inputs, **options)))
+        kept = tuple(one for one in kept if one.outputs or one.error is not None)  # no final flag alone
     else:
         kept = (_kept(runs.repository.infer(call.model, inputs, **options)),)
     return tuple(replace(one, outputs=_shaped(one.outputs, there)) for one in kept)
