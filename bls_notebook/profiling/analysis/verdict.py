@@ -68,6 +68,11 @@ def is_near(e: WorkloadEvidence) -> bool:
     return e.measured.speedup > WORTH and e.reached > NEAR
 
 
+def is_outside(e: WorkloadEvidence) -> bool:
+    """Return whether no request was under way for most of a cell's time."""
+    return e.way != COMPARED and e.outside > OWN_CODE
+
+
 def takes_turns(e: WorkloadEvidence) -> bool:
     """Return whether requests take turns with the GIL, or Python code takes most of a request's time."""
     return e.held > LOCKED or (e.is_bound and e.simulation.python * WORTH > e.simulation.own_cpu)
@@ -89,6 +94,8 @@ def suspected(e: WorkloadEvidence) -> str:
     if takes_turns(e):
         return "" if e.way == COMPARED else "which looks like a wait for the interpreter's lock (GIL)"
     m = e.measured
+    if is_outside(e):
+        return "which may be why it took so long"
     computes = m.cpu_sequential > _COMPUTES * max(0, m.sequential - m.waited_sequential)
     return "which may be why they took so long" if computes or lacks_cores(e) else ""
 
@@ -100,7 +107,7 @@ _NOTHING_QUEUED = (
 CAUSES: dict[str, Cause] = {
     "failed": Cause(when=lambda e: e.failed, sentence="{failed}", remedy="{failed_batch}", counts=UNKNOWN),
     "notebook": Cause(
-        when=lambda e: e.way != COMPARED and e.session.wall > SHORT and e.outside > OWN_CODE,
+        when=lambda e: is_outside(e) and e.session.wall > SHORT and not suspected(e),
         sentence="Most of the time was {outside}: requests were under way for {busy} of {wall}.",
         remedy="",
         counts=UNKNOWN,
