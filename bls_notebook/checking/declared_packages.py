@@ -78,7 +78,7 @@ def _packages(name: str, text: str) -> Iterator[tuple[str, str]]:
         for command in _PIP.findall(text):
             yield from _requirements(_words(command), bool(_INDEX.search(f" {command}")))
         if re.search(r"(?i)^(environment|conda|env)[\w.-]*\.ya?ml$", name):
-            yield from _requirements(re.findall(r"(?m)^\s*-\s+([^\s:]+)\s*$", text), True)
+            yield from _requirements(re.findall(r"(?m)^\s*-\s+(\w[^:\n]*)$", text), True)
 
 
 def _under_pip(text: str) -> str:

@@ -59,6 +59,7 @@ def declared_as(module: str, declared: Mapping[str, str]) -> str:
     return next(filter(None, (*(declared.get(normalized(name), "") for name in names), *of_builds)), "")
 
 
+_WITH_GPU = "only with a GPU"
 _UNKNOWN = "the distribution is unknown", "the project's files say how to install it"
 
 
@@ -67,14 +68,16 @@ def install_advice(modules: Iterable[str], command: str, declared: Mapping[str, 
 
     `declared` are the packages that the project asks for, see `declared_packages`.
     """
-    own = {module: declared_as(module, declared or {}) for module in modules}
+    declared = declared or {}
+    own = {module: declared_as(module, declared) for module in modules}
     known = {module: name or distribution_of(module) for module, name in own.items()}
     names = " ".join(dict.fromkeys(filter(None, known.values())))
     words = {
-        m: (_entry("words", m) if not own[m] or _entry("distributions", m) else "")
-        or ("" if name else _UNKNOWN[normalized(m.partition(".")[0]) in (declared or {})])
-        for m, name in known.items()
+        module: _entry("words", module) if not own[module] or _entry("distributions", module) else "" for module in own
     }
+    for module in [m for m, name in known.items() if not name and words[m] in ("", _WITH_GPU)]:
+        unknown = _UNKNOWN[normalized(module.partition(".")[0]) in declared]
+        words[module] = "; ".join(filter(None, (unknown, words[module])))
     return "; ".join(
         ([f"`{command} {names}`"] if names else []) + [f"`{m}`: {text}" for m, text in words.items() if text]
     )

@@ -167,14 +167,14 @@ def _of_chain(
 
 def _of_file(name: str, file: str, places: ModelPlaces, parameters: Mapping[str, str], case: str) -> FailureReason:
     """Return the reason for a missing file; `case` is that of a file that neither the project nor an option has."""
-    if fill := to_fill(name, file, parameters, True):
-        return reason_of("file:fill", name, file=f"{file}{_GUESS if os.path.isabs(file) else ''}", **fill)
     if (found := located(file, places.project, places.repository, places.source.parent)) and found.place.exists():
         if not found.mounted:
             return reason_of("file:started", name, file=file, found=found, folder=shown_path(found.folder))
         whole = not os.path.lexists(found.mounted) and os.path.isdir(os.path.dirname(found.mounted))
         link = (found.folder, found.mounted) if whole else (found.place, file)
         return reason_of("file:mounted", name, file=file, found=found, origin=link[0], target=link[1])
+    if fill := to_fill(name, file, parameters, True):
+        return reason_of("file:fill", name, file=f"{file}{_GUESS if os.path.isabs(file) else ''}", **fill)
     elsewhere = not Path(file).is_relative_to(places.project)
     guess = f": {found}" if found else _GUESS if elsewhere else ""
     reason = reason_of(case, name, file=f"{file}{guess}")

@@ -181,9 +181,11 @@ def _report(
     for name, outcome in load.outcomes.items():
         model, reason = plan.models[name], outcome.reason
         sent = requests.outcomes.get(name, RequestOutcome(asked=False))
+        refused = model.prepared.refused
+        why = reason.why if outcome.kind == "real" or not refused else f"{reason.why}; {refused}"
         models[name] = TriedModel(
-            name, model.backend, outcome.kind, reason.why, reason.remedy, outcome.seconds, tuple(sorted(model.calls)),
-            reason.broken or model.prepared.is_refused, reason.unknown, sent.asked, sent.problem, sent.warnings,
+            name, model.backend, outcome.kind, why, reason.remedy, outcome.seconds, tuple(sorted(model.calls)),
+            reason.broken or bool(refused), reason.unknown, sent.asked, sent.problem, sent.warnings,
             tuple(_places(plan, model, (p for p in in_vain.get(name, ()) if p not in f"{reason.why}{sent.problem}"))),
         )  # fmt: skip
     real = [plan.models[name] for name, outcome in sorted(load.outcomes.items()) if outcome.kind == "real"]

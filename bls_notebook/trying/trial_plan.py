@@ -97,7 +97,7 @@ class PreparedModel(NamedTuple):
     source: ModelSource
     changes: tuple[str, ...]
     missing_version: str
-    is_refused: bool = False  # a server refuses its name
+    refused: str = ""  # the change of a name that a server refuses
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def prepare(source: ModelSource, options: TrialOptions, private: Path) -> Prepar
     Git drops empty version folders; `private` is a folder for replacements, because a trial does not write to others.
     """
     changes: list[str] = []
-    missing_version, is_refused = "", False
+    missing_version = refused = ""
     config, folder = source.config, source.folder
     chosen = folder / "configs" / f"{options.config_name}.pbtxt"
     is_chosen = bool(options.config_name) and chosen.is_file() and not source.config_is_json
@@ -218,12 +218,13 @@ def prepare(source: ModelSource, options: TrialOptions, private: Path) -> Prepar
         parsed = replace(source, config=config).parsed_config()
         if parsed.name not in ("", source.name):
             name = shortened(parsed.name, 100)
-            changes.append(f'its config.pbtxt has name: "{name}", which a server refuses: use the name of the folder')
+            refused = f'its config.pbtxt has name: "{name}", which a server refuses: use the name of the folder'
+            changes.append(refused)
             parsed.name = source.name
-            config, is_refused = parsed, True
+            config = parsed
     origin = shown_path(source.folder.resolve()) if source.folder.is_symlink() else source.origin
     source = replace(source, config=config, folder=folder, origin=origin)
-    return PreparedModel(source, tuple(changes), missing_version, is_refused)
+    return PreparedModel(source, tuple(changes), missing_version, refused)
 
 
 def _obstacle(host: Host, plan: ModelPlan) -> FailureReason | None:

@@ -17,7 +17,7 @@ ASKS = {
     "start.sh": "python3 -m pip install -q my-riva-client[grpc]; tritonserver",
     "README.md": "First `pip install my-riva-client[grpc]`.\nOr pip install prose too.",
     "docker-compose.yml": 'command: bash -c "pip install my-riva-client[grpc] && tritonserver"',
-    "environment.yml": "dependencies:\n  - conda-only=1\n  - pip\n  - pip:\n    - my-riva-client[grpc]==2\n  - later\n",
+    "environment.yml": "dependencies:\n  - conda-only ==1\n  - pip:\n    - my-riva-client[grpc]==2\n  - later\n",
     "setup.py": "setup(name='me', install_requires=['my-riva-client[grpc]>=2'], classifiers=['prose'])",
     "setup.cfg": "[options]\ninstall_requires =\n    my-riva-client[grpc]>=2\n    b\n[x]\n",
     "Pipfile.lock": '{"default": {"my-riva-client": {}}}',
@@ -36,6 +36,7 @@ def test_the_forms_of_requirements(tmp_path: Path, name: str) -> None:
     found = declared_packages(tmp_path, tmp_path / "models")
     assert found["my-riva-client"].strip("'").lower().replace("_", "-").replace(".", "-").startswith("my-riva-client")
     assert not found.get("conda-only")
+    assert ("conda-only" in found) == (name == "environment.yml")
     assert not found.get("later")
     assert not {"foo", "prose", "too", "me", "local", "r.txt", "r-txt"} & found.keys()
 

@@ -41,6 +41,7 @@ MODELS: dict[str, tuple[str | None, dict[str, str], str, str, str]] = {
     "loop": (f'backend: "x" max_batch_size: ${{loop}} {IO}', {}, "absent", "expected a whole number", ""),
     "pipeline": (f'name: "main" {PYTHON}', {"1/model.py": calling("od_resize")}, "real", 'has name: "main"', ""),
     "resize": (f'name: "od_resize" {PYTHON}', RUNS, "real", "", ""),
+    "refused": ('name: "nlp" backend: "vllm"', {"1/model.json": "{}"}, "stub", 'has name: "nlp", which a server', ""),
     "all": (ensemble(("states", "IN", "OUT")), {}, "real", "", ""),
     "states": (f"{PYTHON} sequence_batching {{ }}", RUNS, "real", "", ""),
 }  # fmt: skip
