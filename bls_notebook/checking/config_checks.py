@@ -28,7 +28,7 @@ from bls_notebook.repository.config import KNOWN_BACKENDS, decisions, idle_field
 from bls_notebook.repository.source import is_pointer, pointers_in, shown_path, version_folders
 
 from .checked_model import CONFIG, CheckedModel, data_type, full_shape
-from .environments import environment_findings
+from .environments import environment_findings, environment_of
 from .python_source import KnownArray, PythonSource, array_of, last_name
 from .records import Finding, finding
 
@@ -185,7 +185,9 @@ def field_findings(model: CheckedModel, release: str = "") -> Iterator[Finding]:
         yield model.in_config("field-cache", "response_cache")
         if (code := model.newest()) is not None and "TritonError" in code.words:
             yield model.in_config("cache-errors", "response_cache")
-    for path, why, here in idle_fields(model.config, () if model.serving is None else model.serving.server.options):
+    packed, file = environment_of(model)
+    options = {"process"} if packed and (model.folder / file).exists() else set[str]()
+    for path, why, here in idle_fields(model.config, options if model.serving is None else model.serving.options):
         rule = "field-idle:here" if here else "field-idle:nowhere"
         rule = "field-rate-limiter" if path == "instance_group.rate_limiter" else rule
         parameter = path.startswith("parameters.")

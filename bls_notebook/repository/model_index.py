@@ -25,7 +25,7 @@ def _specs(tensors: Iterable[TensorSpec]) -> tuple[TensorSpecRecord, ...]:
 
 def _config_warnings(model: LoadedModel) -> tuple[str, ...]:
     """Return a line for each field of the configuration without effect; () if a server or a stub reads it instead."""
-    idle = () if model.seen.remote or model.seen.stub else idle_fields(model.spec.config, model.server.options)
+    idle = () if model.seen.remote or model.seen.stub else idle_fields(model.spec.config, model.options)
     return tuple(f"config.pbtxt: {path} has no effect{' here' if here else ''}. {why}" for path, why, here in idle)
 
 

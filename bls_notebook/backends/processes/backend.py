@@ -22,8 +22,9 @@ from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
 
+from .environments import Environment
 from .messages import Message
-from .process import Environment, ProcessDiedError, WorkerProcess
+from .process import ProcessDiedError, WorkerProcess
 from .upcalls import Upcalls
 
 log = logging.getLogger("bls_notebook")

@@ -16,17 +16,16 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 from bls_notebook.pb_utils.tensor import Tensor
 
+from .environments import Environment
 from .messages import Channel, Message
 from .sources import BOOT, boot_message
 
@@ -36,21 +35,6 @@ LAST_WORDS = 4000  # characters of what a process wrote before it died
 
 class ProcessDiedError(Exception):
     """The process of an instance has ended, while or before it ran a step."""
-
-
-@dataclass(frozen=True)
-class Environment:
-    """The interpreter of a worker, its `sys.path` (empty: its own), and its environment variables (None: ours)."""
-
-    python: str
-    path: tuple[str, ...] = ()
-    variables: tuple[tuple[str, str], ...] | None = None
-
-
-def own_environment() -> Environment:
-    """Return the kernel's environment, without the folder of the notebook, which does not exist on a server."""
-    here = {"", os.getcwd()}
-    return Environment(sys.executable, tuple(entry for entry in sys.path if entry not in here))
 
 
 class Listener:
@@ -85,7 +69,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 [environment.python, "-I", "-c", BOOT, *map(str, theirs)],
                 stdin=subprocess.DEVNULL, stdout=pipes[0][1], stderr=pipes[1][1], pass_fds=theirs,
-                start_new_session=True, env=None if environment.variables is None else dict(environment.variables),
+                start_new_session=True, env={**os.environ, **dict(environment.variables)},
             )  # fmt: skip
         except OSError:
             for file in (pipes[0][0], pipes[1][0]):

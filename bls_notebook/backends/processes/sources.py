@@ -66,7 +66,8 @@ main(home, side)
 
 
 @cache
-def _sources() -> dict[str, str]:
+def sources() -> dict[str, str]:
+    """Return the texts that a worker runs, by the names of their modules."""
     texts = {f"bls_notebook.{name}".rstrip("."): text for name, text in _STAND_INS.items()}
     for name in _MODULES:
         file = _PACKAGE.joinpath(*name.split("."))
@@ -77,7 +78,7 @@ def _sources() -> dict[str, str]:
 
 def boot_message(path: list[str]) -> bytes:
     """Return the first message to a worker: its sources, and its `sys.path` (empty: as it is)."""
-    sources = _sources()
-    packages = [name for name in sources if any(other.startswith(f"{name}.") for other in sources)]
-    text = json.dumps({"path": path, "sources": sources, "packages": packages}).encode()
+    texts = sources()
+    packages = [name for name in texts if any(other.startswith(f"{name}.") for other in texts)]
+    text = json.dumps({"path": path, "sources": texts, "packages": packages}).encode()
     return len(text).to_bytes(8, "little") + text

@@ -128,6 +128,13 @@ class LoadedModel:
         for instance in (*self.instances, *self.passive):
             instance.place = RecordedInstance(seen, instance.name, instance.device, _code_of(instance.backend))
 
+    @property
+    def options(self) -> set[str]:
+        """What makes fields of its configuration effective, see fields.json."""
+        instances = (*self.instances, *self.passive)
+        in_process = any(getattr(instance.backend, "process", None) for instance in instances)
+        return {*self.server.options, *(["process"] if in_process else [])}
+
     def ready(self) -> bool:
         return not self._closing and all(is_ready(i) for i in (*self.instances, *self.passive))
 

@@ -13,6 +13,7 @@ instances the last one stays and keeps its name, and new ones receive the config
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -22,7 +23,7 @@ from typing import Any, TypeVar
 from weakref import ref
 
 from bls_notebook.backends.processes.backend import ModelCode, ModelProcess, ProcessModel
-from bls_notebook.backends.processes.process import Environment, own_environment
+from bls_notebook.backends.processes.environments import Environment, environment_at, environment_path, own_environment
 from bls_notebook.backends.protocol import (
     BackendError,
     BackendInstance,
@@ -264,8 +265,15 @@ class InstanceMaker:
         return open_model(files)
 
     def _in_process(self, config: ModelConfigMessage) -> bool:
-        """Return whether the instances are processes."""
-        return (self._source.isolation or self._server.isolation) == "process"
+        """Return whether the instances are processes: if that is wanted, or for an environment that is here."""
+        packed = self._environment(config)
+        is_here = packed is not None and packed.exists() and hasattr(socket, "SCM_RIGHTS")
+        return (self._source.isolation or ("process" if is_here else self._server.isolation)) == "process"
+
+    def _environment(self, config: ModelConfigMessage) -> Path | None:
+        parameters = config.parameters
+        text = parameters["EXECUTION_ENV_PATH"].string_value if "EXECUTION_ENV_PATH" in parameters else ""
+        return environment_path(text, self._source.folder)
 
     def _new_process(self, config: ModelConfigMessage, backend_folder: Path | None) -> ModelProcess:
         """Return the process of the instance that is being made. Called at its home."""
@@ -276,7 +284,9 @@ class InstanceMaker:
         sources = {} if place is None else {str(file): noted_source(str(file), place)}
         own_api = any((folder / name).exists() for folder in folders for name in (API, f"{API}.py"))
         half: ModelHalf = caller.half
-        return half.new_process(own_environment(), ModelCode([str(folder) for folder in folders], sources, own_api))
+        packed = self._environment(config)
+        environment = own_environment() if packed is None else environment_at(packed)
+        return half.new_process(environment, ModelCode([str(folder) for folder in folders], sources, own_api))
 
     def _searched(self, backend_folder: Path | None) -> list[Path]:
         return [self._folder, self._source.folder] if backend_folder is None else [backend_folder]

@@ -87,7 +87,7 @@ def load_versions(
                 ensemble.be(replace(ensemble.seen, code=code_hash(source.folder, version)))
                 loaded[version] = ensemble
                 continue
-            isolation = source.isolation or server.isolation
+            isolation = source.isolation or f"by default in the {server.isolation}"
             fingerprint = version_fingerprint(source.folder, config, version), isolation
             # Without an active instance, waiting requests would never be answered.
             serves = any(not group.passive for group in config.instance_group)
