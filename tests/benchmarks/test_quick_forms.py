@@ -51,6 +51,7 @@ def test_benchmarks_are_found_and_explained() -> None:
     assert [name for name in SCRIPTS if f"[{name}]({name})" not in readme] == []
 
 
+@pytest.mark.slow
 @pytest.mark.extra
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_each_benchmark_runs_quickly(script: str) -> None:
