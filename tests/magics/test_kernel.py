@@ -30,13 +30,18 @@ class Kernel:
     def run(
         self, cell: str, on_stream: Any = None, person: bool = False
     ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Run a cell, as a `person` does who may be asked or as a script; its reply, and its outputs."""
+        """Run a cell, as a `person` does who may be asked or as a script; its reply, and its outputs.
+
+        `on_stream` is called at its first text: on a busy machine, a line may come in two parts.
+        """
         outputs: list[dict[str, Any]] = []
 
         def hook(message: dict[str, Any]) -> None:
+            is_text = message["msg_type"] == "stream"
+            is_first = is_text and not any(each["msg_type"] == "stream" for each in outputs)
             if message["msg_type"] in OUTPUTS:
                 outputs.append(message)
-            if on_stream is not None and message["msg_type"] == "stream":
+            if on_stream is not None and is_first:
                 on_stream()
 
         reply = self.client.execute_interactive(cell, output_hook=hook, timeout=LIMIT, allow_stdin=person)
