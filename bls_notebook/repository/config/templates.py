@@ -1,9 +1,9 @@
 """Find and fill templates in a config.pbtxt, such as ``${max_batch_size}``.
 
 Public repositories contain configurations that a script must fill first. Templates are ``${key}`` and
-``${key:-value}``; outside quotes also ``{{ key }}``, ``$KEY``, ``#KEY`` behind a colon or in ``TYPE_#KEY``, ``<KEY>``,
-``@KEY@``, ``%KEY%``, ``{key}``, and a word in capitals in place of a number; ``"$KEY"`` and ``"#KEY"`` may be
-templates. Comments, ``$${key}`` and ``$$KEY`` are not. A value comes from the caller, the environment, or the
+``${key:-value}``; outside quotes also ``{{ key }}``, ``$KEY``, ``#KEY`` behind a colon, in ``TYPE_#KEY`` or in a list,
+``<KEY>``, ``@KEY@``, ``%KEY%``, ``{key}``, and a word in capitals in place of a number; ``"$KEY"`` and ``"#KEY"`` may
+be templates. Comments, ``$${key}`` and ``$$KEY`` are not. A value comes from the caller, the environment, or the
 template's default; otherwise it is a harmless value that fits the field, or the folder's name for that of the model. A
 template inside quotes without a value stays unchanged: Triton passes it to the model as text.
 """
@@ -27,6 +27,7 @@ from .protobuf_message import model_config_class
 
 _TOKEN = re.compile(
     r"""(?P<template>(?:(?<=_)|(?<=:)|(?<=:[ ]))\#[A-Z]\w*|\$\{[^{}\n]*\}|\{\{[^{}\n]+\}\}|(?<!\$)\$[A-Za-z_]\w*
+        |(?:(?<=[\[,])|(?<=[\[,][ ]))\#[A-Za-z_]\w*(?=\s*[,\]])(?=[^\n]*\])
         |<[A-Z][A-Z0-9_]*>|@[A-Za-z_]\w*@|%[A-Z_]\w*%|\{[ ]*[A-Za-z_]\w*[ ]*\}|<%=[^%\n]*%>)
     |(?P<comment>\#[^\n]*)
     |(?P<text>"[^"\\\n]*(?:\\.[^"\\\n]*)*"|'[^'\\\n]*(?:\\.[^'\\\n]*)*')
@@ -36,7 +37,7 @@ _TOKEN = re.compile(
     |(?P<mark>[{}<>\[\]:;,])""",
     re.VERBOSE,
 )
-IN_TEXT = re.compile(r"(?<!\$)(?:\$\{[^{}\n]*\}|\$[A-Z_][A-Z0-9_]*)|#[A-Z][A-Z0-9_]*")
+IN_TEXT = re.compile(r"(?<!\$)(?:\$\{[^{}\n]*\}|\$[A-Z_][A-Z0-9_]*)|#[A-Za-z_]\w*")
 PARTS = re.compile(r"\s*([\w.-]+)\s*(?::?-(.*)|\|\s*default\((.*?)\).*|\|.*)?")
 _MARKS = "#${}<>@%= "  # around keys
 _DEEPEST = 100  # messages in messages
