@@ -126,8 +126,8 @@ def test_a_compiled_archive_runs_and_refuses_other_shapes(repo: bls.ModelReposit
         def forward(self, a, b, *, scale):
             return {"sum": a + b[0], "pair": (a * scale, b[0])}
 
-    example = torch.zeros(3)
-    exported = torch.export.export(Pair(), (example, [example]), {"scale": example})
+    examples = torch.zeros(3), [torch.zeros(3)]
+    exported = torch.export.export(Pair(), examples, {"scale": torch.zeros(3)})
     file = tmp_path / "model.pt2"
     try:
         torch._inductor.aoti_compile_and_package(exported, package_path=str(file))

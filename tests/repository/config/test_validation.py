@@ -251,6 +251,25 @@ def test_each_field_has_a_decision_and_those_without_effect_are_found() -> None:
             assert [found.path for found in idle_fields(config)] == [dotted] * idle, (name, backend)
 
 
+def test_of_python_models_a_server_honors_only_explained_fields_more() -> None:
+    explained = {
+        "ModelOptimizationPolicy.input_pinned_memory": "no value",
+        "ModelOptimizationPolicy.output_pinned_memory": "no value",
+        "ModelOptimizationPolicy.gather_kernel_buffer_threshold": "no value",
+        "ModelInstanceGroup.host_policy": "no value",
+        "ModelSequenceBatching.State.use_growable_memory": "refuses the sequences",
+        "ModelInstanceGroup.rate_limiter": "ModelRepository(rate_limit='execution_count')",
+        "ModelConfig.model_metrics": "ModelRepository(metrics_config=",
+    }
+    found = {
+        name.removeprefix("inference."): judged["why"]
+        for name, decision in decisions()["fields"].items()
+        if isinstance(decision, dict) and (judged := decision.get("python", decision.get("*"))) and judged.get("here")
+    }
+    assert found.keys() == explained.keys()
+    assert [name for name, words in explained.items() if words not in found[name]] == []
+
+
 @pytest.mark.parametrize("name", [name for name, decision in decisions()["fields"].items() if decision == "rejected"])
 def test_rejected_fields_are_refused(name: str) -> None:
     config = parse_pbtxt(CONFIG, model="m")
