@@ -235,6 +235,7 @@ def _describe(
         shm_bytes=sum(need.bytes for need in shared_memory(checked)),
         python=".".join(map(str, sys.version_info[:2])),
         elsewhere=tuple((name, remote[name]) for name in sorted(called.intersection(remote))),
+        options=next((model.loaded.server.command_line for model in models.values() if model.loaded is not None), ()),
     )
 
 

@@ -59,7 +59,8 @@ class Exported(Record):
     ``copied`` are modules of the user that were found elsewhere: model, module, place. ``failed`` pairs each model that
     was left out with the reason. ``shm_bytes`` is the least ``/dev/shm`` that the models' processes need. ``python`` is
     the Python version of this process. ``elsewhere`` pairs each remote callee with its server's address. ``files`` are
-    the files for the deployment ``target`` and for proofs; ``replicas`` is the number of servers.
+    the files for the deployment ``target`` and for proofs; ``replicas`` is the number of servers. ``options`` are
+    tritonserver's with which the repository was created.
     """
 
     place: str
@@ -77,15 +78,16 @@ class Exported(Record):
     secrets: tuple[str, ...] = ()
     copied: tuple[tuple[str, str, str], ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
+    options: tuple[str, ...] = ()
 
     @property
     def server_options(self) -> tuple[str, ...]:
-        """The options of tritonserver that the models need: a response cache; the explicit mode if they load models."""
+        """Options of tritonserver: the repository's, a response cache, and the explicit mode if models load others."""
         cache = (
             [f"--cache-config=local,size={DEFAULT_CACHE_BYTES}"] if any(model.cached for model in self.models) else []
         )
         loaded = (f"--load-model={model.name}" for model in self.models if model.at_start)
-        return (*cache, *(("--model-control-mode=explicit", *loaded) if self.controlling else ()))
+        return (*self.options, *cache, *(("--model-control-mode=explicit", *loaded) if self.controlling else ()))
 
     @property
     def warnings(self) -> tuple[str, ...]:

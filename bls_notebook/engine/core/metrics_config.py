@@ -26,6 +26,7 @@ class MetricsConfig:
     summaries: bool = False
     histograms: bool = False
     quantiles: tuple[float, ...] = (0.5, 0.9, 0.95, 0.99, 0.999)
+    settings: tuple[str, ...] = ()  # as given, such as ``summary_latencies=true``
 
 
 def parsed_metrics_config(settings: Mapping[str, str]) -> MetricsConfig:
@@ -48,6 +49,7 @@ def parsed_metrics_config(settings: Mapping[str, str]) -> MetricsConfig:
         settings.get("summary_latencies") == "true",
         settings.get("histogram_latencies") == "true",
         tuple(quantiles) or MetricsConfig.quantiles,
+        tuple(f"{name}={value}" for name, value in settings.items()),
     )
 
 

@@ -81,6 +81,15 @@ class RateLimiter:
         self._running: set[LimitedInstance] = set()
         self._used: Counter[Resource] = Counter()
 
+    @property
+    def options(self) -> list[str]:
+        """The options of a tritonserver with the same rate limiter."""
+        resources = [
+            f"--rate-limit-resource={name}:{count}" + f":{device}" * (device != EVERY)
+            for (device, name), count in self._counts.items()
+        ]
+        return ["--rate-limit=execution_count", *resources]
+
     def register(self, model: str, config: Any, device: int) -> LimitedInstance:
         """Add an instance with a `ModelRateLimiter`; ConfigError if it could never run."""
         resources = {(GLOBAL if getattr(r, "global") else device, r.name): r.count for r in config.resources}

@@ -91,6 +91,12 @@ class Server:
         histograms = self.metrics_config.histograms
         return {name for name, on in (("rate_limit", self.rate_limiter), ("histogram_latencies", histograms)) if on}
 
+    @property
+    def command_line(self) -> tuple[str, ...]:
+        """The options of a tritonserver with the same rate limiter and metrics."""
+        limits = [] if self.rate_limiter is None else self.rate_limiter.options
+        return (*limits, *(f"--metrics-config={setting}" for setting in self.metrics_config.settings))
+
     def set_strict(self, strict: bool) -> None:
         with self._lock:
             self.strict = strict

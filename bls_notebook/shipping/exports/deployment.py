@@ -116,6 +116,11 @@ def refuse_target(target: str, replicas: int, record: Exported) -> None:
             f"export: target dynamo: {', '.join(record.controlling)} uses pb_utils.load_model or unload_model, which "
             "needs the explicit model control mode, but Dynamo's worker has no option for it; choose another target"
         )
+    if target == "dynamo" and record.options:
+        raise BLSError(
+            f"export: target dynamo: the repository was created with {' '.join(record.options)}, but Dynamo's worker "
+            "has no such options; choose another target, or a repository without them"
+        )
     if isinstance(replicas, bool) or not isinstance(replicas, int) or not 1 <= replicas <= MOST_REPLICAS:
         raise BLSError(f"export: replicas: got {replicas!r}, expected a number from 1 to {MOST_REPLICAS}")
     if replicas == 1:

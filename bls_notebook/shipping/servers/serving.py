@@ -53,8 +53,8 @@ class LocalServer(TritonServer, Printable):
         start_timeout: float, notes: Sequence[str], checked: Mapping[str, CheckedModel],
     ) -> None:  # fmt: skip
         at_start = [model.name for model in exported.models if model.at_start]
-        if not any(option.startswith("--cache-config") for option in options):
-            options = (*options, *(each for each in exported.server_options if each.startswith("--cache-config")))
+        given = {option.partition("=")[0] for option in (*options, "--model-control-mode", "--load-model")}
+        options = (*options, *(each for each in exported.server_options if each.partition("=")[0] not in given))
         super().__init__(
             copy.path / "models", environment=environment, load=at_start, options=options, start_timeout=start_timeout
         )

@@ -154,6 +154,17 @@ def test_models_that_are_loaded_are_dependencies_of_every_target(models: Path) -
     write(models, "kept", config=CONFIG + "response_cache { enable: true }")
     record = exported(models, "kept")
     assert record.server_options == ("--cache-config=local,size=16777216",)
+    with bls.ModelRepository(
+        models, rate_limit="execution_count", rate_limit_resources=["R:1:0", "S:2"],
+        metrics_config={"histogram_latencies": "true"},
+    ) as repo:  # fmt: skip
+        repo.load("base")
+        limited = bls.export(models.parent / "out", "base", repo=repo)
+    resources = "--rate-limit-resource=R:1:0", "--rate-limit-resource=S:2"
+    metrics = "--metrics-config=histogram_latencies=true"
+    assert limited.server_options == ("--rate-limit=execution_count", *resources, metrics)
+    with pytest.raises(BLSError, match="target dynamo: the repository was created with --rate-limit=execution_count"):
+        refuse_target("dynamo", 1, limited)
     assert "kept has response_cache: a server keeps responses only with --cache-config" in record.warnings[0]
 
 
