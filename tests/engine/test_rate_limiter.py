@@ -231,3 +231,21 @@ def test_a_cancelled_request_runs_when_its_resources_are_free(limiting: bls.Mode
     asyncio.run(cancelled())
     assert first.result() == 1
     running("m")
+
+
+def test_the_log_reports_a_long_wait_for_resources(
+    limiting: bls.ModelRepository, reports: pytest.LogCaptureFixture
+) -> None:
+    limiting.define("m", SYNC, limited("R:1"))
+    limiting.define("lost", model("""
+def execute(self, requests):
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(ask("m").exec()))
+    thread.start()
+    thread.join()
+    return [answer(value_of(answers[0]))]
+"""), limited("R:1"))  # fmt: skip
+    caller = Caller(limiting.infer, "lost", ints(1))
+    until(lambda: "m_0_0 waits for the rate limiter" in reports.text)
+    limiting.close(0.0)
+    assert "closed before the request was answered" in message(caller.result())

@@ -22,7 +22,7 @@ from bls_notebook.engine.waiting.event_loops import loops
 from bls_notebook.engine.waiting.parker import blocked
 from bls_notebook.records.remedy_words import remedy
 
-from .wait_graph import ANY, LIVE, Need, Node, candidates, deadlocked, lock
+from .wait_graph import ANY, LIVE, Need, Node, candidates, deadlocked, lock, needs_of_staged
 
 REPORT_AFTER = 1.0
 
@@ -80,6 +80,8 @@ def _suspects() -> list[Ticket]:
                 return (LIVE, ()) if free or node.execution is None else (ANY, [node.execution])
             holders = [i.holder for i in candidates(node)]
             return (ANY, holders) if all(holders) else (LIVE, ())
+        if isinstance(node, LimitedInstance):
+            return needs_of_staged(node)
         awaited = sent.get(node, []) + sent.get(node.model_name, [])
         return (ANY, awaited) if awaited and not node.finished else (LIVE, ())
 

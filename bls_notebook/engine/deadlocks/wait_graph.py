@@ -83,9 +83,14 @@ def needs(node: Node) -> Need:
     if isinstance(node, Execution):
         return _needs_of_execution(node)
     if isinstance(node, LimitedInstance):
-        blockers = node.limiter.blockers(node)
-        return _MOVES if not all(blockers) or not blockers else (ANY, blockers)
+        return needs_of_staged(node)
     return _needs_of_future(node)
+
+
+def needs_of_staged(instance: LimitedInstance) -> Need:
+    """Return the needs of an instance that waits for the rate limiter."""
+    blockers = instance.limiter.blockers(instance)
+    return (ANY, blockers) if blockers and all(blockers) else _MOVES
 
 
 def candidates(ticket: Ticket) -> tuple[Instance, ...]:
