@@ -293,7 +293,8 @@ def model_configuration() -> str:
     content = json.loads((_PACKAGE / "repository" / "config" / "fields.json").read_text("utf-8"))
     parts = [
         "Triton's own protobuf reads `config.pbtxt`. A field is *honored*: it has Triton's effect; *rejected*: a model"
-        " with it is not loaded; or it has no effect, and a warning says why. A reason may depend on the backend."
+        " with it is not loaded; or it has no effect, and a warning says why. A reason may depend on the backend. Some"
+        " fields have their effect only with an option of the repository, as on a server."
     ]
     for title, fields in content.items():
         rows = [(f"`{name.removeprefix('inference.')}`", _effect(effect)) for name, effect in fields.items()]
