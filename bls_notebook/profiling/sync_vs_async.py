@@ -8,6 +8,7 @@ both.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import random
 import threading
@@ -36,6 +37,7 @@ from .resource_time import OtherPrograms, cores, parallel_throughput
 from .session import Session
 from .stack_sampler import StackSampler
 
+log = logging.getLogger("bls_notebook")
 Inputs = Mapping[str, Any]
 Turns = Sequence[tuple[float, float]]  # of two alternating measurements
 _THREADS = 8  # at most, to measure parallel throughput of the processors
@@ -80,6 +82,12 @@ class Workload:
         self.count = len(inputs)
         self.told = Progress(f"comparing {model}", unit="run")
         self._decoupled = repository.model(model).decoupled
+        if Host(repository).ready(model).server.rate_limiter is not None:
+            log.warning(
+                "%s: the repository limits rates, and verdicts and predictions do not know waits for resources: more "
+                "instances or other code may gain nothing. Compare in a repository without rate_limit",
+                model,
+            )
 
     def both(self) -> Round:
         """Send the requests in both ways, in random order."""

@@ -410,3 +410,10 @@ def test_a_model_whose_files_have_gone(tmp_path: Path) -> None:
         with pytest.raises(bls.BLSError, match="'answers': no version to load"), with_instances(repo, ["answers"], 2):
             pass
         assert repo.infer("answers", ONES).error is None
+
+
+def test_a_repository_that_limits_rates_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    with bls.ModelRepository(rate_limit="execution_count") as repo:
+        repo.define("m", "class TritonPythonModel:\n    def execute(self, requests):\n        return []", {})
+        measuring.Workload(repo, "m", [])
+    assert "m: the repository limits rates, and verdicts and predictions do not know" in caplog.text
