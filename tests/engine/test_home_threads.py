@@ -216,7 +216,8 @@ class TritonPythonModel:
     assert served == [0, 1, 2, 0, 1, 2]
 
 
-def test_requests_go_to_the_instances_of_a_decoupled_model_evenly() -> None:
+@pytest.mark.parametrize("config", ["", "max_batch_size: 1 dynamic_batching {}"], ids=["default", "batcher"])
+def test_requests_go_to_the_instances_of_a_decoupled_model_evenly(config: str) -> None:
     """The first instance whose execute returns takes no requests of those whose execute has not begun."""
     source = """
 import numpy as np
@@ -229,19 +230,19 @@ class TritonPythonModel:
         if sum(map(len, all_senders.values())) == 8:
             for senders in all_senders.values():
                 for sender in senders:
-                    number = pb.Tensor("Y", np.full(1, len(senders), np.int32))
+                    number = pb.Tensor("Y", np.full((1, 1), len(senders), np.int32))
                     sender.send(pb.InferenceResponse([number]), flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
-    tensors = 'input [{ name: "X" data_type: TYPE_INT32 dims: [1] }]'
+    tensors = f'input [{{ name: "X" data_type: TYPE_INT32 dims: {"[1]" if config else "[1, 1]"} }}]'
     tensors += tensors.replace("input", " output").replace("X", "Y")
     gates.shared.pop("evenly", None)
 
     async def ask() -> list[int]:
         streams = await asyncio.gather(*(_all(repo) for _ in range(8)))
-        return [int(stream[0]["Y"].as_numpy()[0]) for stream in streams]
+        return [int(stream[0]["Y"].as_numpy()[0, 0]) for stream in streams]
 
     with bls.ModelRepository() as repo:
-        config = f"{tensors} instance_group [{{ count: 4 }}] model_transaction_policy {{ decoupled: true }}"
+        config += f" {tensors} instance_group [{{ count: 4 }}] model_transaction_policy {{ decoupled: true }}"
         repo.define("m", source, config)
         before = sys.getswitchinterval()
         sys.setswitchinterval(60)  # so that threads take turns only where they wait
@@ -253,4 +254,4 @@ class TritonPythonModel:
 
 
 async def _all(repo: bls.ModelRepository) -> list[Any]:
-    return [response async for response in repo.stream_async("m", {"X": np.zeros(1, np.int32)})]
+    return [response async for response in repo.stream_async("m", {"X": np.zeros((1, 1), np.int32)})]

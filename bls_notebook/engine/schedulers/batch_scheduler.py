@@ -302,13 +302,33 @@ class BatchScheduler(Lifecycle):
 
     def _serve(self, instance: Instance, work: Any) -> None:
         """Run batches at home until none is ready."""
-        held = False
-        while batch := self._take(instance, held):
+        held, is_shared = False, self._model.decoupled and instance.limited is None
+        while not (is_shared and self._gives_way(instance, held)):
+            batch = self._take(instance, held)
+            if is_shared and self._queue:
+                self._look()  # others may have given way to this instance
+            if not batch:
+                return
             held = True
             self._end(batch, self._runner.run(instance, batch))
             if instance.limited is not None:
                 self._give_back(instance)
                 return
+
+    def _gives_way(self, instance: Instance, held: bool) -> bool:
+        """Return whether an instance that will begin at once has fewer unanswered requests; then this one is idle.
+
+        The instances of a server are processes that begin at the same time; here their threads take turns.
+        """
+        with self._lock:
+            self._asked.discard(instance)
+            if min((len(i.serving) for i in self._asked), default=len(instance.serving)) >= len(instance.serving):
+                return False
+            if held:
+                self._free(instance)
+        if self._watch:
+            self._notify()
+        return True
 
     def _begin(self, instance: Instance, held: bool = False) -> None:
         """Begin batches of an async model, on its loop's thread, until one occupies the instance."""
