@@ -11,9 +11,11 @@ import re
 from collections.abc import Iterator
 
 from bls_notebook import pb_utils
+from bls_notebook.repository import API
 
 from .checked_model import CheckedModel
-from .python_source import Function, NameScope, PythonSource, last_name, spreads
+from .name_scope import Function, NameScope, alternatives, last_name, spreads
+from .python_source import PythonSource
 from .records import Finding
 
 # The kind of value that each parameter accepts; "[x]" is a list of x.
@@ -72,33 +74,51 @@ def api_findings(model: CheckedModel) -> Iterator[Finding]:
 
 def kind_of(scope: NameScope, node: ast.expr | None, depth: int = 16) -> str:
     """Return what an expression certainly is: "string", "array", "Tensor", ...; empty if unknown."""
-    value = scope.value(node) if depth else None
+    if isinstance(node, ast.Name) and scope.values(node.id) is None:
+        caught = any(isinstance(n, ast.ExceptHandler) and n.name == node.id for n in scope.nodes)
+        return "exception" if caught else ""
+    kinds = {_kind(scope, value, depth - 1) for value in alternatives(scope.origin(node))} if depth else set()
+    return kinds.pop() if len(kinds) == 1 else ""
+
+
+def _kind(scope: NameScope, value: ast.expr | None, depth: int) -> str:
     if isinstance(value, ast.Constant) and type(value.value) in (str, int, float):
         return "string" if isinstance(value.value, str) else "number"
     if isinstance(value, ast.BinOp):
-        return "string" if "string" in (kind_of(scope, side, depth - 1) for side in (value.left, value.right)) else ""
+        return "string" if "string" in (kind_of(scope, side, depth) for side in (value.left, value.right)) else ""
     if isinstance(value, (ast.JoinedStr, ast.List, ast.ListComp, ast.Dict)):
         return {"JoinedStr": "string", "Dict": "dictionary"}.get(type(value).__name__, "list")
     if isinstance(value, ast.Attribute):
-        sent = scope.value(value.value)
+        sent = scope.origin(value.value)
         of_response = isinstance(sent, ast.Call) and last_name(sent.func) == "exec" and value.attr == "error"
         return "method that is not called" if of_response or value.attr in _METHODS else ""
-    name = node.id if isinstance(node, ast.Name) else ""
-    if name and scope.values(name) is None:
-        return "exception" if any(isinstance(n, ast.ExceptHandler) and n.name == name for n in scope.nodes) else ""
+    if isinstance(value, ast.Subscript) and not isinstance(value.slice, ast.Slice):
+        tensors = scope.origin(value.value)
+        listed = isinstance(tensors, ast.Call) and last_name(tensors.func) in ("inputs", "output_tensors")
+        return "Tensor" if listed and isinstance(tensors, ast.Call) and not tensors.args else ""
     if not isinstance(value, ast.Call):
         return ""
-    owner, _, function = ast.unparse(value.func).rpartition(".")
-    if owner in ("np", "numpy") and function == "array" and len(value.args) == 1 and not value.keywords:
+    module, _, function = scope.dotted_name(value.func).rpartition(".")
+    if module == "numpy" and function == "array" and len(value.args) == 1 and not value.keywords:
         items = value.args[0].elts if isinstance(value.args[0], ast.List) else []
         return "array of str" if items and all(kind_of(scope, item) == "string" for item in items) else "array"
-    if owner == "pb_utils":
+    if module == API:
         return _RESULTS.get(function, "")
-    if ast.unparse(value.func) in _TEXTS or (function == "format" and owner[:1] in "'\""):
+    written = ast.unparse(value.func)
+    if written in _TEXTS or (last_name(value.func) == "format" and written[:1] in "'\""):
         return "string"
-    if owner == "torch" and function in ("tensor", "from_numpy", "zeros", "ones", "stack", "cat", "argmax", "softmax"):
+    if module == "torch" and function in ("tensor", "from_numpy", "zeros", "ones", "stack", "cat", "argmax", "softmax"):
         return "PyTorch tensor"
-    return {"as_numpy": "array", "tolist": "list"}.get(function, "") if owner else ""
+    method = value.func.attr if isinstance(value.func, ast.Attribute) else ""
+    return {"as_numpy": "array", "tolist": "list"}.get(method, "")
+
+
+def is_tested(scope: NameScope, node: ast.expr) -> bool:
+    """Return whether the code tests what the value of an expression is."""
+    tests = (
+        n for n in scope.nodes if isinstance(n, ast.Call) and last_name(n.func) in ("isinstance", "hasattr", "type")
+    )
+    return any(test.args and ast.unparse(test.args[0]) == ast.unparse(node) for test in tests)
 
 
 def _call_problems(scope: NameScope, call: ast.Call) -> Iterator[str]:
@@ -121,7 +141,7 @@ def _call_problems(scope: NameScope, call: ast.Call) -> Iterator[str]:
         yield f"`{name}` needs {' and '.join(missing)}"
     for parameter, expected in _ACCEPTED[name].items():
         node = bound.arguments.get(parameter)
-        kind = kind_of(scope, node)
+        kind = "" if node is not None and is_tested(scope, node) else kind_of(scope, node)
         if parameter == "error" and kind in ("string", "exception"):  # has its own rule
             continue
         fits = kind in ("", expected) or (expected[0] == "[" and kind == "list") or expected == "message"
@@ -141,9 +161,11 @@ def _key_findings(
     model: CheckedModel, code: PythonSource, scope: NameScope, node: ast.Subscript, key: object
 ) -> Iterator[Finding]:
     """Yield subscripts that raise: of texts and lists by a name, and of parameters that config.pbtxt lacks."""
-    owner = scope.value(node.value)
+    owner = scope.origin(node.value)
     if not isinstance(key, str):
         return
+    if isinstance(owner, ast.Call) and last_name(owner.func) == "parameters" and not owner.args:
+        yield model.in_code("call-refused", code, node.lineno, what=f"`{ast.unparse(owner)}` is JSON text, not a dict")
     if isinstance(owner, ast.Call) and last_name(owner.func) in ("inputs", "output_tensors") and not owner.args:
         what = f"`{ast.unparse(owner.func)}()` is a list, which has no item {key!r}"
         yield model.in_code("call-refused", code, node.lineno, what=what)

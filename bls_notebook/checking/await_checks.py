@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import TypeGuard
 
 from .checked_model import CheckedModel
-from .python_source import NameScope, PythonSource, argument, last_name, used_at_once
+from .name_scope import NameScope, alternatives, argument, last_name
+from .python_source import PythonSource, used_at_once
 from .records import Finding
 
 _RESPONSE = frozenset({"has_error", "error", "output_tensors"})  # methods of a response
@@ -39,6 +40,11 @@ def await_findings(model: CheckedModel) -> Iterator[Finding]:
             yield model.in_code("await-missing", code, line, what=ast.unparse(node)[:80])
         for name, line in _reused_buffers(scope):
             yield model.in_code("buffer-reused", code, line, name=name)
+        for line, what in _blocking(code, scope):
+            yield model.in_code("async-blocks", code, line, what=what)
+        for node in _not_awaited(code, scope):
+            if node.lineno not in reported:
+                yield model.in_code("wait-not-awaited", code, node.lineno, what=ast.unparse(node)[:80])
         for node in _unchecked(scope):
             yield model.in_code("error-unchecked", code, node.lineno, what=ast.unparse(node)[:80])
 
@@ -139,6 +145,89 @@ def _misused(code: PythonSource, scope: NameScope) -> Iterator[ast.expr]:
             awaitable = scope.value(iterated)
             if _is_coroutine(code, awaitable) or _is_gather(scope, awaitable):
                 yield awaitable if awaitable is not None else iterated
+
+
+_VERBS = ("get", "post", "put", "patch", "delete", "head", "options", "request")
+_BLOCKING = frozenset(
+    {"time.sleep", "urllib.request.urlopen", "urllib.request.urlretrieve", "os.system", "socket.create_connection"}
+    | {f"{module}.{verb}" for module in ("requests", "httpx") for verb in _VERBS}
+    | {f"subprocess.{name}" for name in ("run", "call", "check_call", "check_output")}
+)
+_SESSIONS = frozenset({"requests.Session", "requests.session", "httpx.Client"})
+_WAITS = frozenset(f"asyncio.{name}" for name in ("gather", "sleep", "wait", "wait_for"))
+_OF_FUTURES = frozenset({
+    "add_done_callback", "remove_done_callback", "cancel", "cancelled", "done", "exception", "result", "set_result",
+    "__await__", "close", "send",
+})  # fmt: skip
+_UNPACKS = frozenset({"len", "list", "tuple", "set", "zip", "enumerate", "iter", "sorted", "sum", "max", "min"})
+
+
+def _blocking(code: PythonSource, scope: NameScope) -> Iterator[tuple[int, str]]:
+    """Yield the lines of an async function that block its event loop, also in functions that it calls."""
+    if not isinstance(scope.node, ast.AsyncFunctionDef):
+        return
+    known = {id(each) for each in code.scopes}
+    reported: set[int] = set()
+    todo = [(scope, 0)]
+    visited = {id(scope)}
+    for caller, line in todo:  # the loop extends `todo`
+        for call in (node for node in caller.nodes if isinstance(node, ast.Call)):
+            at = line or call.lineno  # in another module: the call in this one
+            name = caller.dotted_name(call.func)
+            if isinstance(call.func, ast.Attribute) and call.func.attr in _VERBS:
+                made = caller.origin(call.func.value)
+                is_session = isinstance(made, ast.Call) and caller.dotted_name(made.func) in _SESSIONS
+                name = f"{ast.unparse(call.func)}" if is_session else name
+            else:
+                is_session = False
+            if (is_session or name in _BLOCKING) and at not in reported:
+                reported.add(at)
+                yield at, name
+            function = caller.source.helper(call.func, caller)
+            if function is not None and id(function) not in visited and isinstance(function.node, ast.FunctionDef):
+                visited.add(id(function))
+                todo += [] if function.yields else [(function, 0 if id(function) in known else at)]
+
+
+def _not_awaited(code: PythonSource, scope: NameScope) -> Iterator[ast.expr]:
+    """Yield waits of asyncio whose result is used, or dropped, before they are awaited."""
+    for node in scope.nodes:
+        used: list[ast.expr] = []
+        if isinstance(node, (ast.Subscript, ast.Starred)) or (
+            isinstance(node, ast.Attribute) and node.attr not in _OF_FUTURES
+        ):
+            used = [getattr(node, "value", node)]
+        elif isinstance(node, (ast.For, ast.comprehension)):
+            used = [node.iter]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in _UNPACKS:
+            used = node.args
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], (ast.Tuple, ast.List)):
+            used = [node.value]
+        elif isinstance(scope.node, ast.AsyncFunctionDef):
+            is_dropped = isinstance(node, ast.Expr) or (isinstance(node, ast.Assign) and not _is_read(code, node))
+            used = [node.value] if is_dropped and isinstance(node, (ast.Expr, ast.Assign)) else []
+        for value in used:
+            waits = list(alternatives(scope.origin(value)))
+            coroutines = not isinstance(node, (ast.Expr, ast.Assign, ast.For))  # those have a rule of their own
+            if waits and all(_is_future(scope, wait, coroutines) for wait in waits):
+                yield value
+
+
+def _is_future(scope: NameScope, node: ast.expr | None, coroutines: bool) -> bool:
+    """Return whether an expression is a wait of asyncio, or, with `coroutines`, a call of an own async function."""
+    if not isinstance(node, ast.Call):
+        return False
+    function = scope.source.helper(node.func, scope) if coroutines else None
+    is_coroutine = function is not None and isinstance(function.node, ast.AsyncFunctionDef) and not function.yields
+    return is_coroutine or scope.dotted_name(node.func) in _WAITS
+
+
+def _is_read(code: PythonSource, node: ast.Assign) -> bool:
+    """Return whether a function may read what a statement assigns."""
+    name = getattr(node.targets[0], "id", "")
+    return not name or any(
+        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) for n, _ in code.nodes
+    )
 
 
 _VIEWS = frozenset({"reshape", "view", "ravel", "transpose", "squeeze"})  # methods that return the same memory

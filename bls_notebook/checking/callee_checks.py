@@ -12,8 +12,10 @@ from bls_notebook.repository import check_members, members_of
 from bls_notebook.repository.config import model_spec, pick_versions
 from bls_notebook.repository.source import version_folders
 
+from .array_types import KnownArray
 from .checked_model import CheckedModel, data_type, full_shape
-from .python_source import CalleeRequest, KnownArray, PythonSource, TensorNames, last_name
+from .name_scope import TensorNames, last_name
+from .python_source import CalleeRequest, PythonSource
 from .records import Finding
 
 Models = Mapping[str, CheckedModel]

@@ -28,7 +28,8 @@ from bls_notebook.repository.config import (
 )
 from bls_notebook.repository.source import ModelSource, imported_files, shown_path, version_folders
 
-from .python_source import KnownArray, PythonSource
+from .array_types import KnownArray, dtype_of
+from .python_source import PythonSource
 from .records import Finding, finding
 
 CONFIG = "config.pbtxt"
@@ -109,8 +110,11 @@ class CheckedModel:
 
     def dtype_of(self, array: KnownArray) -> str:
         """Return an array's data type as in config.pbtxt; empty if unknown."""
-        copied = self.inputs.get(array.input) if self.known else None
-        return array.dtype or ("" if copied is None else data_type(copied))
+
+        def of_input(name: str) -> str:
+            return data_type(self.inputs[name]) if self.known and name in self.inputs else ""
+
+        return dtype_of(array, of_input)
 
     def newest(self) -> PythonSource | None:
         return self.codes[max(self.codes)] if self.codes else None

@@ -27,9 +27,11 @@ from bls_notebook.repository import gpus_in
 from bls_notebook.repository.config import KNOWN_BACKENDS, decisions, idle_fields, pick_versions
 from bls_notebook.repository.source import is_pointer, pointers_in, shown_path, version_folders
 
+from .array_types import KnownArray, array_of
 from .checked_model import CONFIG, CheckedModel, data_type, full_shape
 from .environments import environment_findings, environment_of
-from .python_source import KnownArray, PythonSource, array_of, last_name
+from .name_scope import last_name
+from .python_source import PythonSource
 from .records import Finding, finding
 
 _CONFIG_LINE = re.compile(r"\bconfig(?:\.pbtxt)?:(\d+):\d+: ")

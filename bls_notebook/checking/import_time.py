@@ -17,7 +17,8 @@ from bls_notebook.repository import ADDED, API
 from bls_notebook.repository.source import imported_files
 
 from .checked_model import CheckedModel
-from .python_source import Function, PythonSource, last_name
+from .name_scope import Function, last_name
+from .python_source import PythonSource, names_of_api
 from .records import Finding
 
 _MOST_FILES = 100
@@ -45,12 +46,6 @@ def import_time_findings(model: CheckedModel, code: PythonSource) -> Iterator[Fi
             known = {other.path for other in sources}
             sources += [PythonSource(file, source_text(file)) for file in files if file not in known]
         del sources[_MOST_FILES:]
-
-
-def names_of_api(tree: ast.Module) -> set[str]:
-    """Return the names under which a source imports Triton's module."""
-    imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import))
-    return {alias.asname or API for node in imports for alias in node.names if alias.name == API}
 
 
 class ImportTime:

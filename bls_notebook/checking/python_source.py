@@ -1,8 +1,4 @@
-"""Read one model.py as a syntax tree: its inputs, outputs, requests and imports. Nothing is run.
-
-`NameScope` evaluates constant expressions: it records the values assigned to each name of a function. The value
-of an argument, of a loop variable, and of a name that is assigned twice is unknown.
-"""
+"""Read one model.py as a syntax tree: its inputs, outputs, requests and imports. Nothing is run."""
 
 from __future__ import annotations
 
@@ -14,16 +10,16 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-
 from bls_notebook.backends import CLASS_NAME
-from bls_notebook.pb_utils.dtypes import DataType, numpy_to_triton_type
-from bls_notebook.records import BLSError, source_text
+from bls_notebook.records import source_text
+from bls_notebook.repository import API
 from bls_notebook.repository.source import check_source, python_files, syntax_tree
 
+from .array_types import KnownArray, array_of
+from .name_scope import UNKNOWN, Function, NameScope, TensorNames, argument, last_name, spreads
+
 _MOST_FILES = 1000  # siblings of a model.py to read
-_MOST_VISITED = 1 << 25  # nodes, counted as often as they are read: some seconds
-_RESOLVED = 16  # nodes that take as long as resolving an expression
+_CALLED_BY_TRITON = frozenset({"self.execute", "self.initialize", "self.finalize"})
 
 
 @dataclass(frozen=True)
@@ -81,14 +77,15 @@ class PythonSource:
     def scopes(self) -> list[NameScope]:
         """Its module and functions, outer before inner."""
         out: list[NameScope] = []
-        todo: list[tuple[ast.AST, NameScope | None]] = [(self.tree, None)]
+        todo: list[tuple[ast.AST, NameScope | None, str]] = [(self.tree, None, "")]
         while todo:
-            node, outer = todo.pop()
+            node, outer, owner = todo.pop()
             inner = outer
             if isinstance(node, (ast.Module, Function)):
-                inner = NameScope(node, outer)
+                inner = NameScope(node, outer, self, owner)
                 out.append(inner)
-            todo += ((child, inner) for child in ast.iter_child_nodes(node))
+            owner = node.name if isinstance(node, ast.ClassDef) else ""
+            todo += ((child, inner, owner) for child in ast.iter_child_nodes(node))
         return out
 
     @cached_property
@@ -120,6 +117,94 @@ class PythonSource:
             name: scope for name, (scope, *others) in defined.items()
             if name[0] != "?" and not others and isinstance(scope.node, Function) and not scope.node.decorator_list
         }  # fmt: skip
+
+    @cached_property
+    def imported(self) -> dict[str, str]:
+        """The dotted name of each imported name: of `np`, `numpy`. A mock of Triton's API counts as the API."""
+        names, api = {"np": "numpy", "pb_utils": API}, names_of_api(self.tree)
+        for node, _ in self.nodes:
+            if isinstance(node, ast.Import):
+                pairs = [(each.asname or each.name.partition(".")[0], each) for each in node.names]
+                names |= {name: each.name if each.asname else name for name, each in pairs}
+            elif isinstance(node, ast.ImportFrom):
+                names |= {each.asname or each.name: f"{node.module or ''}.{each.name}" for each in node.names}
+        return {name: API if name in api else dotted for name, dotted in names.items()}
+
+    def _beside(self, dotted: str) -> PythonSource | None:
+        """Return the module beside this file that has a dotted name."""
+        path = f"{dotted.strip('.').replace('.', '/')}.py"
+        files = [folder / path for folder in (self.path.parent, self.path.parent.parent)]
+        file = next((f for f in files if dotted.strip(".") and f != self.path and f.is_file()), None)
+        if file is None:
+            return None
+        return self._modules.setdefault(file, PythonSource(file, source_text(file)))
+
+    @cached_property
+    def _modules(self) -> dict[Path, PythonSource]:
+        return {}
+
+    @cached_property
+    def _methods(self) -> dict[str, dict[str, NameScope | None]]:
+        """The methods of each class of the module; None for a name of several meanings."""
+        scopes = {id(scope.node): scope for scope in self.scopes}
+        classes: dict[str, dict[str, NameScope | None]] = {}
+        for node in self.tree.body:
+            for method in node.body if isinstance(node, ast.ClassDef) else ():
+                if isinstance(node, ast.ClassDef) and isinstance(method, Function):
+                    methods = classes.setdefault(node.name, {})
+                    plain = {*map(ast.unparse, method.decorator_list)} <= {"staticmethod", "classmethod"}
+                    known = plain and method.name not in methods
+                    methods[method.name] = scopes[id(method)] if known else None
+        return classes
+
+    def method(self, class_name: str, name: str, depth: int = 4) -> NameScope | None:
+        """Return a method of a class of this module, or of a class that it inherits from; None if unknown."""
+        if name in self._methods.get(class_name, {}):
+            return self._methods[class_name][name]
+        node = next((n for n in self.tree.body if isinstance(n, ast.ClassDef) and n.name == class_name), None)
+        for base in node.bases if node is not None and depth else ():
+            module, _, base_name = self.imported.get(ast.unparse(base), f".{ast.unparse(base)}").rpartition(".")
+            source = self._beside(module) if module else self
+            found = None if source is None else source.method(base_name, name, depth - 1)
+            if found is not None:
+                return found
+        return None
+
+    def helper(self, function: ast.expr, scope: NameScope) -> NameScope | None:
+        """Return the function of this source, or of a module beside it, that a call runs; None if unknown."""
+        if isinstance(function, ast.Name) and function.id in self.functions:
+            return self.functions[function.id]
+        module, _, name = scope.dotted_name(function).rpartition(".")
+        if name and module == "self":
+            outer: NameScope | None = scope
+            while outer is not None and not outer.owner:
+                outer = outer.outer
+            return None if outer is None else self.method(outer.owner, name)
+        if name and (source := self._beside(module)) is not None:
+            return source.functions.get(name)
+        made = scope.origin(function.value) if isinstance(function, ast.Attribute) else None
+        if isinstance(made, ast.Call) and isinstance(made.func, ast.Name) and isinstance(function, ast.Attribute):
+            return self.method(made.func.id, function.attr)
+        return None
+
+    def call_sites(self, function: NameScope) -> list[tuple[ast.Call, NameScope]]:
+        """Return the calls of a function of this source, with their scopes; empty if others may call it."""
+        name = next((name for name, scope in self.functions.items() if scope is function), "")
+        uses = self._uses.get(name, [])
+        sites = [(call, scope) for call, scope in uses if isinstance(call, ast.Call) and not spreads(call)]
+        return sites if len(sites) == len(uses) and name not in _CALLED_BY_TRITON else []
+
+    @cached_property
+    def _uses(self) -> dict[str, list[tuple[ast.AST | None, NameScope]]]:
+        """The calls of each name (``name`` or ``self.name``), and None for other uses."""
+        uses: dict[str, list[tuple[ast.AST | None, NameScope]]] = {}
+        called = {id(node.func): node for node, _ in self.nodes if isinstance(node, ast.Call)}
+        for node, scope in self.nodes:
+            own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+            if own or isinstance(node, ast.Name):
+                name = f"self.{last_name(node)}" if own and isinstance(node, ast.Attribute) else getattr(node, "id", "")
+                uses.setdefault(name, []).append((called.get(id(node)), scope))
+        return uses
 
     @cached_property
     def words(self) -> frozenset[str]:
@@ -244,6 +329,10 @@ class PythonSource:
                     out.setdefault(last_name(target), []).append((value, scope))
         return out
 
+    def attribute(self, name: str) -> list[tuple[ast.expr | None, NameScope]]:
+        """Return the values assigned to `self.name`."""
+        return self.attributes.get(name, [])
+
     def attribute_text(self, name: str) -> str:
         """Return the string that is an attribute's only value; empty if it has other values."""
         texts = [*{scope.text(value) or "" for value, scope in self.attributes.get(name, ())}]
@@ -311,290 +400,7 @@ def _names_in(node: ast.expr | None) -> tuple[str, ...]:
     return flags if flags else ("?",)
 
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-_APPENDS = frozenset({"append", "extend", "insert"})
-# Functions that return a tensor, and the position of the argument with its name.
-_NAME_AT = {"Tensor": 0, "from_dlpack": 0, "get_input_tensor_by_name": 1, "get_output_tensor_by_name": 1}
-
-
-def last_name(node: ast.expr) -> str:
-    """Return ``c`` for ``a.b.c``; empty if the expression is not a dotted name."""
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def argument(call: ast.Call, name: str, position: int) -> ast.expr | None:
-    """Return an argument of a call, passed by keyword or position, or None."""
-    for word in call.keywords:
-        if word.arg == name:
-            return word.value
-    plain = not any(isinstance(node, ast.Starred) for node in call.args[: position + 1])
-    return call.args[position] if plain and 0 <= position < len(call.args) else None
-
-
-def spreads(call: ast.Call) -> bool:
-    """Return whether a call unpacks arguments (``*a``, ``**b``)."""
-    return any(isinstance(a, ast.Starred) for a in call.args) or any(w.arg is None for w in call.keywords)
-
-
-@dataclass(frozen=True)
-class TensorNames:
-    """Tensor names with the lines that create them; `certain` if the list is complete."""
-
-    names: tuple[tuple[str, int], ...] = ()
-    certain: bool = True
-
-    def __add__(self, other: TensorNames) -> TensorNames:
-        return TensorNames(self.names + other.names, self.certain and other.certain)
-
-
-UNKNOWN = TensorNames(certain=False)
-
-
-class NameScope:
-    """Values assigned to the names of a module or function."""
-
-    def __init__(self, node: ast.Module | Function, outer: NameScope | None = None) -> None:
-        self.node, self.outer = node, outer
-        self._module: NameScope = self if outer is None else outer._module
-        self._visited = 0  # nodes of the module
-
-    @property
-    def nodes(self) -> list[ast.AST]:
-        """Nodes of this scope, without the nodes of nested scopes; a BLSError after `_MOST_VISITED` of the module."""
-        self._count(len(self._nodes) + 4)  # also of empty scopes
-        return self._nodes
-
-    def _count(self, visited: int) -> None:
-        self._module._visited += visited
-        if self._module._visited > _MOST_VISITED:
-            raise BLSError("the source is too long to be analyzed; split it into modules")
-
-    @cached_property
-    def _nodes(self) -> list[ast.AST]:
-        out: list[ast.AST] = []
-        todo: list[ast.AST] = list(self.node.body)
-        while todo:
-            node = todo.pop()
-            out.append(node)
-            if not isinstance(node, _SCOPES):
-                todo += ast.iter_child_nodes(node)
-        return out
-
-    @cached_property
-    def parents(self) -> dict[int, ast.AST]:
-        """The parent of each node, by the node's `id`."""
-        return {id(child): node for node in self.nodes for child in ast.iter_child_nodes(node)}
-
-    @cached_property
-    def dotted(self) -> frozenset[str]:
-        """Names with an attribute, as in ``name.attribute``."""
-        values = (node.value for node in self.nodes if isinstance(node, ast.Attribute))
-        return frozenset(value.id for value in values if isinstance(value, ast.Name))
-
-    @cached_property
-    def tested(self) -> frozenset[str]:
-        """Names in conditions, comparisons and `try` statements."""
-        names: set[str] = set()
-        todo: list[tuple[ast.AST, bool]] = [(node, False) for node in self.node.body]
-        while todo:
-            node, tested = todo.pop()
-            if tested and isinstance(node, ast.Name):
-                names.add(node.id)
-            whole, test = tested or isinstance(node, (ast.BoolOp, ast.Compare, ast.Try)), getattr(node, "test", None)
-            todo += ((child, whole or child is test) for child in ast.iter_child_nodes(node))
-        return frozenset(names)
-
-    @cached_property
-    def sent(self) -> dict[int, list[ast.Call]]:
-        """Calls of `exec` and `async_exec`, by the `id` of the request that they certainly send."""
-        sent: dict[int, list[ast.Call]] = {}
-        for node in (node for node in self.nodes if isinstance(node, ast.Call)):
-            if isinstance(node.func, ast.Attribute) and node.func.attr in ("exec", "async_exec"):
-                sent.setdefault(id(self.value(node.func.value)), []).append(node)
-        return sent
-
-    @cached_property
-    def read(self) -> dict[int, list[tuple[str, int]]]:
-        """Outputs that are read from responses, with the lines, by the `id` of the call that returns the response."""
-        read: dict[int, list[tuple[str, int]]] = {}
-        for node in self.nodes:
-            if isinstance(node, ast.Call) and last_name(node.func) == "get_output_tensor_by_name":
-                response = self.value(argument(node, "inference_response", 0))
-                response = response.value if isinstance(response, ast.Await) else response
-                name = self.text(argument(node, "name", 1))
-                if name is not None:
-                    read.setdefault(id(response), []).append((name, node.lineno))
-        return read
-
-    def inside(self, node: ast.AST, kinds: tuple[type[ast.AST], ...]) -> bool:
-        """Return whether a node is below another one of such a kind."""
-        parent: ast.AST | None = node
-        while parent is not None and not isinstance(parent := self.parents.get(id(parent)), kinds):
-            pass
-        return parent is not None
-
-    @cached_property
-    def yields(self) -> bool:
-        return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in self.nodes)
-
-    def uses(self, name: str) -> list[ast.AST | None]:
-        """Return the parents of the expressions that read a name."""
-        reads = (n for n in self.nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))
-        return [self.parents.get(id(node)) for node in reads]
-
-    @cached_property
-    def assignments(self) -> dict[str, list[ast.expr | None]]:
-        """The values assigned to each name in this scope; None for an unknown value."""
-        assigned: dict[str, list[ast.expr | None]] = {}
-        if isinstance(self.node, Function):
-            assigned = {node.arg: [None] for node in ast.walk(self.node.args) if isinstance(node, ast.arg)}
-        plain_targets: set[int] = set()
-        for node in self.nodes:
-            pairs: list[tuple[ast.expr, ast.expr | None]] = []
-            if isinstance(node, ast.Assign):
-                pairs = [(target, node.value) for target in node.targets]
-            elif (isinstance(node, ast.AnnAssign) and node.value is not None) or isinstance(node, ast.NamedExpr):
-                pairs = [(node.target, node.value)]
-            for target, value in pairs:
-                if isinstance(target, ast.Name):
-                    plain_targets.add(id(target))
-                    assigned.setdefault(target.id, []).append(value)
-        for node in self.nodes:
-            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and id(node) not in plain_targets:
-                assigned.setdefault(node.id, []).append(None)
-        return assigned
-
-    def values(self, name: str) -> list[ast.expr | None] | None:
-        """Return all values assigned to a name (None for an unknown value), or None for an unknown name."""
-        values = self.assignments.get(name)
-        return values if values is not None or self.outer is None else self.outer.values(name)
-
-    def value(self, node: ast.expr | None) -> ast.expr | None:
-        """Return an expression, resolving names with exactly one value."""
-        self._count(_RESOLVED)  # names that name each other several times have more paths than names
-        for _ in range(8):
-            if not isinstance(node, ast.Name):
-                return node
-            values = self.values(node.id)
-            node = values[0] if values is not None and len(values) == 1 else None
-        return None
-
-    def text(self, node: ast.expr | None) -> str | None:
-        """Return the string that an expression evaluates to, or None if unknown."""
-        constant = self.value(node)
-        return constant.value if isinstance(constant, ast.Constant) and isinstance(constant.value, str) else None
-
-    def texts(self, node: ast.expr | None) -> list[str] | None:
-        """Return the strings of a list, or None if one is unknown."""
-        if isinstance(node, ast.Name) and any(self.grows(node.id)):
-            return None
-        items = self.value(node)
-        if not isinstance(items, (ast.List, ast.Tuple)):
-            return None
-        texts = [self.text(item) for item in items.elts]
-        return None if None in texts else [text for text in texts if text is not None]
-
-    def grows(self, name: str) -> Iterator[ast.Call]:
-        for node in self.nodes:
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                of = node.func.value
-                if node.func.attr in _APPENDS and isinstance(of, ast.Name) and of.id == name:
-                    yield node
-
-    def tensors(self, node: ast.expr | None, depth: int = 8) -> TensorNames:
-        if node is None or not depth:
-            return UNKNOWN
-        out = TensorNames()
-        if isinstance(node, (ast.List, ast.Tuple)):
-            for item in node.elts:
-                out += self._tensor(item, depth - 1)
-            return out
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            return self.tensors(node.left, depth - 1) + self.tensors(node.right, depth - 1)
-        if not isinstance(node, ast.Name):
-            return UNKNOWN
-        assigned = self.assignments.get(node.id, [None])
-        if len(assigned) > 1:
-            return UNKNOWN
-        out += self.tensors(assigned[0], depth - 1)
-        for call in self.grows(node.id):
-            added = call.args[-1] if call.args else None
-            extends = isinstance(call.func, ast.Attribute) and call.func.attr == "extend"
-            out += self.tensors(added, depth - 1) if extends else self._tensor(added, depth - 1)
-        return out if self._only_listed(node.id) else out + UNKNOWN
-
-    def _tensor(self, node: ast.expr | None, depth: int) -> TensorNames:
-        self._count(_RESOLVED)
-        if isinstance(node, ast.Call) and last_name(node.func) in _NAME_AT:
-            name = self.text(argument(node, "name", _NAME_AT[last_name(node.func)]))
-            return UNKNOWN if name is None else TensorNames(((name, node.lineno),))
-        if not isinstance(node, ast.Name) or not depth:
-            return UNKNOWN
-        tensors = [self._tensor(value, depth - 1) for value in self.assignments.get(node.id, [None])]
-        same = len({name for tensor in tensors for name, _ in tensor.names}) == 1
-        return tensors[0] if same and all(tensor.certain for tensor in tensors) else UNKNOWN
-
-    def _only_listed(self, name: str) -> bool:
-        """Return whether no call or operator can add to a list."""
-        for node in self.nodes:
-            if isinstance(node, ast.Call) and last_name(node.func) not in ("InferenceResponse", "InferenceRequest"):
-                passed = [*node.args, *(word.value for word in node.keywords)]
-                if any(isinstance(value, ast.Name) and value.id == name for value in passed):
-                    return last_name(node.func) in ("len", "print", "str", "repr")
-            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
-                return False
-        return True
-
-
-@dataclass(frozen=True)
-class KnownArray:
-    """What is certain about an array: its `dtype`, or the input of the model that it has the dtype and shape of."""
-
-    dtype: str = ""  # as in config.pbtxt
-    input: str = ""
-    whole: bool = False  # whether it also has the input's shape
-    made: ast.Call | None = None  # the call of NumPy that creates it
-
-
-_KEEP_DTYPE = frozenset(
-    {"reshape", "copy", "squeeze", "flatten", "ravel", "transpose", "expand_dims", "ascontiguousarray"}
-)
-_DTYPE_AT = {"zeros": 1, "ones": 1, "empty": 1, "array": 1, "asarray": 1, "full": 2}  # position of the argument `dtype`
-
-
-def array_of(scope: NameScope, node: ast.expr | None, depth: int = 8) -> KnownArray:
-    """Return what is certain about the array that an expression creates."""
-    node = scope.value(node)
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not depth or spreads(node):
-        return KnownArray()
-    owner, name = node.func.value, node.func.attr
-    if ast.unparse(owner) in ("np", "numpy"):
-        if name in _DTYPE_AT:
-            dtype = argument(node, "dtype", _DTYPE_AT[name])
-            floats = dtype is None and name in ("zeros", "ones", "empty")
-            return KnownArray("TYPE_FP64" if floats else _dtype(dtype), made=node)
-        if name in _KEEP_DTYPE and node.args:
-            return replace(array_of(scope, node.args[0], depth - 1), whole=False, made=None)
-        return KnownArray(_dtype(node.func))
-    if name == "astype":
-        return KnownArray(_dtype(argument(node, "dtype", 0)), made=array_of(scope, owner, depth - 1).made)
-    if name in _KEEP_DTYPE:
-        return replace(array_of(scope, owner, depth - 1), whole=name == "copy", made=None)
-    tensor = scope.value(owner)
-    if name == "as_numpy" and isinstance(tensor, ast.Call) and last_name(tensor.func) == "get_input_tensor_by_name":
-        return KnownArray("", scope.text(argument(tensor, "name", 1)) or "", True)
-    return KnownArray()
-
-
-def _dtype(node: ast.expr | None) -> str:
-    """Return the data type in config.pbtxt that a NumPy data type has; empty if unknown."""
-    name = node.value if isinstance(node, ast.Constant) else ast.unparse(node) if node is not None else ""
-    if not isinstance(name, str) or not re.fullmatch(r"((np|numpy)\.)?(float|int|uint|bool|double|single)\w*", name):
-        return ""
-    try:
-        return f"TYPE_{DataType(numpy_to_triton_type(np.dtype(name.rpartition('.')[2])) or 0).name}"
-    except (TypeError, ValueError):
-        return ""
+def names_of_api(tree: ast.Module) -> set[str]:
+    """Return the names under which a source imports Triton's module."""
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import))
+    return {alias.asname or API for node in imports for alias in node.names if alias.name == API}

@@ -15,8 +15,8 @@ from bls_notebook.repository.source import version_folders
 
 from .checked_model import CheckedModel, data_type
 from .environments import environment_of, files_in
-from .import_time import names_of_api
-from .python_source import NameScope, PythonSource, argument, last_name
+from .name_scope import NameScope, argument, last_name
+from .python_source import PythonSource, names_of_api
 from .records import SEVERITIES, Finding, finding
 from .releases import changes, newest
 from .response_origins import Origins

@@ -10,9 +10,13 @@ import ast
 from collections.abc import Callable, Iterator
 
 from .api_checks import kind_of
+from .array_types import array_of
 from .checked_model import CheckedModel
-from .python_source import Function, NameScope, PythonSource, argument, last_name, spreads
+from .made_outputs import outputs_made_sometimes
+from .name_scope import Function, NameScope, argument, last_name, spreads
+from .python_source import PythonSource
 from .records import Finding
+from .sent_responses import sends_after_final
 
 Adds = Callable[[ast.stmt], int]  # how many responses or final flags a statement adds
 
@@ -31,6 +35,12 @@ def response_findings(model: CheckedModel) -> Iterator[Finding]:
         if (kind := kind_of(part, argument(call, "error", 1))) in ("string", "exception"):
             kind = "text" if kind == "string" else "an exception"
             yield model.in_code("error-no-error", code, call.lineno, kind=kind)
+    if "get_response_sender" in code.words:
+        yield from (model.in_code("send-after-final", code, line) for line in sends_after_final(code))
+    if model.known and not (model.decoupled or code.inherits or code.helpers_mention("InferenceResponse")):
+        for name, line in outputs_made_sometimes(code).items():
+            if name in model.outputs:
+                yield model.in_code("output-sometimes", code, line, name=name)
     scope = code.functions.get("self.execute")
     if scope is not None and scope.yields:
         yield model.in_code("response-not-list:generator", code, getattr(scope.node, "lineno", 0))
@@ -98,8 +108,71 @@ def _return_findings(model: CheckedModel, code: PythonSource, scope: NameScope) 
         if f"{requests}[0]" in reads and ast.unparse(loop.target) not in reads:
             yield model.in_code("response-missing:same", code, loop.lineno)
         yield from _append_findings(model, code, scope, loop)
+    if model.config.max_batch_size != 1:
+        for line in dict.fromkeys(_per_row(scope, returns, requests)):
+            yield model.in_code("response-missing:row", code, line)
     if batches and not measured and (line := _fixed_number(scope, returns)):
         yield model.in_code("response-missing", code, line)
+
+
+def _per_row(scope: NameScope, returns: list[ast.Return], requests: str) -> Iterator[int]:
+    """Yield the lines that make a response for each row of a request's array, and not for each request."""
+    names = {node.value.id for node in returns if isinstance(node.value, ast.Name)}
+    made: list[ast.expr] = [node.value for node in returns if node.value is not None]
+    for call in (call for name in names for call in scope.grows(name)):
+        if last_name(call.func) == "extend":
+            made += call.args[:1]
+        elif last_name(call.func) == "append":
+            yield from (call.lineno for loop in _loops_around(scope, call) if _is_over_rows(scope, loop.iter))
+    for node in scope.nodes:
+        if isinstance(node, ast.AugAssign) and getattr(node.target, "id", "") in names:
+            in_row = any(_is_over_rows(scope, loop.iter) for loop in _loops_around(scope, node))
+            yield from [node.lineno] if in_row else []
+            made.append(node.value)
+    for node in made:
+        value = scope.origin(node)
+        if isinstance(value, (ast.ListComp, ast.GeneratorExp)):
+            yield from (node.lineno for part in value.generators if _is_over_rows(scope, part.iter))
+
+
+def _loops_around(scope: NameScope, node: ast.AST) -> Iterator[ast.For]:
+    """Yield the loops without `break` or `return` that a node is in."""
+    parent: ast.AST | None = node
+    while (parent := scope.parents.get(id(parent))) is not None:
+        nodes = [n for part in parent.body for n in ast.walk(part)] if isinstance(parent, ast.For) else []
+        if isinstance(parent, ast.For) and not any(isinstance(n, (ast.Break, ast.Return)) for n in nodes):
+            yield parent
+
+
+def _is_over_rows(scope: NameScope, node: ast.expr | None, depth: int = 12) -> bool:
+    """Return whether an expression certainly has the rows of an input's array, or of several requests' arrays."""
+    if isinstance(node, ast.Name) and any(
+        last_name(call.func) == "extend" and call.args and _is_over_rows(scope, call.args[0], depth - 1)
+        for call in (scope.grows(node.id) if depth else ())
+    ):
+        return True
+    value = scope.origin(node) if depth else None
+    if isinstance(value, ast.BinOp):
+        return any(_is_over_rows(scope, side, depth - 1) for side in (value.left, value.right))
+    if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice) and value.slice.lower is None:
+        return _is_over_rows(scope, value.value, depth - 1)
+    if not isinstance(value, ast.Call):
+        return False
+    module, _, name = scope.dotted_name(value.func).rpartition(".")
+    first = value.args[0] if value.args else None
+    if name == "range" and len(value.args) == 1:
+        size = scope.origin(first)
+        if isinstance(size, ast.Subscript) and isinstance(size.value, ast.Attribute) and size.value.attr == "shape":
+            return getattr(size.slice, "value", 1) == 0 and _is_over_rows(scope, size.value.value, depth - 1)
+        return isinstance(size, ast.Call) and size.args[:1] != [] and _is_over_rows(scope, size, depth - 1)
+    if not module and name in ("enumerate", "len", "list", "zip", "tuple"):
+        return any(_is_over_rows(scope, each, depth - 1) for each in value.args)
+    if module == "numpy" and name in ("concatenate", "vstack"):
+        arrays = scope.origin(first)
+        rows = [call.args[0] for call in scope.grows(first.id) if call.args] if isinstance(first, ast.Name) else []
+        rows += [arrays.elt] if isinstance(arrays, (ast.ListComp, ast.GeneratorExp)) else []
+        return bool(rows) and all(_is_over_rows(scope, each, depth - 1) for each in rows)
+    return bool(array_of(scope, value).input) and last_name(value.func) not in ("stack", "array", "asarray")
 
 
 def _is_no_list(value: ast.expr | None) -> bool:

@@ -10,7 +10,8 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from .python_source import Function, NameScope, PythonSource, argument, last_name, spreads
+from .name_scope import Function, NameScope, argument, last_name, spreads
+from .python_source import PythonSource
 
 Key = TypeVar("Key")
 Kinds = frozenset[str]

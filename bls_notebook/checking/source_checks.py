@@ -31,8 +31,9 @@ from bls_notebook.repository.source import (
 )
 
 from .checked_model import CheckedModel
-from .import_time import import_time_findings, names_of_api
-from .python_source import NameScope, PythonSource, argument, last_name, spreads
+from .import_time import import_time_findings
+from .name_scope import NameScope, argument, last_name, spreads
+from .python_source import PythonSource, names_of_api
 from .records import Finding, finding
 
 _WARNING_LINE = re.compile(r"^model '.*?', line (\d+): ")
@@ -187,6 +188,7 @@ def _names_a_gpu(code: PythonSource) -> int:
     return min(lines, default=0)
 
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _UTILS = utils_module()
 add_names(_UTILS)
 
@@ -224,18 +226,29 @@ def _resolve_owner(node: ast.expr, aliases: set[str]) -> tuple[Any, str]:
 
 
 def _reassigned_names(tree: ast.Module) -> set[str]:
-    """Return reassigned names; fallbacks for a failed import, and `= None`, the usual one, do not count."""
-    nodes = list(ast.walk(tree))
-    tries = [node for node in nodes if isinstance(node, ast.Try) and any(map(_imports_api, node.body))]
-    handlers = [handler for node in tries for handler in node.handlers]
-    fallbacks = {id(node) for handler in handlers for node in ast.walk(handler)}
-    nodes = [node for node in nodes if id(node) not in fallbacks]
-    none = {t for n in nodes if isinstance(n, ast.Assign) and getattr(n.value, "value", "") is None for t in n.targets}
-    names = {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load) and n not in none}
-    return names | {n.arg for n in nodes if isinstance(n, ast.arg)}
+    """Return names that functions assign, and that the module assigns after it has imported them.
+
+    Other assignments of the module are fallbacks, for a process without Triton's API.
+    """
+    fallbacks = _fallbacks(tree)
+    imported = next((n.lineno for n in tree.body if any(map(_imports_api, ast.walk(n)))), 0)
+    nodes = [n for n in tree.body if isinstance(n, ast.Assign) and n.lineno > imported]
+    functions = [n for n in ast.walk(tree) if isinstance(n, (*_FUNCTIONS, ast.Lambda)) and id(n) not in fallbacks]
+    inner = [n for function in functions for n in ast.walk(function)]
+    names = {n.id for n in inner if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    targets = {
+        t.id for n in nodes for t in n.targets if isinstance(t, ast.Name) and getattr(n.value, "value", 0) is not None
+    }
+    return names | targets | {n.arg for n in inner if isinstance(n, ast.arg)}
 
 
-def _imports_api(node: ast.stmt) -> bool:
+def _fallbacks(tree: ast.Module) -> set[int]:
+    """Return the nodes that run only if Triton's API cannot be imported."""
+    tries = [node for node in ast.walk(tree) if isinstance(node, ast.Try) and any(map(_imports_api, node.body))]
+    return {id(node) for guarded in tries for handler in guarded.handlers for node in ast.walk(handler)}
+
+
+def _imports_api(node: ast.AST) -> bool:
     return isinstance(node, ast.Import) and any(alias.name == API for alias in node.names)
 
 
@@ -247,9 +260,9 @@ def _catches(handler: ast.ExceptHandler, node: ast.Try) -> bool:
 
 def tolerated(tree: ast.Module) -> set[int | str]:
     """Return nodes that may fail without harm or never run, and names that the source tests for or sets."""
-    out: set[int | str] = set()
+    out: set[int | str] = {*_fallbacks(tree)}
     lazy = any(isinstance(n, ast.ImportFrom) and n.module == "__future__" for n in tree.body)
-    for node in ast.walk(tree):
+    for node in [node for node in ast.walk(tree) if id(node) not in out]:
         if isinstance(node, ast.Try) and any(_catches(handler, node) for handler in node.handlers):
             out |= {id(inner) for part in node.body for inner in ast.walk(part)}
         elif isinstance(node, ast.With) and "suppress" in ast.unparse(node.items[0]):

@@ -11,7 +11,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook import checking
 from bls_notebook.__main__ import main
-from bls_notebook.checking import python_source
+from bls_notebook.checking import name_scope
 from bls_notebook.checking.records import SEVERITIES, Findings, number_of_rules, rules
 from bls_notebook.checking.releases import changes
 from bls_notebook.display import render
@@ -158,7 +158,7 @@ def test_a_project_is_checked_by_the_repository_that_it_holds(
 def test_a_source_that_is_too_long_ends_no_check(
     findings: Callable[..., Findings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(python_source, "_MOST_VISITED", 10_000)
+    monkeypatch.setattr(name_scope, "_MOST_VISITED", 10_000)
     found = findings({**model("short"), **model("long", source="x = 1\n" * 1000 + MODEL)}).findings
     assert [(f.model, f.code) for f in found] == [("long", "check-failed")]
     assert "too long to be analyzed" in found[0].what

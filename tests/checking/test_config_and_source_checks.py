@@ -74,7 +74,8 @@ CASES = [
       for line in ("assert x.shape == (4,)", "a, b, c = x.shape", "x.copy().transpose(2, 0, 1)", "assert x.ndim == 1",
                    "assert len(x.shape) == 3")),
     *((BATCHING, execute(READ + line, OUT), {"batch-no-batcher": 4})
-      for line in ("x = 1\nx = 2", "if x.ndim == 3: a, b, c = x.shape", "a, *b = x.shape", "assert x.shape == (4, 4)")),
+      for line in ("if x: x = 1\nelse: x = 2", "if x.ndim == 3: a, b, c = x.shape", "a, *b = x.shape",
+                   "assert x.shape == (4, 4)")),
     (BATCHING, execute(READ + "y = x[0]\nx = y", OUT), {"batch-no-batcher": 4}),
     (
         BATCHING,

@@ -6,7 +6,8 @@ import pytest
 
 from tests.checking.conftest import CONFIG, Check, execute, model
 
-BATCHED = CONFIG + "max_batch_size: 8\ndynamic_batching { }\n"
+SCORED = 'output [ { name: "SCORE" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+BATCHED = f"{CONFIG}{SCORED}max_batch_size: 8\ndynamic_batching {{ }}\n"
 DECOUPLED = CONFIG + "model_transaction_policy { decoupled: true }\n"
 HEAD = execute("pass").partition("    def execute")[0]
 REQUEST = 'pb_utils.InferenceRequest(model_name="b", requested_output_names=["OUT"], inputs=[x])'
@@ -39,6 +40,8 @@ def asks(body: str, head: str = "async def execute(self, requests):", more: str 
     )
 
 
+GET = 'pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()'
+IN, OUT, SCORE = f"x = {GET}", 'pb_utils.Tensor("OUT", x)', 'pb_utils.Tensor("SCORE", x)'
 PLAIN = "def execute(self, requests):"
 CHECKED = "\nassert not answer.has_error()\nREAD"
 BUFFER = REQUEST.replace("[x]", '[pb_utils.Tensor("IN", buffer)]')
@@ -132,6 +135,44 @@ CASES = [
     (stream("if request.timeout():\n    self.later(sender)\nelse:\n    FINAL"), {}),
     (stream("if request.timeout():\n    sender.send(flags=LAST)\n    continue\nsender.send(OK, LAST)"), {}),
     (stream("if request.timeout():\n    continue\nsender.send(flags=1)"), {"final-missing": 9}),
+    # -- a send after it
+    (stream("FINAL\nsender.send(OK)"), {"send-after-final": 9}),
+    (stream("sender.send(OK, flags=1)\nFINAL"), {"send-after-final": 9}),
+    (stream("if request.timeout():\n    FINAL\nsender.send(OK)\nFINAL"), {"send-after-final": 10}),
+    (stream("for _ in range(3):\n    sender.send(OK, flags=1)"), {"send-after-final": 9}),
+    (stream("try:\n    FINAL\nfinally:\n    FINAL"), {"send-after-final": 11}),
+    (stream("close(sender)\nFINAL") + "def close(s):\n    FINAL\n".replace("FINAL", FINAL.replace("sender", "s")),
+     {"send-after-final": 9}),
+    (stream("if request.timeout():\n    FINAL\n    continue\nsender.send(OK)\nFINAL"), {}),
+    (stream("for last in 0, 1:\n    sender.send(OK, flags=1 if last else 0)"), {}),
+    (stream("done = False\nif request.timeout():\n    FINAL\n    done = True\nif not done:\n    FINAL"), {}),
+    (stream("while True:\n    sender.send(OK)\n    if request:\n        FINAL\n        break"), {}),
+    # -- a response for each row
+    *(
+        (loop(f"{IN}\n{rows}"), {"response-missing": line} if line else {})
+        for rows, line in (
+            ("for row in x:\n    out.append(OK)", 10),
+            ("y = x * 2\nfor i in range(len(y)): out.append(OK)", 10),
+            ("out += [OK for _ in x]", 9),
+            ("out.extend(OK for _ in x)", 9),
+            ("y = [row for row in x]; out.append(OK)", 0),
+            ("for _ in range(3):\n    out.append(OK)\n    break", 0),
+        )
+    ),
+    (source("xs = [GET for request in requests]\nys = np.concatenate(xs)\nreturn [OK for y in ys]".replace("GET", GET)),
+     {"response-missing": 8}),
+    (source("xs = [GET for request in requests]\nys = np.stack(xs)\nreturn [OK for y in ys]".replace("GET", GET)), {}),
+    # -- an output that only some responses have
+    (loop(f"{IN}\nts = [{OUT}]\nif x.any():\n    ts.append({SCORE})\nout.append(pb_utils.InferenceResponse(ts))"),
+     {"output-sometimes": 12}),
+    (loop(f"{IN}\nts = [{OUT}] + ([{SCORE}] if x.any() else [])\nout.append(pb_utils.InferenceResponse(ts))"),
+     {"output-sometimes": 10}),
+    (loop(f"{IN}\nif x is not None:\n    x = x * 2\nts = [{OUT}]\nif x is not None:\n    ts.append({SCORE})\n"
+          "out.append(pb_utils.InferenceResponse(ts))".replace(".as_numpy()", "")).replace(".as_numpy()", ""), {}),
+    (loop(f"{IN}\nts = [{OUT}]\nif 'S' in request.requested_output_names():\n    ts.append({SCORE})\n"
+          "out.append(pb_utils.InferenceResponse(ts))"), {}),
+    (loop(f"{IN}\nts = [{OUT}]\nif x.any():\n    ts.append({SCORE})\nelse:\n    ts.append({SCORE})\n"
+          "out.append(pb_utils.InferenceResponse(ts))"), {}),
 ]  # fmt: skip
 
 
@@ -147,7 +188,7 @@ def test_wrong_awaits_and_responses_of_execute(check: Check, text: str, expected
         "raise-no-exception",
         "error-no-error",
     }
-    rules |= {"response-missing", "response-not-list", "final-missing"}
+    rules |= {"response-missing", "response-not-list", "final-missing", "send-after-final", "output-sometimes"}
     found = check({**model("a", config, text), **model("b")}, "a")
     assert {finding.code: finding.line for finding in found if finding.code in rules} == expected
 

@@ -16,10 +16,15 @@ parameters { key: "steps" value { string_value: "4" } }
 """
 SOURCE = """\
 import asyncio, json, requests, time
+import numpy as np
+from tools import wait
 try:
     import triton_python_backend_utils as pb_utils
 except ImportError:
     class pb_utils: pass
+
+def read(request):
+    return pb_utils.get_input_tensor_by_name(request, "TEXT").as_numpy()
 
 class TritonPythonModel:
     async def execute(self, requests_):
@@ -36,7 +41,7 @@ def codes(folder: Path, line: str, **helpers: str) -> list[str]:
     version.mkdir(parents=True)
     (version / "model.py").write_text(SOURCE % line)
     (folder / "step" / "config.pbtxt").write_text(CONFIG)
-    for name, text in helpers.items():
+    for name, text in {"tools": "from time import sleep\ndef wait():\n    sleep(1)\n", **helpers}.items():
         (version / f"{name}.py").write_text(text)
     return [found.code for found in bls.check(repo=bls.ModelRepository(folder)).findings]
 
@@ -57,6 +62,19 @@ def codes(folder: Path, line: str, **helpers: str) -> list[str]:
         ("await asyncio.gather(*[])", ""),
         ("time.sleep(1)", "async-blocks"),
         ("requests.get('http://x')", "async-blocks"),
+        ("wait()", "async-blocks"),
+        ("await asyncio.to_thread(wait)", ""),
+        ("found = asyncio.gather(*[]); first = found[0]", "wait-not-awaited"),
+        ("found = asyncio.gather(*[]); found = await found; first = found[0]", ""),
+        ("for word in read(request): ok = word in ('x', 'y')", "bytes-compared"),
+        ("word = read(request)[0]; word = word.decode(); ok = word == 'x'", ""),
+        ("kind = {'x': 1}[read(request)[0]]", "bytes-compared"),
+        ("double = text * 2", "tensor-no-array"),
+        ("total = np.sum(text)", "tensor-no-array"),
+        ("pair = [text] * 2", ""),
+        ("steps = int(config['parameters']['steps'])", "parameters-list"),
+        ("first = config['parameters'][0]", "parameters-list"),
+        ("parameters = config['parameters']; names = [parameters[key] for key in parameters]", ""),
         ("pb_utils.sync_execute(request)", "code-no-such-name"),
     ],
 )
@@ -64,6 +82,53 @@ def test_a_misused_value_is_found(tmp_path: Path, line: str, code: str) -> None:
     rules = {"bytes-compared", "parameters-list", "tensor-no-array", "wait-not-awaited", "async-blocks"}
     found = [each for each in codes(tmp_path, line) if each in {*rules, "code-no-such-name"}]
     assert found == ([code] if code else [])
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        ("np.linspace(0, 1, 3)", "FP64"),
+        ("helper(x)", "FP64"),
+        ("x / 2", ""),
+        ("x * np.linspace(0, 1, 3)", "FP64"),
+        ("np.mean(x, axis=0)", ""),
+        ("np.array([1, 2]).mean(keepdims=True)", "FP64"),
+        ("np.where(x > 0, x, 0.0)", ""),
+        ("np.where(x > 0, 1.0, 0.0)", "FP64"),
+        ("np.argmax(x, axis=1)", "INT64"),
+        ("np.linspace(0, 1, 3).astype(np.float32)", ""),
+    ],
+)
+def test_the_type_of_an_output_follows_numpys_rules_and_helpers(tmp_path: Path, value: str, dtype: str) -> None:
+    line = f"x = read(request, 'X'); pb_utils.InferenceResponse([pb_utils.Tensor('OUT', {value})])"
+    config = CONFIG.replace("TEXT", "X").replace("TYPE_STRING", "TYPE_FP32")
+    source = (SOURCE % line).replace("read(request):", "read(request, name):")
+    source = source.replace('request, "TEXT").as', "request, name).as")
+    source = source.replace("class T", "def helper(x):\n    y = np.zeros(3)\n    y = y + 1\n    return y\n\nclass T", 1)
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "1" / "model.py").write_text(source)
+    (tmp_path / "m" / "config.pbtxt").write_text(config)
+    found = [f.what for f in bls.check(repo=bls.ModelRepository(tmp_path)).findings if f.code == "output-dtype"]
+    assert found == ([f"output 'OUT' is TYPE_{dtype}, but config.pbtxt declares TYPE_FP32"] if dtype else [])
+
+
+API = "import triton_python_backend_utils as pb_utils"
+MOCKS = (
+    f"import os\nif 'TEST' in os.environ:\n    pb_utils = object()\nelse:\n    {API}\n",
+    f"pb_utils = object()\ntry:\n    {API}\nexcept ImportError:\n    pass\n",
+    f"try:\n    {API}\nexcept ImportError:\n    pb_utils.sync_execute = print\n",
+)
+
+
+@pytest.mark.parametrize("mock", MOCKS)
+def test_an_unknown_name_is_found_behind_a_mock(tmp_path: Path, mock: str) -> None:
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    body = SOURCE.partition("\nclass")[2] % "pb_utils.sync_execute(request)"
+    source = f"{SOURCE.partition('try:')[0]}{mock}\nclass{body}"
+    (tmp_path / "m" / "1" / "model.py").write_text(source)
+    (tmp_path / "m" / "config.pbtxt").write_text(CONFIG)
+    findings = bls.check(repo=bls.ModelRepository(tmp_path)).findings
+    assert [f.line > 5 for f in findings if f.code == "code-no-such-name"] == [True]
 
 
 def test_calls_in_a_module_beside_the_model_are_checked(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bls_notebook.checking.python_source import NameScope, PythonSource, argument, last_name
+from bls_notebook.checking.name_scope import NameScope, argument, last_name
+from bls_notebook.checking.python_source import PythonSource
 from bls_notebook.repository.source import shown_path, undefined_names
 
 # Names of functions (`opens`: their first argument is a file or folder; `may_open`: it may also be something else, such
