@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
 from typing import Any
 from weakref import ref
@@ -27,6 +27,7 @@ from . import logs, observer
 from .core.execution import Execution
 from .core.model import LoadedModel
 from .core.server import Server
+from .deadlocks.detection import check
 from .deadlocks.reports import report_if_long
 from .error_responses import error_response, originating, over_bls, seen_inputs
 from .errors import not_ready, running
@@ -208,6 +209,12 @@ class SendingExecution(Execution):
         problem = problem or self.server.unknown(request._model_name, request._model_version)
         future.set_result(self._refused(request, problem, decoupled, "async"))
         return future
+
+    def stall(self, still: Callable[[], bool]) -> None:
+        """Note that all code of its process only awaits responses while `still()`; refuse one that would never come."""
+        self.stalled = still
+        if self._children and not self.finished:
+            check([self])
 
     def log(self, level: str, message: str, file: str, line: int) -> None:
         logs.write(LogLine(level, self.model_name, message, label_of(file), line, self.bare))

@@ -22,6 +22,7 @@ from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
 
+from . import spares
 from .environments import Environment
 from .messages import Message
 from .process import ProcessDiedError, WorkerProcess
@@ -56,7 +57,7 @@ class ModelProcess:
         self._arguments: dict[str, str] | None = None  # of `initialize`, once it has succeeded
         self._process: WorkerProcess | None = None
         self.upcalls = Upcalls()
-        self._closed = self._serves = False
+        self._closed = self._serves = self._used = False
 
     @property
     def serves(self) -> bool:
@@ -98,7 +99,11 @@ class ModelProcess:
         self._files = files
         if self._closed:
             raise ModelError.died(self.name, "its instance has been closed")
-        self._process = WorkerProcess(self.name, self._environment, self.upcalls, self._died)
+        self._process = process = spares.take(self._environment)
+        process.adopt(self.upcalls, self._died)
+        if not self._used:
+            self._used = True
+            spares.use(self._environment)
         folder = files.backend_folder
         file = files.folder / (files.filename or "model.py") if folder is None else folder / "model.py"
         self.file = str(file)
@@ -174,12 +179,20 @@ class ModelProcess:
         self._closed = True
         if self._process is not None:
             self._process.close()
+        if self._used:
+            self._used = False
+            spares.leave(self._environment)
         self.upcalls.forget()
 
     def __del__(self) -> None:
         process = getattr(self, "_process", None)
         if process is not None and process.alive:  # an instance that was never closed
-            threading.Thread(target=process.close, daemon=True).start()
+            threading.Thread(target=_end_process, args=(process, self._environment), daemon=True).start()
+
+
+def _end_process(process: WorkerProcess, environment: Environment) -> None:
+    process.close()
+    spares.leave(environment)
 
 
 class ProcessModel:

@@ -38,7 +38,7 @@ class ProcessDiedError(Exception):
 
 
 class Listener:
-    """Answers what a worker asks: `Upcalls`."""
+    """Answers what a worker asks: `Upcalls`. A spare worker asks nothing."""
 
     def answer(self, message: Message, process: WorkerProcess, at_home: bool) -> None:
         """Do what a message asks, and send the answer if it wants one."""
@@ -46,15 +46,14 @@ class Listener:
 
     def printed(self, stream: str, text: str) -> None:
         """Show what native code wrote to a standard stream."""
-        raise NotImplementedError
 
 
 class WorkerProcess:
-    """A worker, from its start to its end; `ended` is called once on a thread of its own if it ends by itself."""
+    """A worker, from its start to its end."""
 
-    def __init__(self, name: str, environment: Environment, listener: Listener, ended: Callable[[], None]) -> None:
-        self.name = name
-        self._listener, self._ended = listener, ended
+    def __init__(self, environment: Environment) -> None:
+        self._listener = Listener()
+        self._ended: Callable[[], None] = _ignored
         self._steps = count(1)
         self._step = 0  # that runs now
         self._closing = False
@@ -85,9 +84,13 @@ class WorkerProcess:
         self.home, self.side = (Channel(mine) for mine, _ in ends)
         self._pipes = [pipe for pipe, _ in pipes]
         _processes.add(self)
-        threading.Thread(target=self._read, name=f"bls-process-{name}", daemon=True).start()
+        threading.Thread(target=self._read, name=f"bls-process-{self.pid}", daemon=True).start()
         with contextlib.suppress(OSError):
             self.home.socket.sendall(boot_message(list(environment.path)))
+
+    def adopt(self, listener: Listener, ended: Callable[[], None]) -> None:
+        """Serve an instance from now on; `ended` is called once, on another thread, if the process ends by itself."""
+        self._listener, self._ended = listener, ended
 
     @property
     def pid(self) -> int:
@@ -170,12 +173,11 @@ class WorkerProcess:
             self._process.kill()
 
     def close(self) -> None:
-        """Let the process end, and wait until it has."""
+        """Let the process end, without waiting for it; one that goes on is killed."""
         self._closing = True
         self.home.close()
-        if not self._dead.wait(KILL_SECONDS):
-            self.kill()
-            self._dead.wait()
+        if self.alive:
+            self.kill_unless(self._dead.is_set)
 
     def _read(self) -> None:
         """Handle what arrives on the side, until the process has ended. On a thread of its own."""
@@ -242,6 +244,10 @@ class WorkerProcess:
             then(None)
         if not self._closing:
             self._ended()
+
+
+def _ignored() -> None:
+    pass
 
 
 def _reason(status: int, words: str) -> str:

@@ -59,6 +59,7 @@ class Upcalls(Listener):
         self._seen: dict[int, Any] = {}  # errors of responses that the model has not asked for
         self._families: dict[int, tuple[Any, list[Any]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._replies = 0  # on the side
 
     def call(self, caller: Any) -> int:
         """Return the number of an execution, by which the worker names it."""
@@ -126,6 +127,7 @@ class Upcalls(Listener):
 
         def reply(answer: Reply) -> None:
             if wanted:
+                self._replies += not at_home
                 try:
                     channel.send({**answer[0], **({} if number is None else {"re": number})}, answer[1])
                 except EOFError:
@@ -204,6 +206,13 @@ class Upcalls(Listener):
         return self._sent(
             self._on_behalf(message.header, lambda caller: caller.exec(box.pop(), decoupled, True)), decoupled
         )
+
+    def _stalled(self, message: Message) -> Reply:
+        """Handle that all code of the worker only awaits responses, if none is on its way to it."""
+        if message.header["replies"] == self._replies:
+            for caller, _ in list(self._calls.values()):
+                caller.stall(lambda: message.header["replies"] == self._replies)
+        return _NOTHING
 
     def _async_exec(self, message: Message, reply: Callable[[Reply], None]) -> None:
         """Send a request in the loop of the instance, and reply when its response has come."""
@@ -331,8 +340,8 @@ class Upcalls(Listener):
         return {"value": getattr(metric, header["method"])(*header["values"])}, ()
 
 
-_TOLD = {"write", "log", "drop", "discard", "drop_family"}  # messages without an answer
-_WAITS = {"exec", "next", "load", "unload", "is_ready", "cancel_stream"}
+_TOLD = {"write", "log", "drop", "discard", "drop_family", "stalled"}  # messages without an answer
+_WAITS = {"stalled", "exec", "next", "load", "unload", "is_ready", "cancel_stream"}
 
 
 def _write(stream: str, text: str) -> None:

@@ -10,6 +10,7 @@ import io
 import signal
 import sys
 import threading
+import time
 import traceback
 from contextvars import ContextVar
 from itertools import count
@@ -21,6 +22,7 @@ from bls_notebook.pb_utils import _runtime
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.response import StreamEnded
 
+WATCH_SECONDS = 1.0
 OWN = "<bls_notebook>"  # the files of this package in tracebacks begin with it
 RAISES = {cls.__name__: cls for cls in (TritonModelException, ValueError, TypeError, RuntimeError, StreamEnded)}
 
@@ -72,6 +74,8 @@ class Kernel:
         self._asking = False  # the main thread is sending or receiving a message
         self._numbers = count(1)
         self._pending: dict[int, Any] = {}
+        self.replies = 0  # that have come on the side
+        self._watched = False  # whether a thread watches for code that only awaits
         self._later: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self.dropped: list[int] = []  # requests that the model dropped, to be reported with the answer of the step
         self.read: list[int] = []  # errors of responses that the model asked for
@@ -126,10 +130,23 @@ class Kernel:
         """Send a request on the side; `pending.put` is called with the answer."""
         header["id"] = number = next(self._numbers)
         self._pending[number] = pending
+        if not self._watched and header["op"] == "async_exec":
+            self._watched = True
+            threading.Thread(target=self._watch, name="bls-watch", daemon=True).start()
         self.side.send(header, tensors)
         return pending
 
+    def _watch(self) -> None:
+        """Tell the kernel when all code only awaits responses, so that it can refuse one that would never come."""
+        while self._pending:
+            before = self.replies
+            time.sleep(WATCH_SECONDS)
+            if self._pending and self.replies == before and only_awaits(self.main, self.step):
+                self._later.put({"op": "stalled", "replies": before})
+        self._watched = False
+
     def answered(self, message: Message) -> None:
+        self.replies += 1
         self._pending.pop(message.header["re"]).put(message)
 
     def _interrupt(self, *_: Any) -> None:
@@ -165,6 +182,26 @@ class Kernel:
             header = {"error": described(error)}
         self.step = 0  # also if the interrupt struck as the step ended
         return header
+
+
+def only_awaits(main: int, step: int) -> bool:
+    """Return whether each thread is the worker's own, or in an event loop that only BLS responses can wake."""
+    own = {thread.ident for thread in threading.enumerate() if thread.name.startswith("bls-")}
+    for ident, innermost in sys._current_frames().items():
+        frame: Any = innermost
+        while frame is not None and frame.f_code.co_name != "_run_once":
+            frame = frame.f_back
+        loop = None if frame is None else frame.f_locals.get("self")
+        if loop is None:
+            if ident in own or (ident == main and not step):
+                continue
+            return False
+        selector = getattr(loop, "_selector", None)
+        if selector is None or len(selector.get_map()) > 1 or loop._scheduled or loop._ready:
+            return False
+        if innermost.f_code.co_name != "select":
+            return False
+    return True
 
 
 def described(error: BaseException) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 from weakref import WeakSet, ref
@@ -47,8 +47,8 @@ class Execution:
 
     __slots__ = (
         "__weakref__", "_children", "_guard", "bare", "cancelled", "causes", "depth", "finished",
-        "inferred", "instance", "model", "observed", "parent", "requests", "rows", "server", "started", "task", "tasks",
-        "thread", "tickets", "warnings",
+        "inferred", "instance", "model", "observed", "parent", "requests", "rows", "server", "stalled", "started", "task",
+        "tasks", "thread", "tickets", "warnings",
     )  # fmt: skip
 
     is_client = False  # True outside any model: to cancel the await of a response cancels the request
@@ -64,6 +64,7 @@ class Execution:
     inferred: int  # when `execute` returned
     observed: Observed | None  # its (first) request
     causes: list[ReceivedError] | None  # errors of requests that it sent
+    stalled: Callable[[], bool] | None  # returns whether its code in another process still only awaits responses
     _children: set[Any] | None  # of `Ticket`
     # Held to set `finished`, and while `interrupt` uses `thread`: the scheduler's lock, or a lock of this execution.
     _guard: threading.Lock | None
@@ -80,7 +81,7 @@ class Execution:
         self.tickets: Sequence[Any] = ()
         self.started = self.inferred = self.thread = 0
         self.warnings: Mapping[str, None] = _NO_WARNINGS  # an ordered set
-        self.causes = self._children = self._guard = None
+        self.causes = self._children = self._guard = self.stalled = None
 
     @property
     def instance_name(self) -> str:

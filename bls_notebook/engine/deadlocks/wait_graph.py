@@ -135,6 +135,8 @@ def _needs_of_execution(execution: Execution) -> Need:
         return _MOVES
     if execution.combined:
         return ALL, list(execution.children)
+    if execution.stalled is not None and execution.children and execution.stalled():
+        return ANY, list(execution.children)
     waiting = blocked.get(execution.thread)
     if waiting is not None:  # also for a coroutine: a wait of its thread stops the whole loop
         return ALL, [waiting]

@@ -378,6 +378,24 @@ class TritonPythonModel:
     assert seen[0] == seen[1]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["async", "asyncio.run"])
+def test_a_cycle_of_awaited_requests_is_refused(apart: bls.ModelRepository, kind: str) -> None:
+    define(apart, "back", CALLERS["async"].replace('"leaf"', '"m"'))
+    define(apart, "m", CALLERS[kind].replace('"leaf"', '"back"'))
+    assert "circular BLS" in message(Caller(apart.infer, "m", x(1)).result())
+    assert apart.ready("m")
+
+
+@pytest.mark.slow
+def test_a_slow_callee_is_no_cycle(apart: bls.ModelRepository) -> None:
+    """The callee of an awaited request sleeps for longer than it takes to notice that the caller only awaits."""
+    slow = IDENTITY.replace("return [", "time.sleep(2.5)\n        return [")
+    define(apart, "leaf", slow, IO + "instance_group { count: 3 }")
+    define(apart, "m", CALLERS["async"])
+    assert value(apart.infer("m", x(4))) == 5
+
+
 SLEEPS = """
 class TritonPythonModel:
     def execute(self, requests):
