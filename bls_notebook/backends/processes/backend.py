@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import ref
 
 from bls_notebook.backends.protocol import ModelError, VersionFiles
 from bls_notebook.pb_utils._runtime import caller_var
@@ -56,6 +57,7 @@ class ModelProcess:
         self._files: VersionFiles | None = None
         self._arguments: dict[str, str] | None = None  # of `initialize`, once it has succeeded
         self._process: WorkerProcess | None = None
+        self._guard = threading.Lock()  # held to replace the process
         self.upcalls = Upcalls()
         self._closed = self._serves = self._used = False
 
@@ -99,8 +101,16 @@ class ModelProcess:
         self._files = files
         if self._closed:
             raise ModelError.died(self.name, "its instance has been closed")
-        self._process = process = spares.take(self._environment)
-        process.adopt(self.upcalls, self._died)
+        process, owner = spares.take(self._environment), ref(self)
+
+        def ended() -> None:
+            died = owner()
+            if died is not None:
+                died._died(process)
+
+        with self._guard:
+            self._process = process
+        process.adopt(self.upcalls, ended)
         if not self._used:
             self._used = True
             spares.use(self._environment)
@@ -137,12 +147,15 @@ class ModelProcess:
                 self._process.close()
             raise
 
-    def _died(self) -> None:
-        self.upcalls.forget()
+    def _died(self, process: WorkerProcess) -> None:
+        with self._guard:
+            replaced = process is not self._process
+            if not replaced:
+                self.upcalls.forget()
         if self._arguments is not None and not self._closed:
-            died = "" if self._process is None else self._process.died
-            log.error("Stub process '%s' is not healthy: %s", self.name, died.partition("\n")[0])
-            self.lost(lambda: None)
+            log.error("Stub process '%s' is not healthy: %s", self.name, process.died.partition("\n")[0])
+            if not replaced:
+                self.lost(lambda: None)
 
     def interrupt(self) -> None:
         """Interrupt the code that runs at home."""

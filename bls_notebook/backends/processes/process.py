@@ -242,8 +242,9 @@ class WorkerProcess:
         self.side.close()
         for then in waiting:
             then(None)
+        ended, self._ended = self._ended, _ignored
         if not self._closing:
-            self._ended()
+            ended()
 
 
 def _ignored() -> None:

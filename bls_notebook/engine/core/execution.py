@@ -47,8 +47,8 @@ class Execution:
 
     __slots__ = (
         "__weakref__", "_children", "_guard", "bare", "cancelled", "causes", "depth", "finished",
-        "inferred", "instance", "model", "observed", "parent", "requests", "rows", "server", "stalled", "started", "task",
-        "tasks", "thread", "tickets", "warnings",
+        "inferred", "instance", "model", "observed", "parent", "requests", "rows", "server", "stalled", "started",
+        "task", "tasks", "thread", "tickets", "warnings",
     )  # fmt: skip
 
     is_client = False  # True outside any model: to cancel the await of a response cancels the request
