@@ -66,12 +66,13 @@ def statistics_record_of(model: LoadedModel) -> StatisticsRecord:
 
 @contextmanager
 def uncounted(server: Server) -> Iterator[None]:
-    """Restore the counts and the last errors of all models after the requests of a tool.
+    """Restore the counts, last errors and recorded problems of all models after the requests of a tool.
 
     Requests of others in the meantime are not counted either. A model that the tool reloads keeps its counts.
     """
     failure = server.last_failure
     saved = {(m.name, m.version): (m.statistics.saved(), m.last_error) for m in _own_models(server)}
+    problems = {(m.name, m.version): tuple(map(dict, _problems(m))) for m in _own_models(server)}
     try:
         yield
     finally:
@@ -80,6 +81,15 @@ def uncounted(server: Server) -> Iterator[None]:
             if (model.name, model.version) in saved:
                 counts, model.last_error = saved[model.name, model.version]
                 model.statistics.restore(counts)
+                for recorded, before in zip(_problems(model), problems[model.name, model.version], strict=True):
+                    recorded.clear()
+                    recorded.update(before)
+
+
+def _problems(model: LoadedModel) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the warnings about a model's responses, and its refused requests, by their messages."""
+    check = model.check
+    return model.outputs.found, getattr(check, "then", check).refused  # a stub's check wraps the model's own
 
 
 def _own_models(server: Server) -> list[LoadedModel]:

@@ -269,12 +269,13 @@ def test_requests_of_tools_are_not_counted(repo: bls.ModelRepository, tool: str)
 
     def seen() -> list[Any]:
         rows = [{**row(repo, name), "last_inference": 0} for name in ("m", "calls")]
-        return [rows, repo.last_failure]
+        problems = [found for found in bls.check(repo=repo).findings if found.code.startswith("seen-")]
+        return [rows, repo.last_failure, problems]
 
     before = seen()
     options: dict[str, Any] = {"n": 2, "repeat": 1} if tool == "compare" else {}
     if tool == "drill":
-        options["faults"] = ["error", "raises"]
+        options["faults"] = ["error", "raises", "data-type", "shape"]
     getattr(bls, tool)("calls", ONE, repo=repo, **options)
     assert seen() == before
 
