@@ -99,3 +99,18 @@ def test_a_block_of_an_exception_names_the_exception() -> None:
     body = "try:\n            raise ValueError\n        except ValueError as error:\n            self.error = error"
     [life, *_] = kept(body, 1).left_behind()
     assert [holder.name for holder in life.holders] == ["m.error (the traceback of its ValueError)"]
+
+
+@pytest.mark.slow
+def test_torch_tensors_keep_all_memory_below_a_view_and_name_the_owner_of_an_input() -> None:
+    pytest.importorskip("torch")
+    [growth] = kept("import torch; self.history.append((torch.from_numpy(x) * 2)[:5])").kept
+    assert (growth.owner, growth.bytes >= 60_000) == ("m.history", True)
+    shared = kept("import torch; self.history.append(torch.from_numpy(x))")
+    assert shared.kept == (), "the blocks of the inputs are left behind, and counted once"
+    assert {holder.name.partition("[")[0] for life in shared.left_behind() for holder in life.holders} == {"m.history"}
+
+
+def test_numbers_in_a_list_have_a_size() -> None:
+    [growth] = kept("self.history.extend(x.astype(float).tolist())").kept
+    assert growth.bytes >= 3 * 5000 * 8 + 3 * 5000 * 24 * 0.9
