@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.shipping.proof import targets
 from bls_notebook.shipping.proof.comparison import Allowed, Output, ProofAnswer, differences
 from bls_notebook.shipping.records import Certificate, ModelCounts
+from tests.repository.models import ECHO, ECHOES
 
 NAN, ZERO = np.float32("nan"), np.float32(0)
 OTHER_NAN = np.array([0x7FC12345], np.uint32).view(np.float32)
@@ -85,6 +88,18 @@ def test_equal_numbers_of_other_types_differ_only_by_type() -> None:
     assert differences(one([0.5]), doubles) == (("output 'OUT': FP32 here, FP64 on the server",), (), None)
     (tensors,) = differences(one([0.1]), [ProofAnswer({"OUT": Output("FP64", np.array([0.1]))})])[1]
     assert tensors.values == ("0.1 (0x3dcccccd)", "0.1 (0x3fb999999999999a)")
+
+
+def test_executions_of_a_callee_with_a_batcher_depend_on_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "_COUNT_SECONDS", 0.0)
+    names = ("plain", "batched")
+    before, here, there = (dict.fromkeys(names, counts) for counts in ((0,) * 4, (4, 0, 4, 1), (4, 0, 4, 4)))
+    with bls.ModelRepository() as repository:
+        repository.define("plain", ECHOES, ECHO)
+        repository.define("batched", ECHOES, f"{ECHO} max_batch_size: 8 dynamic_batching {{ }}")
+        sides: Any = [SimpleNamespace(repository=repository, counts=lambda c=c: c) for c in (here, there)]
+        counted = targets.compare_counts(*sides, (before, before), True)
+    assert {each.model: each.equal for each in counted} == {"plain": False, "batched": True}
 
 
 def test_failed_requests_of_ensembles_may_count_twice() -> None:
