@@ -23,28 +23,26 @@ ROOT = Path(__file__).resolve().parents[1]
 VERSION = "26.09"
 SECONDS = 1500  # of one folder
 # What takes the place of C++ test backends; repeat and square are examples of python_backend.
-IDENTITY = """
-import time, triton_python_backend_utils as pb_utils, json
+IDENTITY = """import time, triton_python_backend_utils as pb_utils, json
 
 class TritonPythonModel:
     def initialize(self, args):
         config = json.loads(args["model_config"])
         text = lambda key: config.get("parameters", {}).get(key, {}).get("string_value", "0")
         self.seconds = int(text("execute_delay_ms")) / 1000
-        self.outputs = [output["name"] for output in config["output"]]
 
     def execute(self, requests):
         time.sleep(self.seconds)
         answers = []
         for request in requests:
             inputs = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
-            asked = [name for name in self.outputs if name in request.requested_output_names()]
-            outputs = [pb_utils.Tensor(name, inputs[name.replace("OUTPUT", "INPUT")]) for name in asked]
+            absent = 0 * next(iter(inputs.values()))
+            pairs = [(name, name.replace("OUTPUT", "INPUT")) for name in request.requested_output_names()]
+            outputs = [pb_utils.Tensor(name, inputs.get(source, absent)) for name, source in pairs]
             answers.append(pb_utils.InferenceResponse(outputs))
         return answers
 """
-ITERATIVE = """
-import time, numpy as np, triton_python_backend_utils as pb_utils
+ITERATIVE = """import time, numpy as np, triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def initialize(self, args):
@@ -59,10 +57,9 @@ class TritonPythonModel:
                 self.left[number] = left
                 request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
             time.sleep(0.5)
-            output = pb_utils.Tensor("OUTPUT", np.array([[left]], np.int32))
-            sender = request.get_response_sender()
-            sender.send(pb_utils.InferenceResponse([output]),
-                        flags=0 if left > 0 else pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+            response = pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", np.array([[left]], np.int32))])
+            flags = 0 if left > 0 else pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+            request.get_response_sender().send(response, flags=flags)
 """
 GENERATORS = [  # the script of qa/common, its options, the folder of its models
     ("reshape", "--onnx --onnx_opset=16 --variable", "qa_reshape_model_repository"),
@@ -76,9 +73,11 @@ GENERATORS = [  # the script of qa/common, its options, the folder of its models
     ("", "--onnx --onnx_opset=16", "qa_model_repository"),
     ("", "--libtorch", "qa_model_repository"),
 ]
-# Changes to files: no signals to the process of a model, which is the server; a lock between instances of one process.
+# Changes: no signals to a model's process, which is the server; a lock for instances of one process; names of NumPy 2.
 EDITS = {
     "L0_backend_python/model_readiness/test.sh": ("for SIGNAL in 11 9", "for SIGNAL in"),
+    "L0_nan_inf/nan_inf_test.py": ("np.NINF", "-np.inf"),
+    "L0_nan_inf/models/nan_inf_output/1/model.py": ("np.NINF", "-np.inf"),
     "python_models/model_init_del/util.py": ("fcntl.lockf", "fcntl.flock"),
 }
 CLIENT = """#!/bin/bash
@@ -111,8 +110,8 @@ def prepare(server: Path, backend: Path, work: Path) -> None:
     program(work / "bin" / "git", f"[ $1 != clone ] || cp -r {backend} python_backend")
     for name in ("pip", "pip3", "apt", "apt-get", "wget", "conda"):
         program(work / "bin" / name, "exit 0")
-    pip = [sys.executable, *["-m", "pip", "install", "--quiet", "sseclient-py", "requests", "--target"]]
-    subprocess.run([*pip, str(work / "site")], check=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "sseclient-py", "requests", "--target", work / "site"]
+    subprocess.run(pip, check=True)
     examples = backend / "examples" / "decoupled"
     codes = {"identity": IDENTITY, "iterative_sequence": ITERATIVE}
     codes |= {name: (examples / f"{name}_model.py").read_text() for name in ("repeat", "square")}
@@ -122,15 +121,15 @@ def prepare(server: Path, backend: Path, work: Path) -> None:
     models = qa / "L0_decoupled" / "models"
     for name in ("repeat", "square"):
         shutil.copytree(server / "src/test/models" / f"{name}_int32", models / f"{name}_int32")
-    for model in [path for path in models.iterdir() if path.is_dir()]:
+    for model in models.iterdir():
         (model / "1").mkdir(exist_ok=True)
     shutil.copytree(models, qa / "L0_decoupled" / "python_models", dirs_exist_ok=True)
     for name in ("repeat", "square"):
         model = qa / "L0_decoupled" / "python_models" / f"{name}_int32"
         shutil.copy(examples / f"{name}_model.py", model / "1" / "model.py")
         shutil.copy(examples / f"{name}_config.pbtxt", model / "config.pbtxt")
+    simple = server / "docs/examples/model_repository/simple/1"
     for version in "12":
-        simple = server / "docs/examples/model_repository/simple/1"
         shutil.copytree(simple, qa / "L0_simple_ensemble/models/simple" / version, dirs_exist_ok=True)
     for name, options, folder in GENERATORS:
         script = f"gen_qa_{name}_models.py" if name else "gen_qa_models.py"

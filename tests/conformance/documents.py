@@ -36,7 +36,8 @@ from tests.conformance.conftest import ROOT
 SAMPLES = "model_repository"
 FOUND = "definitions.pickle"
 PAGES = sorted((*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("docs/guides/*.md")))
-DOCUMENTS = {path.stem: path for path in PAGES if "%%tritonmodel" in path.read_text("utf-8")}
+DEFINES = re.compile(r"^```python\n%%tritonmodel |^\s*\"%%tritonmodel |%tritonrepo try templates", re.M)
+DOCUMENTS = {path.stem: path for path in PAGES if DEFINES.search(path.read_text("utf-8"))}
 CLOSE = 1e-5
 BACKENDS = ("onnxruntime", "pytorch")  # which the wheel's server lacks
 MOST_ASKED = 3  # at most so many of a document's own requests to a model
