@@ -184,8 +184,7 @@ def test_a_batch_that_waited_for_more_and_was_given_up(repo: bls.ModelRepository
 
     async def give_up() -> None:
         task = asyncio.ensure_future(asked(repo))
-        await asyncio.to_thread(until, lambda: queued(repo, "m") == 1)
-        assert clock.pending == 1
+        await asyncio.to_thread(until, lambda: queued(repo, "m") == clock.pending == 1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert queued(repo, "m") == 0
@@ -195,7 +194,7 @@ def test_a_batch_that_waited_for_more_and_was_given_up(repo: bls.ModelRepository
     assert clock.pending == 0
     # And those that come later are served.
     late = Caller(lambda: asyncio.run(asked(repo)))
-    until(lambda: queued(repo, "m") == 1)
+    until(lambda: queued(repo, "m") == clock.pending == 1)
     clock.advance(6)
     assert late.result()["Y"].as_numpy().tolist() == [[4]]
 
