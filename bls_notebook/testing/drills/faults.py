@@ -33,7 +33,7 @@ NO_FAULT = Fault("none", "none", "responds as recorded")
 _BY_NAME = {fault.name: fault for fault in FAULTS}
 AFTER_RESPONSES = ("error-midway", "unloaded")  # the callee has sent right responses before it fails
 STREAMS = ("no-response", "early-end", "duplicate", "error-midway", "no-final-flag")
-CODES = {"error": "UNAVAILABLE", "cancelled": "CANCELLED"}  # of errors; others are INTERNAL, as after an exception
+CODES = {"error": "UNAVAILABLE", "cancelled": "CANCELLED", "raises": "INTERNAL", "error-midway": "INTERNAL"}
 # Only these are tried in pairs: with two callees, the others show nothing new.
 IN_PAIRS = ("error", "missing-output", "nan", "empty")
 

@@ -145,6 +145,10 @@ CALLERS = {
     ),
     "keeps_last": _on_error("self.kept[2:] = []", "self.kept.insert(0, x)", "raise ValueError('twice failed')"),
     "recodes": _on_error("return pb_utils.InferenceResponse(error=pb_utils.TritonError(response.error().message()))"),
+    "blames": _on_error(
+        "return pb_utils.InferenceResponse("
+        "error=pb_utils.TritonError(response.error().message(), pb_utils.TritonError.INVALID_ARG))"
+    ),
     "lists": """
     def one(self, x):
         parts = call("counts", x).exec(decoupled=True)

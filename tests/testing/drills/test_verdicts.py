@@ -88,6 +88,7 @@ def drilled(repo: bls.ModelRepository, model: str, *faults: str, timeout: float 
         ("keeps_errors", "twice", "error", "leak", "held by keeps_errors.kept", "raise pb_utils"),
         ("keeps_last", "twice", "error", "clear", "points to 'twice'", "raise ValueError"),
         ("recodes", "twice", "error", "clear", "its code is INTERNAL instead of UNAVAILABLE", "return pb_utils"),
+        ("blames", "twice", "raises", "clear", "its code is INVALID_ARG instead of INTERNAL", "return pb_utils"),
         ("lists", "counts", "error-midway", "silent", "made of what it sent before that", None),
         ("queues", "twice", "error-once", "spoilt", "answers a request with the response to the one before", None),
         ("writes", "twice", "error", "clear", "the text of OUT reports the error of 'twice'", None),
