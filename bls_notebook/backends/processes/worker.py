@@ -240,7 +240,7 @@ def _read_side(kernel: Kernel, instance: list[WorkerInstance]) -> None:
 def _no_breakpoint(*_: Any, **__: Any) -> None:
     print(
         "breakpoint(): the model runs in a process of its own, where no prompt can open; run it in the kernel: "
-        "%%tritonmodel NAME --in-kernel, or repo.load(name, isolation='kernel')",
+        "--in-kernel in the first line of its cell, or repo.load(name, isolation='kernel')",
         file=sys.stderr,
     )
 
