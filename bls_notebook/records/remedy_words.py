@@ -30,10 +30,10 @@ ACTIONS: dict[str, Sequence[str]] = {
     "define": ("`repo.define({name!r}, source)`", "`%%tritonmodel {name}`", "`{name}/1/model.py`"),
     "load": ("`repo.load({name!r})`", "`%tritonrepo load {name}`", "try again"),
     "reload": ("`repo.reload({name!r})`", "`%tritonrepo reload {name}`", "try again"),
-    "run": ("`repo.infer(...)` or `repo.run(function)`", "%bls, `repo.infer(...)` or a %%bls cell"),
+    "run": ("`repo.infer(...)` or `repo.run(function)`", "%bls or a %%bls cell"),
     "sequence": (_STARTS, f"`%bls {{model}} ... --sequence 1:start`, or {_STARTS}"),
     "simulate": ("`bls.simulate_gpus(1)`", "`%config BLSNotebook.simulated_gpus = 1`"),
-    "stream": ("`repo.stream({model!r}, inputs)`", "`%bls {model} ... --stream`, `repo.stream({model!r}, inputs)`"),
+    "stream": ("`repo.stream({model!r}, inputs)`", "`%bls {model} ... --stream`"),
     "try": ("`bls.try_repository({folder!r})`", "`%tritonrepo try {folder}`", "`python -m bls_notebook try {folder}`"),
     "use": ("`repo = bls.ModelRepository({folder!r})`", "`%tritonrepo use {folder}`"),
 }

@@ -36,6 +36,16 @@ def test_an_action_suits_each_surface_and_quotes_its_facts(kind: str) -> None:
         assert "rm -rf" not in text.replace(repr(hostile), "").replace(shlex.quote(hostile), "")
 
 
+def test_a_notebook_is_told_no_name_that_only_scripts_have() -> None:
+    """A notebook with the extension has neither `repo` nor `bls`, unless the user assigns them."""
+    names = {kind: [*words, words[0]][1] for kind, words in ACTIONS.items()}
+    literals = r"Remedy\(\s*f?([\"']).*?\1,\s*f?([\"'])(.*?)\2\)"
+    for file in Path(bls.__file__).parent.rglob("*.py"):
+        names |= {f"{file}:{m.start()}": m[3] for m in re.finditer(literals, file.read_text("utf-8"))}
+    assert len(names) > len(ACTIONS)
+    assert {kind: text for kind, text in names.items() if re.search(r"\b(repo|bls|np)\.\w+\(", text)} == {}
+
+
 @pytest.mark.parametrize("message", MESSAGES)
 def test_a_saved_remedy_suits_the_surface_that_shows_it(message: str) -> None:
     with on_surface("notebook"):
