@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -199,7 +200,8 @@ class ModelProcess:
 
     def __del__(self) -> None:
         process = getattr(self, "_process", None)
-        if process is not None and process.alive:  # an instance that was never closed
+        # An instance that was never closed. While Python ends, no thread starts; the worker ends with its connection.
+        if process is not None and process.alive and not self._closed and not sys.is_finalizing():
             threading.Thread(target=_end_process, args=(process, self._environment), daemon=True).start()
 
 

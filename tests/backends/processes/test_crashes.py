@@ -13,7 +13,7 @@ import pytest
 import bls_notebook as bls
 from tests.backends.processes.models import DECOUPLED, HEAD, IDENTITY, IO, WAITS, apart, children, define, x
 from tests.engine import gates
-from tests.engine.harness import Caller, message, until, value
+from tests.engine.harness import LIMIT, Caller, message, until, value
 
 __all__ = ["apart"]
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -218,6 +218,20 @@ print(repo.infer("m", {{"X": [1]}}).parameters()["pid"], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False)
+    worker = int(done.stdout)
+    until(lambda: not Path(f"/proc/{worker}").exists(), "the end of the worker")
+
+
+@pytest.mark.parametrize("end", ["repo.close()", "del repo", ""])
+def test_a_program_ends_whose_models_are_processes(end: str) -> None:
+    program = f"""
+import bls_notebook as bls
+repo = bls.ModelRepository()
+repo.define("m", {HEAD + IDENTITY!r}, {IO!r}, isolation="process")
+print(repo.infer("m", {{"X": [1]}}).parameters()["pid"])
+{end}
+"""
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, timeout=LIMIT, check=True)
     worker = int(done.stdout)
     until(lambda: not Path(f"/proc/{worker}").exists(), "the end of the worker")
 
