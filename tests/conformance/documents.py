@@ -219,7 +219,6 @@ class Proofs:
 EXPLAINED = {
     r"an error only here: (?s:.*)OverflowError: Python integer": "NumPy 1.26",
     r"error code: gRPC status \w+ here, INTERNAL on the server": "release 24.10",
-    r"an error only \w+( the server)?: Request timeout expired": "time",
 }
 
 
