@@ -38,7 +38,8 @@ LARGE = 1 << 16  # bytes of a tensor that gets a memory file
 MOST_FILES = 200  # of one message; Linux passes 253 at most
 MOST_PARTS = 500  # buffers of one system call
 _SIZES = struct.Struct("<IQ")  # of the header and of the bytes after it
-_CHUNK = 1 << 16
+_CHUNK = 1 << 14
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 _FILES_SPACE = socket.CMSG_SPACE(253 * 4) if hasattr(socket, "CMSG_SPACE") else 0
 _FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _POPULATE = getattr(mmap, "MAP_POPULATE", 0x8000)  # Python 3.10 names it
@@ -106,7 +107,7 @@ class Channel:
             if rows:
                 header["rows"] = rows
                 header["files"] = len(files)
-            text = json.dumps(header, separators=(",", ":")).encode()
+            text = _encode(header).encode()
             size = sum(map(len, parts))
             parts.insert(0, _SIZES.pack(len(text), size) + text)
             if len(parts) > MOST_PARTS:
