@@ -85,7 +85,8 @@ def _kind(scope: NameScope, value: ast.expr | None, depth: int) -> str:
     if isinstance(value, ast.Constant) and type(value.value) in (str, int, float):
         return "string" if isinstance(value.value, str) else "number"
     if isinstance(value, ast.BinOp):
-        return "string" if "string" in (kind_of(scope, side, depth) for side in (value.left, value.right)) else ""
+        # Half as deep, because `b = a + a; c = b + b; ...` has exponentially many paths.
+        return "string" if "string" in (kind_of(scope, side, depth // 2) for side in _operands(value)) else ""
     if isinstance(value, (ast.JoinedStr, ast.List, ast.ListComp, ast.Dict)):
         return {"JoinedStr": "string", "Dict": "dictionary"}.get(type(value).__name__, "list")
     if isinstance(value, ast.Attribute):
@@ -111,6 +112,22 @@ def _kind(scope: NameScope, value: ast.expr | None, depth: int) -> str:
         return "PyTorch tensor"
     method = value.func.attr if isinstance(value.func, ast.Attribute) else ""
     return {"as_numpy": "array", "tolist": "list"}.get(method, "")
+
+
+_OPERANDS = 8
+
+
+def _operands(value: ast.BinOp) -> Iterator[ast.expr]:
+    """Yield operands of an expression such as ``a + b + c``, few of a long one."""
+    left: list[ast.expr] = [value.left, value.right]
+    for _ in range(2 * _OPERANDS):
+        if not left:
+            return
+        side = left.pop(0)
+        if isinstance(side, ast.BinOp):
+            left[:0] = [side.left, side.right]
+        else:
+            yield side
 
 
 def is_tested(scope: NameScope, node: ast.expr) -> bool:
