@@ -93,8 +93,12 @@ def _bls(call: MagicCall, model: str = "", **options: Any) -> Result | Display:
     messages = [error.message for error in errors if error is not None]
     is_shown = getattr(result, "shown_in", None) == notebook.cell_number
     fail_on(notebook, messages, errors[0] if is_shown and errors else result)
+    if messages:
+        notebook.say_once("An error response does not stop 'Run All'.", STOP_RUN_ALL)
     return result
 
+
+STOP_RUN_ALL = "%config BLSNotebook.raise_errors = True makes its cell stop it (said once)"
 
 BLS = OperationSpec(
     """Send a request to a model and return its response. With -n or --stream, return a list of responses; with both,

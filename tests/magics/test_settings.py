@@ -181,3 +181,9 @@ def test_device_of_a_request(cells) -> None:
     assert cells("%bls times IN=[1, 2] --device cpu").value["OUT"].is_cpu()
     nonsense = cells("%bls times IN=[1, 2] --device moon")
     assert "expected 'cpu', 'gpu' or 'gpu:<number>'" in nonsense.text + str(nonsense.error)
+
+
+def test_the_first_error_response_says_once_how_run_all_stops(cells) -> None:
+    cells.model()
+    texts = [cells(f"%bls times IN=[{value}]").text for value in (1, -1, -1)]
+    assert ["BLSNotebook.raise_errors = True" in text for text in texts] == [False, True, False]
