@@ -67,11 +67,6 @@ class ModelProcess:
         """Whether the process lives and `initialize` has ended well."""
         return self._serves and self._process is not None and self._process.alive
 
-    @property
-    def pid(self) -> int:
-        """The ID of the process; 0 if there is none."""
-        return self._process.pid if self._process is not None and self._process.alive else 0
-
     def run(self, op: str, *tensors: Any, **header: Any) -> Message:
         """Run a step and return its answer; raise the model's exception. Called at home."""
         process = self._process
@@ -115,6 +110,7 @@ class ModelProcess:
         if not self._used:
             self._used = True
             spares.use(self._environment)
+        spares.prepare(self._environment)
         folder = files.backend_folder
         file = files.folder / (files.filename or "model.py") if folder is None else folder / "model.py"
         self.file = str(file)

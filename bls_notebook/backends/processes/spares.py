@@ -31,9 +31,13 @@ def take(environment: Environment) -> WorkerProcess:
 
 
 def use(environment: Environment) -> None:
-    """Count an instance of an environment, and start a spare for the next one."""
+    """Count an instance of an environment."""
     with _lock:
         _users[environment] += 1
+
+
+def prepare(environment: Environment) -> None:
+    """Start a spare in the background, if there is none and the environment is in use."""
     threading.Thread(target=_start, args=(environment,), name="bls-spare", daemon=True).start()
 
 

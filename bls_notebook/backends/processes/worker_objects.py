@@ -126,9 +126,6 @@ class _Responses:
         answer = self._kernel.ask("next", stream=self._number, call=current_number())
         return received_response(self._kernel, answer), answer.header["final"]
 
-    async def next_response_async(self) -> tuple[InferenceResponse, bool]:
-        return await asyncio.get_running_loop().run_in_executor(None, self.next_response)
-
     def cancel(self) -> None:
         self._kernel.ask("cancel_stream", stream=self._number)
 
