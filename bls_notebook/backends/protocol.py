@@ -7,6 +7,7 @@ configuration, and `make_instance` is called for each instance of the completed 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,8 @@ from typing import Any, NamedTuple, Protocol
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
+
+_WRITTEN_PLACE = re.compile(r'^  File "(.+?)", line (\d+) in (.+)$', re.MULTILINE)
 
 
 class BackendError(Exception):
@@ -61,9 +64,14 @@ class ModelError(Exception):
         return error
 
     @classmethod
-    def died(cls, name: str, reason: str) -> ModelError:
-        """Return the error of an instance whose process has ended, in Triton's words and ours."""
-        return cls("ProcessDiedError", f"Stub process '{name}' is not healthy: {reason}", own_words=True)
+    def died(cls, name: str, reason: str, folders: Sequence[str] = ()) -> ModelError:
+        """Return the error of an instance whose process has ended, in Triton's words and ours.
+
+        The places are those that `faulthandler` wrote into the `reason`.
+        """
+        places = [(file, int(line), function) for file, line, function in _WRITTEN_PLACE.findall(reason)]
+        text = f"Stub process '{name}' is not healthy: {reason}"
+        return cls("ProcessDiedError", text, places[::-1], folders, own_words=True)
 
 
 class Modules(Protocol):

@@ -13,6 +13,7 @@ import linecache
 import os
 import weakref
 from collections import deque
+from functools import reduce
 from traceback import walk_tb
 from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any, NamedTuple, cast
@@ -137,7 +138,9 @@ def _carried(error: ModelError, model: str, version: int) -> Description:
         brief, file, line = error.syntax
         frames.append(frame_in_process(model, version, file, line, ""))
     where = f"\n\nAt:\n{at}" if at else ""
-    message = error.text if error.own_words else f"{error.kind}: {error.text or _EMPTY}{where}"
+    message = f"{error.kind}: {error.text or _EMPTY}{where}"
+    if error.own_words:
+        message = reduce(lambda text, place: text.replace(place[0], label_of(place[0])), error.places, error.text)
     return Description(
         error.kind, _plain(error.text, MAX_TEXT), first_line(brief, MAX_NAME), encodable(message), tuple(frames)
     )

@@ -71,32 +71,35 @@ class ModelProcess:
         """Run a step and return its answer; raise the model's exception. Called at home."""
         process = self._process
         if process is None:
-            raise ModelError.died(self.name, "it has no process")
+            raise self._error("it has no process")
         try:
             answer = process.run(op, tensors, **header)
         except ProcessDiedError as error:
             self.upcalls.forget()
-            raise ModelError.died(self.name, str(error)) from None
+            raise self._error(str(error)) from None
         self.upcalls.ended(answer.header)
         self.check(answer)
         return answer
 
-    def check(self, answer: Message | None) -> None:
-        """Raise the exception that an answer carries; None stands for a process that has died."""
-        if answer is None:
-            assert self._process is not None
-            raise ModelError.died(self.name, self._process.died)
+    def check(self, answer: Message) -> None:
+        """Raise the exception that an answer carries."""
         if "error" in answer.header:
-            names = {name for name, _ in self._code.sources.values()}
-            raise ModelError.of(answer.header["error"], (*self._code.folders, *names))
+            raise ModelError.of(answer.header["error"], self._own_places())
         if answer.header.get("interrupted"):
             raise asyncio.CancelledError
+
+    def _own_places(self) -> list[str]:
+        """Return the folders, and the names of files, of the model's own code."""
+        return [*self._code.folders, *(name for name, _ in self._code.sources.values())]
+
+    def _error(self, reason: str) -> ModelError:
+        return ModelError.died(self.name, reason, self._own_places())
 
     def open(self, files: VersionFiles) -> bool:
         """Start the process and import the model; return whether it has an `auto_complete_config`."""
         self._files = files
         if self._closed:
-            raise ModelError.died(self.name, "its instance has been closed")
+            raise self._error("its instance has been closed")
         process, owner = spares.take(self._environment), ref(self)
 
         def ended() -> None:
@@ -150,7 +153,7 @@ class ModelProcess:
             if not replaced:
                 self.upcalls.forget()
         if self._arguments is not None and not self._closed:
-            log.error("Stub process '%s' is not healthy: %s", self.name, process.died.partition("\n")[0])
+            log.error("Stub process '%s' is not healthy: %s", self.name, process.died.partition(". Its last words:")[0])
             if not replaced:
                 self.lost(lambda: None)
 
@@ -159,19 +162,26 @@ class ModelProcess:
         if self._process is not None:
             self._process.interrupt()
 
-    def begin(self, message: dict[str, Any], tensors: Sequence[Any]) -> Future[Message | None]:
-        """Send a message on the side, and return a future of the answer; None for the process's death."""
+    def begin(self, message: dict[str, Any], tensors: Sequence[Any]) -> Future[Message]:
+        """Send a message on the side, and return a future of the answer, which raises if the process dies."""
         process = self._process
-        answer: Future[Message | None] = Future()
-        if process is None or not process.alive:
-            answer.set_result(None)
+        answer: Future[Message] = Future()
+        if process is None:
+            answer.set_exception(self._error("it has no process"))
             return answer
+
+        def come(message: Message | None) -> None:
+            if message is None:  # by now, another process may serve the instance
+                answer.set_exception(self._error(process.died))
+            else:
+                answer.set_result(message)
+
         kind = "ended" if message["op"] == "begin" else message["op"]
-        process.expect(kind, message["call"], answer.set_result)
+        process.expect(kind, message["call"], come)
         try:
             process.side.send(message, tensors)
         except EOFError:
-            pass  # the answer is None
+            pass  # `come` is called
         return answer
 
     def cancel(self, number: int, done: Callable[[], bool]) -> None:
@@ -287,12 +297,11 @@ class ProcessInstance:
         except asyncio.CancelledError:
             process.cancel(number, answer.done)
             await asyncio.wait([waiting])  # the instance is busy until then
+            waiting.exception()
             raise
         message = answer.result()
-        if message is not None:
-            process.upcalls.ended(message.header)
+        process.upcalls.ended(message.header)
         process.check(message)
-        assert message is not None
         return self._returned(message, requests)
 
     def _returned(self, answer: Message, requests: list[InferenceRequest]) -> Any:
@@ -328,7 +337,7 @@ class ProcessInstance:
         number = self.process.upcalls.call(caller_var.get())
         answer = self.process.begin({"op": "ready", "call": number}, ()).result()
         self.process.check(answer)
-        return answer is not None and bool(answer.header["ready"])
+        return bool(answer.header["ready"])
 
 
 def _end(waiting: asyncio.Future[None]) -> None:

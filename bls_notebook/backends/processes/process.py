@@ -30,6 +30,7 @@ from .messages import Channel, Message
 from .sources import BOOT, boot_message
 
 KILL_SECONDS = 5.0  # from an interrupt, or the end of `finalize`, until the process is killed
+_CRASH = "Fatal Python error: "  # how `faulthandler` begins
 LAST_WORDS = 4000  # characters of what a process wrote before it died
 
 
@@ -61,6 +62,7 @@ class WorkerProcess:
         self._guard = threading.Lock()
         self._words: deque[str] = deque(maxlen=200)
         self._waiting: dict[tuple[str, int], Callable[[Message | None], None]] = {}
+        self._crashes = False
         ends = [socket.socketpair() for _ in range(2)]
         pipes = [os.pipe() for _ in range(2)]
         theirs = [pair[1].fileno() for pair in ends]
@@ -215,7 +217,10 @@ class WorkerProcess:
         if text:
             if stream == "stderr":
                 self.hear(text)
-            if not self._closing:
+                if self._step or self._waiting:  # the error of whoever waits has the words of a crash
+                    text, crash, _ = ("" if self._crashes else text).partition(_CRASH)
+                    self._crashes = self._crashes or bool(crash)
+            if text and not self._closing:
                 self._listener.printed(stream, text)
         return bool(data)
 

@@ -52,7 +52,20 @@ def test_a_crash_in_execute_is_an_error_response(apart: bls.ModelRepository, how
     if how == "segfault":
         assert "in execute" in text
     assert pid(apart) != first
+    assert "each in a process" not in str(record := apart.model("m"))
+    assert "in a process of its own" in str(record)
     assert apart.ready("m")
+
+
+def test_a_crash_has_a_traceback_and_its_words_stand_only_there(
+    apart: bls.ModelRepository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    define(apart, "m", CRASHES.format(how="abort"))
+    error = apart.infer("m", x(-1)).record.error
+    assert error is not None
+    assert [(frame.model, frame.function) for frame in error.frames][-2:] == [("m", "execute"), ("m", "crash")]
+    assert "Fatal Python error: Aborted" in error.message
+    assert "Fatal Python error" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("how", CAUSES)
