@@ -56,7 +56,7 @@ class ModelRecord(Record):
     `state` is READY, LOADING, UNLOADING or UNAVAILABLE; `source` is ``cell``, a folder, or empty. `changes` are the
     differences from the earlier definition, if a cell redefined the model. `stub` is the reason why a stub answers for
     the model, or empty. `remote` is the address of the server that runs the model, empty for this process.
-    `config_source` is the config.pbtxt that a cell kept, or empty.
+    `config_source` is the config.pbtxt that a cell kept, or empty. `processes` is true if each instance is a process.
     """
 
     name: str
@@ -77,6 +77,7 @@ class ModelRecord(Record):
     stub: str = ""
     remote: str = ""
     config_source: str = ""
+    processes: bool = False
 
 
 class ModelRecords(list[ModelRecord], Printable):

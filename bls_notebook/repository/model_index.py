@@ -49,6 +49,7 @@ def model_record(model: LoadedModel, source: ModelSource, load_seconds: float | 
         stub="" if source.stub is None else source.stub.reason or "it is asked for",
         remote=model.seen.remote,
         config_source="" if source.replaced is None else source.replaced.origin,
+        processes=any(getattr(instance.backend, "process", None) is not None for instance in model.instances),
     )
 
 

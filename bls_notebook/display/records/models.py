@@ -51,7 +51,8 @@ def _facts(record: ModelRecord) -> Iterator[str]:
         yield f"{record.backend} backend"
     kind = record.instance_kind.removeprefix("KIND_").upper()
     if not record.remote:  # a remote server does not report its instances
-        yield count(record.instances, "instance") + (f" on {kind}" if kind in {"CPU", "GPU"} else "")
+        home = ("each " * (record.instances > 1) + "in a process of its own",) if record.processes else ()
+        yield ", ".join((count(record.instances, "instance") + f" on {kind}" * (kind in {"CPU", "GPU"}), *home))
     yield f"batches of up to {record.max_batch_size}" if record.max_batch_size > 0 else "no batching"
     if record.decoupled:
         yield "decoupled: any number of responses"
