@@ -42,8 +42,8 @@ class Notebook:
     """Data of capabilities; each key begins with the capability's name."""
     on_answer: list[Callable[[Any], object]] = field(default_factory=list)
     """Functions of capabilities that receive each result of %bls."""
-    said: set[str] = field(default_factory=set)
-    """Notes that `say_once` has shown."""
+    said: dict[str, str] = field(default_factory=dict)
+    """Notes that `say_once` has shown, each with the line of the magic that showed it."""
     latest: Callable[[], Any] | None = None  # a weak reference to the last response of %bls
     debugged: Callable[[], object] = lambda: None
     """A reference to the response, or list of responses, with the error at which ``%debug`` opens."""
@@ -112,10 +112,9 @@ class Notebook:
     def say(self, text: str, kind: str = "done", hint: str = "") -> None:
         self.show(MessageRecord(text, kind, hint))
 
-    def say_once(self, text: str, hint: str) -> None:
-        """Show a note, unless this notebook has shown it before."""
-        if text not in self.said:
-            self.said.add(text)
+    def say_once(self, line: str, text: str, hint: str) -> None:
+        """Show a note, unless another magic line has shown it before: a cell that runs again has the same output."""
+        if self.said.setdefault(text, line) == line:
             self.say(text, "info", hint)
 
     def publish(self, display: displays.Display, display_id: str = "", update: bool = False) -> None:

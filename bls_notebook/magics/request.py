@@ -94,7 +94,7 @@ def _bls(call: MagicCall, model: str = "", **options: Any) -> Result | Display:
     is_shown = getattr(result, "shown_in", None) == notebook.cell_number
     fail_on(notebook, messages, errors[0] if is_shown and errors else result)
     if messages:
-        notebook.say_once("An error response does not stop 'Run All'.", STOP_RUN_ALL)
+        notebook.say_once(call.line, "An error response does not stop 'Run All'.", STOP_RUN_ALL)
     return result
 
 

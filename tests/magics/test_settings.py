@@ -185,5 +185,5 @@ def test_device_of_a_request(cells) -> None:
 
 def test_the_first_error_response_says_once_how_run_all_stops(cells) -> None:
     cells.model()
-    texts = [cells(f"%bls times IN=[{value}]").text for value in (1, -1, -1)]
-    assert ["BLSNotebook.raise_errors = True" in text for text in texts] == [False, True, False]
+    texts = [cells(f"%bls times IN=[{value}]").text for value in (1, -1, -2, -1)]
+    assert ["BLSNotebook.raise_errors = True" in text for text in texts] == [False, True, False, True]
