@@ -106,6 +106,8 @@ def slowness() -> float:
 
 # Tests of these folders share a tritonserver or a browser, so one worker runs them.
 SHARED = ("tests/browser", "tests/conformance")
+OTHERS = ("kit", "live_course", "live_documents", "live_proving")  # files there with servers of their own, or none
+OWN_SERVER = tuple(f"tests/conformance/test_{name}.py" for name in OTHERS)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -141,7 +143,7 @@ def scope(nodeid: str) -> str:
     """Return what one worker runs as a whole: a file, or a folder whose tests share a server."""
     file = nodeid.split("::")[0]
     folder = file.rpartition("/")[0]
-    return folder if folder in SHARED else file
+    return folder if folder in SHARED and file not in OWN_SERVER else file
 
 
 def exclude_from_collection() -> None:
