@@ -73,7 +73,7 @@ def api_findings(model: CheckedModel) -> Iterator[Finding]:
 
 
 def kind_of(scope: NameScope, node: ast.expr | None, depth: int = 16) -> str:
-    """Return what an expression certainly is: "string", "array", "Tensor", ...; empty if unknown."""
+    """Return the certain kind of an expression: "string", "array", "Tensor", ...; empty if unknown."""
     if isinstance(node, ast.Name) and scope.values(node.id) is None:
         caught = any(isinstance(n, ast.ExceptHandler) and n.name == node.id for n in scope.nodes)
         return "exception" if caught else ""

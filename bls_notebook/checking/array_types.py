@@ -1,4 +1,4 @@
-"""What is certain about the data types of arrays that a source creates: NumPy's rules, without running them."""
+"""Certain facts about the data types of arrays that a source creates: NumPy's rules, without running them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_ITEMS = 32  # of a list, to look at
 
 @dataclass(frozen=True)
 class KnownArray:
-    """What is certain about an array: its `dtype`, or the input of the model that it has the dtype and shape of.
+    """The certain facts about an array: its `dtype`, or the input of the model that it has the dtype and shape of.
 
     With `parts`, its dtype follows from theirs by a `rule`: "result" is NumPy's for operators, "float" makes integers
     FP64 too, "sum" INT64. "same" is unknown unless they are equal; so is "array", which makes arrays of numbers.
@@ -57,7 +57,7 @@ _INT64, _DOUBLE = "TYPE_INT64", "TYPE_FP64"
 
 
 def array_of(scope: NameScope, node: ast.expr | None, depth: int = 8) -> KnownArray:
-    """Return what is certain about the array that an expression creates."""
+    """Return the certain facts about the array that an expression creates."""
     arrays = [_array_of(scope, each, depth) for each in alternatives(scope.origin(node))] if depth else []
     if len(arrays) == 1:
         return arrays[0]
@@ -97,7 +97,7 @@ def _array_of(scope: NameScope, node: ast.expr | None, depth: int) -> KnownArray
 
 
 def _made(scope: NameScope, call: ast.Call, name: str, known: Callable[[ast.expr | None], KnownArray]) -> KnownArray:
-    """Return what is certain about the result of a function of NumPy."""
+    """Return the certain facts about the result of a function of NumPy."""
     dtype = argument(call, "dtype", _DTYPE_AT.get(name, -1))
     first = call.args[0] if call.args else None
     if any(keyword.arg == "out" for keyword in call.keywords):
@@ -137,7 +137,7 @@ def _array(parts: tuple[KnownArray, ...], rule: str) -> KnownArray:
 def _converted(
     scope: NameScope, call: ast.Call, method: ast.Attribute, known: Callable[[ast.expr | None], KnownArray]
 ) -> KnownArray:
-    """Return what is certain about the result of a method."""
+    """Return the certain facts about the result of a method."""
     name, owner = method.attr, method.value
     if name == "astype":
         return KnownArray(_dtype(argument(call, "dtype", 0)), made=known(owner).made)
@@ -161,7 +161,7 @@ def _converted(
 def _items(
     scope: NameScope, node: ast.expr | None, known: Callable[[ast.expr | None], KnownArray]
 ) -> tuple[KnownArray, ...]:
-    """Return what is certain about the elements of a list; empty if it is no list."""
+    """Return the certain facts about the elements of a list; empty if it is no list."""
     items = scope.origin(node)
     if isinstance(node, ast.Name) and any(scope.grows(node.id)):
         return (KnownArray(),)

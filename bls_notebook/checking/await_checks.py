@@ -208,7 +208,7 @@ def _not_awaited(code: PythonSource, scope: NameScope) -> Iterator[ast.expr]:
             used = [node.value] if is_dropped and isinstance(node, (ast.Expr, ast.Assign)) else []
         for value in used:
             waits = list(alternatives(scope.origin(value)))
-            coroutines = not isinstance(node, (ast.Expr, ast.Assign, ast.For))  # those have a rule of their own
+            coroutines = not isinstance(node, (ast.Expr, ast.Assign, ast.For))  # those have another rule
             if waits and all(_is_future(scope, wait, coroutines) for wait in waits):
                 yield value
 

@@ -45,7 +45,7 @@ def _python_of(environment: Path) -> str:
 
 
 def environment_of(model: CheckedModel) -> tuple[str, str]:
-    """Return the path of a model's environment as it is configured, and relative to the model's folder; or empty."""
+    """Return the path of a model's environment as configured, and relative to the model's folder; or empty."""
     parameters = model.given.parameters
     path = parameters["EXECUTION_ENV_PATH"].string_value if "EXECUTION_ENV_PATH" in parameters else ""
     return path, path.removeprefix("$$TRITON_MODEL_DIRECTORY/")

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from bls_notebook.records import BLSError
 
-_MOST_VISITED = 1 << 25  # nodes, counted as often as they are read: some seconds
+_MOST_VISITED = 1 << 25  # nodes, counted at each reading: some seconds
 _RESOLVED = 16  # nodes that take as long as resolving an expression
 _MOST_ORIGINS = 6  # of one value
 _MOST_COPIED, _DEEPEST = 400, 24  # nodes of the result of a function, and its depth
@@ -63,7 +63,7 @@ def _either(values: list[ast.expr]) -> ast.expr | None:
 
 
 def alternatives(node: ast.expr | None) -> Iterator[ast.expr | None]:
-    """Yield the values of a conditional expression, without None constants; any other expression as it is."""
+    """Yield the values of a conditional expression, without None constants; any other expression unchanged."""
     if isinstance(node, ast.IfExp):
         for part in (node.body, node.orelse):
             if not (isinstance(part, ast.Constant) and part.value is None):
@@ -367,7 +367,7 @@ class NameScope:
         return {}
 
     def _inlined(self, node: ast.expr) -> ast.expr | None:
-        """Return what a call of an own function returns, in terms of its arguments; None if unknown."""
+        """Return the value of a call of an own function, in terms of its arguments; None if unknown."""
         if id(node) in self._inlined_calls:
             return self._inlined_calls[id(node)][1]
         self._inlined_calls[id(node)] = node, None  # also for functions that call themselves

@@ -1,6 +1,6 @@
 """The distributions that provide the modules a model imports.
 
-Guarantee: a distribution is never a guess, because `pip install` of a guessed name runs somebody else's code. The
+Guarantee: a distribution is never a guess, because `pip install` of a guessed name runs a stranger's code. The
 project asks for it, or it is in `distributions.json`, or known from the metadata of what is installed.
 """
 

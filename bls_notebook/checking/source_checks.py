@@ -58,7 +58,7 @@ def source_findings(model: CheckedModel) -> Iterator[Finding]:
 
 
 def _shadow_finding(model: CheckedModel, file: Path) -> Finding:
-    """Return a finding about a file that a server imports instead of its own API."""
+    """Return a finding about a file that a server imports in place of its API."""
     text = source_text(file) or "import *"
     lacking = [] if re.search(r"import \*|sys\.modules|globals", text) else [n for n in NEEDED if n not in text]
     rule = "file-shadows:mock" if lacking else "file-shadows"

@@ -1,4 +1,4 @@
-"""Check how a model uses values that are not what they seem: bytes, `Tensor`s, the parameters of its configuration."""
+"""Check how a model uses values of surprising types: bytes, `Tensor`s, the parameters of its configuration."""
 
 from __future__ import annotations
 

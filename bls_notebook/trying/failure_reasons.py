@@ -47,7 +47,7 @@ _HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 @dataclass(frozen=True)
 class ModelPlaces:
-    """Where a model's files are: its main file, its repository, and the outermost folder of the project."""
+    """The places of a model's files: its main file, its repository, and the outermost folder of the project."""
 
     source: Path
     repository: Path
@@ -191,7 +191,7 @@ def _is_working_folder(error: BaseException, file: str) -> bool:
 
 
 def _other_python(error: BaseException) -> tuple[str, str] | None:
-    """Return what is part of other versions of Python, and which; None if that is not certain."""
+    """Return the name that is part of other versions of Python, and the versions; None if that is not certain."""
     if isinstance(error, SyntaxError):
         text = f"{error.msg}\n{error.text or ''}"
         if any(re.search(form, text) for form in _DATA["syntax of Python 2"]):

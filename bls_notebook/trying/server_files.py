@@ -28,7 +28,7 @@ _SERVED = re.compile(r"--model-(?:repository|store)[=\s]+['\"]?(/[\w./-]+)")
 
 @dataclass(frozen=True)
 class ServerFile:
-    """A file that code looks for, and where the project has it, or would have it.
+    """A file that code looks for, and its place in the project, which may be empty.
 
     `folder` in the project is `mounted` on a server: the path of a mount point, or empty for its working folder. `why`
     names the file that says so, if one does.
@@ -48,7 +48,7 @@ class ServerFile:
 
 
 def located(file: str, project: Path, repository: Path, near: Path) -> ServerFile | None:
-    """Return where the project has a file that is missing under its path; None if that is unknown.
+    """Return the project's place of a file that is missing under its path; None if that is unknown.
 
     `near` is the innermost folder of the model that looks for it.
     """

@@ -161,7 +161,7 @@ def _kept_open_streams() -> Iterator[None]:
 
 
 def _places(plan: TrialPlan, model: ModelPlan, files: Iterable[str]) -> Iterator[str]:
-    """Yield the files that are still missing, with the places where the project has them."""
+    """Yield the files that are still missing, with their places in the project."""
     for file in files:
         if not os.path.exists(file):
             found = located(file, plan.options.project, plan.options.folder, model.folder)

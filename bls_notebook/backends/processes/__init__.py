@@ -1,1 +1,1 @@
-"""Instances in processes of their own: the worker, the messages between it and the kernel, and the backend."""
+"""Instances as processes: the worker, the messages between it and the kernel, and the backend."""

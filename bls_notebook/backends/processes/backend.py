@@ -1,4 +1,4 @@
-"""The Python backend with each instance in a process of its own, as on Triton.
+"""The Python backend with a process for each instance, as on Triton.
 
 Guarantees: every call returns or raises, whatever happens to the process. A process that dies is started again, with
 the model's import and `initialize`; a request that comes meanwhile waits for that. `ready` is False until then.
@@ -64,7 +64,7 @@ class ModelProcess:
 
     @property
     def serves(self) -> bool:
-        """Whether the process lives and `initialize` has ended well."""
+        """True if the process lives and `initialize` has ended well."""
         return self._serves and self._process is not None and self._process.alive
 
     def run(self, op: str, *tensors: Any, **header: Any) -> Message:
@@ -185,7 +185,7 @@ class ModelProcess:
         return answer
 
     def cancel(self, number: int, done: Callable[[], bool]) -> None:
-        """Cancel an async execution, and kill the process if it goes on."""
+        """Cancel an async execution, and kill the process if it continues."""
         process = self._process
         if process is not None:
             try:
@@ -238,7 +238,7 @@ class ProcessModel:
         return _stand_in(["builtins", header["returned"]])
 
     def make_instance(self, arguments: dict[str, str]) -> ProcessInstance:
-        """Return a new, initialized instance in a process of its own."""
+        """Return a new, initialized instance in its own process."""
         process, self._first = self._first, None
         if process is None:
             process = self._new()
@@ -262,7 +262,7 @@ def _stand_in(kind: Sequence[str] | None) -> Any:
 
 
 class ProcessInstance:
-    """One instance of a Python model in a process of its own."""
+    """One instance of a Python model in its own process."""
 
     def __init__(self, process: ModelProcess, traits: Mapping[str, Any]) -> None:
         self.process = process

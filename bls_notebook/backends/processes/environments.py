@@ -1,7 +1,7 @@
 """The environments of workers: the kernel's own, and those that `EXECUTION_ENV_PATH` names, a folder or an archive.
 
 As on Triton, an archive is unpacked once while it is unchanged, and `$$TRITON_MODEL_DIRECTORY` is the model's folder.
-What is unpacked is removed when Python ends. Mirrors python_backend/src/pb_env.cc and stub_launcher.cc.
+Unpacked archives are removed when Python ends. Mirrors python_backend/src/pb_env.cc and stub_launcher.cc.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class Channel:
 
     @property
     def has_more(self) -> bool:
-        """Whether a part of a message has been received already."""
+        """True if a part of a message has been received already."""
         return bool(self._data)
 
     def _read(self, size: int) -> bytearray:

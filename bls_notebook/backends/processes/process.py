@@ -1,6 +1,6 @@
 """`WorkerProcess`: the process of one instance, as the kernel sees it.
 
-The home of the instance calls `run` for each step and answers what the worker asks meanwhile. A reader thread gets
+The home of the instance calls `run` for each step and answers the worker's questions meanwhile. A reader thread gets
 everything else: messages of the worker's other threads, what native code prints, and the end of the process.
 
 Guarantees: `run` returns the answer or raises; `ProcessDiedError` at once if the process has ended, for any reason.
@@ -31,7 +31,7 @@ from .sources import BOOT, boot_message
 
 KILL_SECONDS = 5.0  # from an interrupt, or the end of `finalize`, until the process is killed
 _CRASH = "Fatal Python error: "  # how `faulthandler` begins
-LAST_WORDS = 4000  # characters of what a process wrote before it died
+LAST_WORDS = 4000  # the last characters that a process wrote
 
 
 class ProcessDiedError(Exception):
@@ -39,10 +39,10 @@ class ProcessDiedError(Exception):
 
 
 class Listener:
-    """Answers what a worker asks: `Upcalls`. A spare worker asks nothing."""
+    """Answers a worker's questions: `Upcalls`. A spare worker asks nothing."""
 
     def answer(self, message: Message, process: WorkerProcess, at_home: bool) -> None:
-        """Do what a message asks, and send the answer if it wants one."""
+        """Serve a message, and send the answer if it wants one."""
         raise NotImplementedError
 
     def printed(self, stream: str, text: str) -> None:
@@ -104,11 +104,11 @@ class WorkerProcess:
 
     @property
     def died(self) -> str:
-        """How the process has ended."""
+        """The reason for the end of the process."""
         return _reason(self._process.returncode, "".join(self._words))
 
     def hear(self, words: str) -> None:
-        """Note what the process wrote to standard error."""
+        """Note a text that the process wrote to standard error."""
         self._words.append(words[-LAST_WORDS:])
 
     def run(self, op: str, tensors: Iterable[Tensor] = (), **header: Any) -> Message:
@@ -148,7 +148,7 @@ class WorkerProcess:
         then(None)
 
     def interrupt(self) -> None:
-        """Interrupt the running step, and kill the process if the step goes on."""
+        """Interrupt the running step, and kill the process if the step continues."""
         with self._guard:
             step = self._step
         if step:
@@ -175,14 +175,14 @@ class WorkerProcess:
             self._process.kill()
 
     def close(self) -> None:
-        """Let the process end, without waiting for it; one that goes on is killed."""
+        """Let the process end, without waiting for it; one that continues is killed."""
         self._closing = True
         self.home.close()
         if self.alive:
             self.kill_unless(self._dead.is_set)
 
     def _read(self) -> None:
-        """Handle what arrives on the side, until the process has ended. On a thread of its own."""
+        """Handle what arrives on the side, until the process has ended. On its own thread."""
         try:
             with selectors.DefaultSelector() as selector:
                 selector.register(self.side.socket, selectors.EVENT_READ, "")
@@ -225,14 +225,14 @@ class WorkerProcess:
         return bool(data)
 
     def _bury(self) -> None:
-        """Wait for the process and answer everyone who waits for it."""
+        """Wait for the process and answer all who wait for it."""
         try:
             self._process.wait(KILL_SECONDS if self._closing else 1.0)
         except subprocess.TimeoutExpired:  # it has only closed its files
             self.kill()
             self._process.wait()
         with contextlib.suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # what it has started
+            os.killpg(self._process.pid, signal.SIGKILL)  # its own children
         for pipe, stream in zip(self._pipes, ("stdout", "stderr"), strict=True):
             os.set_blocking(pipe, False)
             with contextlib.suppress(OSError):

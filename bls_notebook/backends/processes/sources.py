@@ -77,7 +77,7 @@ def sources() -> dict[str, str]:
 
 
 def boot_message(path: list[str]) -> bytes:
-    """Return the first message to a worker: its sources, and its `sys.path` (empty: as it is)."""
+    """Return the first message to a worker: its sources, and its `sys.path` (empty: unchanged)."""
     texts = sources()
     packages = [name for name in texts if any(other.startswith(f"{name}.") for other in texts)]
     text = json.dumps({"path": path, "sources": texts, "packages": packages}).encode()

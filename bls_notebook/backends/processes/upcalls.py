@@ -83,7 +83,7 @@ class Upcalls(Listener):
         return rows, tensors
 
     def ended(self, header: Header) -> None:
-        """Note what the answer of a step says of requests and errors."""
+        """Note the requests and errors in the answer of a step."""
         for number in header.get("dropped", ()):
             self._requests.pop(number, None)
         for number in header.get("read", ()):

@@ -1,4 +1,4 @@
-"""The worker's link to the kernel: steps, requests to the kernel, interrupts, and what the model prints.
+"""The worker's link to the kernel: steps, requests to the kernel, interrupts, and the model's output.
 
 Guarantees: an interrupt strikes the step that it was meant for, and never a message. `tell` takes no locks, because
 destructors call it.
@@ -259,7 +259,7 @@ class ModelOutput(io.TextIOBase):
 
 
 def flush() -> None:
-    """Send what the model has printed."""
+    """Send the model's output."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, ModelOutput):
             stream.flush()
