@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import io
 import os
+import pathlib
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ from typing import Any
 from bls_notebook.engine import home_of, walk_back
 
 _REPLACED = [(os, "stat"), (os, "lstat"), (os, "listdir"), (os, "scandir"), (io, "open"), (builtins, "open")]
+if sys.version_info < (3, 11):  # there, pathlib keeps functions of its own
+    _REPLACED += [(pathlib._normal_accessor, name) for name in ("stat", "listdir", "scandir")]  # type: ignore[attr-defined,unused-ignore]
 _CALLERS = {"codecs", "genericpath", "glob", "io", "os", "pathlib", "posixpath"}  # of these functions, for other code
 
 
