@@ -10,6 +10,8 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
+from bls_notebook.repository.config import environment_parameter
+
 from .checked_model import CheckedModel
 from .records import Finding
 
@@ -46,8 +48,7 @@ def _python_of(environment: Path) -> str:
 
 def environment_of(model: CheckedModel) -> tuple[str, str]:
     """Return the path of a model's environment as configured, and relative to the model's folder; or empty."""
-    parameters = model.given.parameters
-    path = parameters["EXECUTION_ENV_PATH"].string_value if "EXECUTION_ENV_PATH" in parameters else ""
+    path = environment_parameter(model.given)
     return path, path.removeprefix("$$TRITON_MODEL_DIRECTORY/")
 
 

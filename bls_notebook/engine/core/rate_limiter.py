@@ -124,7 +124,7 @@ class RateLimiter:
         self.attempt()
 
     def release(self, instance: LimitedInstance) -> None:
-        """Take the resources of an instance that has run; the caller stages it again if it has work, then `attempt`."""
+        """Take back what an instance that has run held; the caller stages it again if it has work, then `attempt`."""
         with self._lock:
             if self._give_back(instance):
                 instance.executions += 1

@@ -10,7 +10,7 @@ offer(__name__, {
     "field_effects": "decisions idle_fields",
     "parsing": "parse_config parse_json parse_pbtxt",
     "protobuf_message": "model_config_class model_config_pb2 ModelConfigMessage to_dict to_json to_pbtxt",
-    "spec_conversion": "datatypes model_spec pick_versions",
+    "spec_conversion": "datatypes environment_parameter model_spec pick_versions",
     "templates": "fill_templates filled_config lines_of scan Template",
     "validation": "KNOWN_BACKENDS MAX_DIMS validate",
 })  # fmt: skip

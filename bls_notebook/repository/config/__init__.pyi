@@ -13,6 +13,7 @@ from .protobuf_message import to_dict as to_dict
 from .protobuf_message import to_json as to_json
 from .protobuf_message import to_pbtxt as to_pbtxt
 from .spec_conversion import datatypes as datatypes
+from .spec_conversion import environment_parameter as environment_parameter
 from .spec_conversion import model_spec as model_spec
 from .spec_conversion import pick_versions as pick_versions
 from .templates import fill_templates as fill_templates

@@ -101,3 +101,9 @@ def datatypes() -> dict[int, str]:
     """Return Triton's names of data types, such as ``FP32`` and ``BYTES``, by their protobuf numbers."""
     names = model_config_pb2().DataType
     return {number: "BYTES" if name == "TYPE_STRING" else name.removeprefix("TYPE_") for name, number in names.items()}
+
+
+def environment_parameter(config: ModelConfigMessage) -> str:
+    """Return the value of the parameter ``EXECUTION_ENV_PATH``; empty without it."""
+    parameters = config.parameters
+    return str(parameters["EXECUTION_ENV_PATH"].string_value) if "EXECUTION_ENV_PATH" in parameters else ""

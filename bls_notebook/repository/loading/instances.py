@@ -51,7 +51,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.stub_modules import API
 from bls_notebook.progress import stepped
 from bls_notebook.records.measurements import grouped
-from bls_notebook.repository.config import ModelConfigMessage, auto_complete, model_spec
+from bls_notebook.repository.config import ModelConfigMessage, auto_complete, environment_parameter, model_spec
 from bls_notebook.repository.modules.module_home import ModuleHome, noted_source
 from bls_notebook.repository.source.model_folders import shown_path
 from bls_notebook.repository.source.model_source import ModelSource
@@ -271,9 +271,7 @@ class InstanceMaker:
         return (self._source.isolation or ("process" if is_here else self._server.isolation)) == "process"
 
     def _environment(self, config: ModelConfigMessage) -> Path | None:
-        parameters = config.parameters
-        text = parameters["EXECUTION_ENV_PATH"].string_value if "EXECUTION_ENV_PATH" in parameters else ""
-        return environment_path(text, self._source.folder)
+        return environment_path(environment_parameter(config), self._source.folder)
 
     def _new_process(self, config: ModelConfigMessage, backend_folder: Path | None) -> ModelProcess:
         """Return the process of the instance that is being made. Called at its home."""
