@@ -57,6 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if gates := sys.modules.get("tests.engine.gates"):
+        gates.reset()  # a test before this one may have opened a gate of the same name
     if item.get_closest_marker("gpu") and not cuda_devices():
         pytest.skip("needs a CUDA device")
 

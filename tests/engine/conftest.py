@@ -67,7 +67,6 @@ def nobody_waits() -> bool:
 
 @pytest.fixture
 def repo() -> Iterator[bls.ModelRepository]:
-    gates.reset()
     repository = bls.ModelRepository()
     threads = threading.active_count()
     try:

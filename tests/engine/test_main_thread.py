@@ -72,7 +72,6 @@ class TritonPythonModel:
 @makes_loops
 @pytest.mark.parametrize("source", [caller_of("loops", 1), FETCHES])
 def test_get_event_loop_gives_an_instance_its_loop(source: str) -> None:
-    gates.reset()
     with bls.ModelRepository() as repo:
         repo.define("loops", LOOPS, pbtxt())
         repo.define("caller", source, pbtxt())

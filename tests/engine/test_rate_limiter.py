@@ -48,7 +48,6 @@ def limited(resources: str = "", priority: int = 1, count: int = 1) -> str:
 
 @pytest.fixture
 def limiting() -> Iterator[bls.ModelRepository]:
-    gates.reset()
     with bls.ModelRepository(rate_limit="execution_count") as repo:
         yield repo
         gates.open_all()

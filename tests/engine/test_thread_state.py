@@ -58,7 +58,6 @@ def test_state_leaks_neither_into_an_instance_nor_out(state: str, kind: str) -> 
         source = source.replace('ask("sets").exec()', 'await ask("sets").async_exec()')
     source = ("import torch\n" if state.startswith("grad") else "") + "import decimal\n" + source
     names = {"np": np, "decimal": decimal, "gates": gates, "torch": torch}
-    gates.reset()
     gates.shared["var"] = contextvars.ContextVar("var")
     notes: list[list[Any]] = []
 

@@ -303,7 +303,6 @@ def finalize(self):
 
 
 def test_close_finalizes_everything_once() -> None:
-    gates.reset()
     repo = bls.ModelRepository()
     for name in "abc":
         repo.define(name, constant(1, "async def" if name == "b" else "def"), pbtxt(2))
@@ -317,7 +316,6 @@ def test_close_finalizes_everything_once() -> None:
 
 
 def test_close_finishes_what_is_in_flight() -> None:
-    gates.reset()
     repo = bls.ModelRepository()
     repo.define("a", WAITS, pbtxt())
     caller = Caller(infer, repo, "a", 4)
@@ -332,7 +330,6 @@ def test_close_finishes_what_is_in_flight() -> None:
 
 
 def test_close_gives_up_on_hung_models_after_its_limit() -> None:
-    gates.reset()
     repo = bls.ModelRepository()
     for name in "abc":
         repo.define(name, WAITS, pbtxt())

@@ -365,7 +365,6 @@ def test_an_answer_that_comes_in_the_next_track(repo: bls.ModelRepository) -> No
     repo.define("late", source, models._CONFIG.format(count=1, more=""))
     answers: list[Any] = []
     sender = threading.Thread(target=lambda: answers.append(ask(repo, models.DOUBLE, np.ones(BIG, np.float32), "late")))
-    gates.reset()
     with bls.track_memory():
         sender.start()
         gates.pass_gate("arrived")

@@ -38,11 +38,6 @@ def chatty(body: str = 'log.log_info("hello")', kind: str = "def", options: str 
     return CHATTY.format(body=body, kind=kind, options=options)
 
 
-@pytest.fixture(autouse=True)
-def _gates() -> None:
-    gates.reset()
-
-
 LEVELS = 'log.log_verbose("v"); log.log_info("i"); log.log_warn("w"); log.log_error("e"); print("printed")'
 
 

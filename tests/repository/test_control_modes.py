@@ -22,7 +22,6 @@ from tests.waiting import LIMIT
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    gates.reset()
     yield
     gates.open_all()
 

@@ -33,7 +33,6 @@ def finalize(self):
 
 @pytest.fixture
 def repo() -> Iterator[bls.ModelRepository]:
-    gates.reset()
     repository = bls.ModelRepository()
     try:
         yield repository

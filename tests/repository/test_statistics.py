@@ -181,7 +181,6 @@ NO_PREFETCH = "max_batch_size: 1\ndynamic_batching { default_queue_policy { max_
 
 @pytest.mark.parametrize("config", ["", NO_PREFETCH])
 def test_cancelled_and_rejected_in_the_queue(repo: bls.ModelRepository, config: str) -> None:
-    gates.reset()
     repo.define("m", HELD, config + ECHO)
     shape = (1, 1) if config else (1,)
 

@@ -93,7 +93,6 @@ def _children(task: str) -> list[str]:
 @pytest.fixture
 def apart() -> Iterator[bls.ModelRepository]:
     """A repository, after which no process may be left."""
-    gates.reset()
     before = children()
     with bls.ModelRepository() as repo:
         yield repo

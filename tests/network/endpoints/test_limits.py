@@ -168,7 +168,6 @@ def test_shared_memory_of_the_wrong_size_is_not_read(
 @pytest.mark.slow
 def test_refused_requests_of_a_stream_wait_with_their_client() -> None:
     total, sent, done = 3000, 0, threading.Event()
-    gates.reset()
     gate = "        from tests.engine import gates\n        gates.open_gate('runs'); gates.pass_gate('answer')"
     waits = ECHOES.replace("execute(self, requests):", f"execute(self, requests):\n{gate}")
     first = pb.ModelInferRequest(model_name="waits", raw_input_contents=[bytes(4)])

@@ -50,13 +50,6 @@ TENSORS = {
 SCHEDULERS: dict[str, dict[str, Any]] = {"default": {}, "dynamic": {"max_batch_size": 2, "dynamic_batching": {}}}
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    gates.reset()
-    yield
-    gates.reset()
-
-
 def group(count: int, kind: str = "KIND_CPU", **more: Any) -> dict[str, Any]:
     return {"count": count, "kind": kind, **more}
 

@@ -332,7 +332,6 @@ def test_tracebacks_show_the_source_also_after_the_file_has_changed(disk: bls.Mo
 
 
 def test_a_version_that_still_runs_keeps_its_lines(repo: bls.ModelRepository) -> None:
-    gates.reset()
     wait = "from tests.engine import gates\ngates.open_gate('started')\ngates.pass_gate('go')"
     repo.define("m", saying("1 / 0", inside=wait), TEXT)
     asked = Caller(frames, repo, "m")

@@ -168,7 +168,6 @@ def test_streams_that_are_refused_or_end_with_an_error(repo: bls.ModelRepository
 
 
 def test_leaving_a_stream_early_cancels_it(repo: bls.ModelRepository) -> None:
-    gates.reset()
     source = f"""{HEAD}
 from tests.engine import gates
 class TritonPythonModel:
