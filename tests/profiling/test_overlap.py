@@ -497,3 +497,12 @@ def test_a_callee_that_another_one_prepares_has_state(
         repo.define(name, CALLEE.format(delay=0, body=body), config=CONFIG)
     found = found_of(repo, graph("a = out(ask('register', x).exec())\nreturn ok(out(ask('query', x).exec()))"))
     assert (found.outcome, "`query` depend on earlier requests" in found.sentence) == ("unknown", True), found.sentence
+
+
+def test_state_that_shows_late_leaves_calls_in_doubt(repo: bls.ModelRepository) -> None:
+    for name in "ef":
+        repo.define(name, CALLEE.format(delay=0, body="answer = x + (self.count % 25 == 0)"), config=CONFIG)
+    found = found_of(repo, graph("return ok(out(ask('e', x).exec()) + out(ask('e', x + 1).exec()))"))
+    assert (found.outcome, "state in common, `self.count` (line" in found.sentence) == ("unknown", True)
+    found = found_of(repo, graph("return ok(out(ask('e', x).exec()) + out(ask('f', x + 1).exec()))"))
+    assert found.outcome == "independent", found.sentence

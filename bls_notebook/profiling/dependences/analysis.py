@@ -55,9 +55,9 @@ def overlap(
 
     The model runs with its real callees, and then again with the recorded answers, some of them changed: other
     inputs of a later call show a data dependence, a missing call a control dependence. Callees are asked again,
-    too, to find those with state. Numbers change up to 1,000-fold, and beyond those in the model's code, up to
-    10,000,000. Each run repeats the model's side effects, such as writing files. There are at most 100 runs within
-    10 s, and up to 20 more to try the change; a run that takes longer is cancelled.
+    too, and their code is read, to find those with state. Numbers change up to 1,000-fold, and beyond those in the
+    model's code, up to 10,000,000. Each run repeats the model's side effects, such as writing files. There are at most
+    100 runs within 10 s, and up to 20 more to try the change; a run that takes longer is cancelled.
 
     Parameters
     ----------
@@ -231,6 +231,7 @@ def _dependences(
                 if doubts["chance"] != _listed(models):  # chance that only one of them depends on allows any order
                     doubts["chance"] = ""
                 why = [text.format(doubts[kind]) for kind, text in _STATES.items() if doubts[kind]]
+                why += filter(None, [runs.kept_between(earlier.model, later.model)])
                 stops = _STOPS if responses else _EMPTY
                 needed = 1 if any(response.error is not None for response in responses) else evidence.needed(a, b)
                 if doubts["state"] and len(models) == 1:

@@ -39,6 +39,10 @@ def with_batch(runs: Runs, overlap: Overlap) -> Overlap:
     now, then = (measured.sequential / each.speedup_of("") for each in (simulation, changed))
     if now / then < max(WORTH, overlap.predicted):
         return overlap
+    models = sorted({call.model for call in overlap.calls})
+    if doubts := [words for a in models for b in models if (words := runs.kept_between(a, b))]:
+        note = f"Whether the requests of a batch may be served together is unknown: {doubts[0]}."
+        return replace(overlap, notes=(note, *overlap.notes))
     loop = request_loop(gathered, *key)
     at = f" (line {loop.line})" if loop is not None else ""
     gain = f"{time_of(then)} instead of {time_of(now)} for {number} requests ({times(now / then)}×)"

@@ -31,6 +31,7 @@ from bls_notebook.extending import Host
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.profiling.records.verdicts import listed
 from bls_notebook.profiling.resource_time import load_per_core
 from bls_notebook.profiling.session import Session
 from bls_notebook.profiling.sync_vs_async import Inputs, Workload
@@ -50,12 +51,14 @@ from bls_notebook.repository import (
 from . import branches
 from .branches import Branch, marked_source
 from .evidence import OPTIONS, ObservedCall, RunDifference, difference
+from .kept_state import KeptState, state_of
 from .named_values import NamedValue, named_values, parameters_of
 from .perturbation import CHANGES, ERROR, SUCCESS, KeptAnswer, KeptResponse, changed, content, reach_of
 
 _Turn = Callable[[Iterable[tuple[int, int]]], tuple[int, int]]
 RUNS, SECONDS = 100, 10.0  # limits of an analysis; a busy machine gets more time
 _ORDER = 0.2  # seconds that an answer waits for the answers that preceded it in the recorded run
+_KEPT = "by the code, requests of {} have state in common, {}; reading it settles whether that changes an answer"
 QUIET = 0.01  # seconds without a new call before a delayed answer is sent
 
 
@@ -99,6 +102,7 @@ class Runs(Workload):
         self.named: tuple[NamedValue, ...] = ()
         self.branches: list[Branch] = []
         self._marked, self._uses = "", dict[int, set[int]]()
+        self._states: dict[str, KeptState] = {}
         self.ends = float("inf")
         self._most = RUNS
         self._differences: dict[tuple[frozenset[int], int], RunDifference] = {}
@@ -114,6 +118,7 @@ class Runs(Workload):
         if _callees(session) != Counter(recorded.sent.model for recorded in self.recorded):
             with self.variant() as fresh, fresh.serving():  # the first run left state, such as a cache
                 session = self.sequential()
+        self._below = _below(session)
         self._values = _values(self.recorded)
         text = self.source[0] if self.source is not None else ""
         self._reach = reach_of(text)
@@ -233,6 +238,23 @@ class Runs(Workload):
                 return branch.words
         return ""
 
+    def kept_between(self, one: str, other: str) -> str:
+        """Say which state, by their code, two callees have in common, or models that they call; "" for none."""
+        for model in sorted(self._below[one]):
+            for second in sorted(self._below[other]):
+                words = self._kept(model).own if model == second else self._kept(model).shared_with(self._kept(second))
+                words = words or self._kept(second).shared_with(self._kept(model))
+                if words:
+                    return _KEPT.format(listed([f"`{name}`" for name in dict.fromkeys([model, second])]), words)
+        return ""
+
+    def _kept(self, model: str) -> KeptState:
+        if model not in self._states:
+            loaded = self.host.ready(model)
+            is_python = not loaded.seen.remote and loaded.directory
+            self._states[model] = state_of(Path(loaded.directory)) if is_python else KeptState()
+        return self._states[model]
+
     def uses(self, earlier: int | None, later: int | None) -> bool:
         """Return whether the request of a call may be made of the answer of another one, by their lines."""
         return earlier is not None and later is not None and earlier in self._uses.get(later, ())
@@ -273,6 +295,18 @@ class Runs(Workload):
 def _callees(session: Session) -> Counter[str]:
     roots = {span.id for span in session.spans if not span.parent}
     return Counter(span.model for span in session.spans if span.parent in roots)
+
+
+def _below(session: Session) -> defaultdict[str, set[str]]:
+    """Return each called model with those that it calls, these call, and so on."""
+    models, below = {span.id: span.model for span in session.spans}, defaultdict[str, set[str]](set)
+    parents = {span.id: span.parent for span in session.spans}
+    for span in session.spans:
+        above = span.id
+        while above:
+            below[models[above]].add(span.model)
+            above = parents.get(above, 0)
+    return below
 
 
 @contextlib.contextmanager
