@@ -119,11 +119,11 @@ def _verification(verification: Verification) -> str:
         with_them = f"{count(verification.count, 'instance')} of {whom}"
         return f"could not be run with {with_them}: {verification.error}"
     measured = f"{times(verification.measured)}×{give_or_take(verification.relative_error)}"
-    return (
-        f"with {count(verification.count, 'instance')} of {whom}: predicted "
-        f"{times(verification.predicted)}×, measured {measured} of today's exec "
-        f"({verification.off:.0%} off)"
-    )
+    with_them = f"with {count(verification.count, 'instance')} of {whom}"
+    if not verification.predicted:
+        return f"{with_them}: measured {measured} of today's exec (nothing was predicted)"
+    predicted = f"predicted {times(verification.predicted)}×"
+    return f"{with_them}: {predicted}, measured {measured} of today's exec ({verification.off:.0%} off)"
 
 
 def comparison_widget(comparison: Comparison, width: int) -> Any:

@@ -394,14 +394,14 @@ def with_line(found: Verdict, workload: Workload) -> Verdict:
 
 def _as_it_proved(found: Verdict, verification: Verification, changed: MeasuredSetting) -> Verdict:
     """Return the verdict of the run with more instances if these wait for each other."""
-    if verification.measured * WORTH > found.predicted or changed.problem:
+    if (found.predicted and verification.measured * WORTH > found.predicted) or changed.problem:
         return found
     then = verdict(comparison_evidence(changed.sequential, changed.gathered, changed.measured))
     if then.cause not in ("contention", "shared_instance") or verification.measured > WORTH * found.speedup:
         return found
     words = then.sentence[:1].lower() + then.sentence[1:]
     # Of an instance by itself, it is refuted.
-    then = replace(then, cause="contention", advice=then.advice.partition(" If each instance")[0], count=0, models=())
+    then = replace(then, cause="contention", advice=then.advice.partition(" More instances help if")[0], count=0, models=())
     return replace(then, speedup=found.speedup, sentence=f"More instances do not help, as was tried: {words}")
 
 

@@ -103,6 +103,11 @@ def suspected(e: WorkloadEvidence) -> str:
 _NOTHING_QUEUED = (
     "{took}Nothing queued for long: {brought}, of {best} at best; the longest request takes {chain} by itself.{most: }"
 )
+_UNEXPLAINED: tuple[Callable[[WorkloadEvidence], bool], str] = (
+    lambda e: e.is_unexplained,
+    "{took}Unknown what the requests waited for: no instance had a queue for long, but together they took longer than "
+    "their recorded work explains; {brought}, of {best} at best.{most: }",
+)
 # In this order: the first cause with evidence is the verdict.
 CAUSES: dict[str, Cause] = {
     "failed": Cause(when=lambda e: e.failed, sentence="{failed}", remedy="{failed_batch}", counts=UNKNOWN),
@@ -163,8 +168,8 @@ CAUSES: dict[str, Cause] = {
     "shared_instance": Cause(
         when=attrgetter("shares_instance"),
         model=attrgetter("contended"),
-        sentence="{took}Requests on {instances} of {name} wait for each other: beside others a request takes "
-        "{together} instead of {alone}, though processors are idle{known:; }.",
+        sentence="{took}Requests on {instances} of {name} wait for each other: beside others a request takes up to "
+        "{longest} instead of {alone}, though processors are idle{known:; }.",
         remedy="Give an instance more of what its requests share (threads of a pool, connections). {if_own}",
         counts=UNKNOWN,
     ),
@@ -243,8 +248,10 @@ CAUSES: dict[str, Cause] = {
         counts=UNKNOWN,
     ),
     "helped": Cause(when=is_near, sentence="{took}Async helped: {speedup} times as fast, of {best} at best.{most: }"),
-    "partly": Cause(when=lambda e: e.measured.speedup > WORTH, sentence=_NOTHING_QUEUED, counts=ADVISED),
-    "chain": Cause(when=lambda e: True, sentence=_NOTHING_QUEUED, counts=ADVISED),
+    "partly": Cause(
+        when=lambda e: e.measured.speedup > WORTH, sentence=_NOTHING_QUEUED, counts=ADVISED, exception=_UNEXPLAINED
+    ),
+    "chain": Cause(when=lambda e: True, sentence=_NOTHING_QUEUED, counts=ADVISED, exception=_UNEXPLAINED),
 }
 
 
@@ -289,7 +296,7 @@ def verdict(evidence: WorkloadEvidence) -> Verdict:
         if name == "shared_instance" and key is not None
         else tuple(model[0] for model in simulation.limits if model not in enough),
         count=count,
-        predicted=_by_code(e, name) if chosen is None else chosen.speedup,
+        predicted=_by_code(e, name) if chosen is None or name == "shared_instance" else chosen.speedup,
         what_ifs=what_ifs,
     )
     sentence = otherwise if is_exception else cause.sentence
@@ -302,7 +309,7 @@ def verdict(evidence: WorkloadEvidence) -> Verdict:
         found,
         sentence=sentence.format_map(words).strip(),
         advice=" ".join(filter(None, advice)),
-        note=" ".join(filter(None, (_roughness(e, name), e.limited))),
+        note=" ".join(filter(None, (_roughness(e, name), _uneven(e), e.limited))),
     )
     return with_lost_errors(found, e.session)
 
@@ -320,15 +327,10 @@ def _what_ifs(e: WorkloadEvidence, cause: str, advises: bool) -> tuple[WhatIf, .
 
 
 def _own_instances(e: WorkloadEvidence, key: ModelKey | None) -> WhatIf | None:
-    """Predict more instances for requests that wait for each other on one, if each instance has its own of it all."""
+    """Return more instances to try for requests that wait for each other on one; what they bring is unknown."""
     now = len(e.simulation.models[key].instances) if key else 0
     counts = [count for count in (*e.counts, 2 * now) if now < count <= e.requests]
-    if not now or not counts:
-        return None
-    walls = {count: max(round(e.measured.gathered * now / count), e.simulation.chain, 1) for count in counts}
-    count = min(count for count in counts if walls[count] <= 1.05 * min(walls.values()))
-    speedup = e.measured.sequential / walls[count]
-    return WhatIf(count, walls[count], speedup, speedup) if speedup > WORTH * e.measured.speedup else None
+    return WhatIf(max(counts), 0, 0.0, 0.0) if now and counts else None
 
 
 def _by_code(e: WorkloadEvidence, cause: str) -> float:
@@ -369,6 +371,16 @@ def _roughness(e: WorkloadEvidence, cause: str) -> str:
 
 # Causes in which the parts of a request's time do not matter.
 _WITHOUT_SHARES = ("failed", "notebook", "cached", "one", "batched", "little")
+
+
+def _uneven(e: WorkloadEvidence) -> str:
+    """Say that a server would distribute the requests otherwise, if that matters."""
+    if e.failed is not None or e.uneven is None:
+        return ""
+    return (
+        f"Instances of `{e.uneven[0]}` are free once `execute` has passed a request to threads. Here they take turns; a "
+        "server gives some several requests and others few, so it may need longer."
+    )
 
 
 def _where(e: WorkloadEvidence) -> str:
@@ -558,9 +570,11 @@ def _or_batch(seen: ModelSeen | None, let: str) -> str:
 
 
 def _if_own(e: WorkloadEvidence, v: Verdict) -> str:
-    """Advise more instances to requests that share one, on a condition: only a trial shows whether it holds."""
+    """Advise to try more instances for requests that share one: only a trial shows what they bring."""
     if not v.count:
         return ""
     verify = Remedy(f"`bls.compare({v.model!r}, inputs, verify=True)`", f"`%blsprofile {v.model} … --verify`")
-    gain = _prediction(e, v)
-    return f"If each instance has its own, set `instance_group.count` to {v.count}: {gain}. {verify} tries it."
+    return (
+        "More instances help if each has its own. How much is unknown: an instance is free once its `execute` returns, "
+        f"so a server gives some several requests at once and others few. {verify} measures {v.count} here."
+    )

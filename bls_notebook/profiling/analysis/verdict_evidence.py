@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -25,7 +25,7 @@ from .critical_path import of_roots
 from .queue_simulation import ModelKey, capacities, key_of, recipes, replay
 from .request_loop import RequestLoop, request_loop
 from .span_tree import SpanTree, holds
-from .workload_simulation import BLOCKED, SimulatedWorkload, self_times
+from .workload_simulation import BLOCKED, THREADS, SimulatedWorkload, self_times
 
 COMPARED, TOGETHER, IN_TURN = "compared", "together", "in turn"
 COUNTS = (1, 2, 4)
@@ -187,6 +187,22 @@ class WorkloadEvidence:
             if self.spare >= _IDLE and (model := _staircase(self.session)) is not None:
                 return model
         return _slowed_down(self.simulation)
+
+    @cached_property
+    def is_unexplained(self) -> bool:
+        """True if requests sent at once took much longer than what was recorded of them explains."""
+        return self.way == COMPARED and _is_unexplained(self.simulation)
+
+    @property
+    def uneven(self) -> ModelKey | None:
+        """A model whose requests share threads of their instance, and whose instances a server fills unevenly."""
+        early = {key_of(s) for s in self.session.spans if s.kind == "stream" and 0 < s.released < s.inferred}
+        for key, seen in self.simulation.models.items():
+            texts = (source.text for source in self.session.sources if source.model == key[0])
+            is_free = seen.decoupled and (seen.is_async or key in early)
+            if is_free and len(seen.instances) > 1 and any(map(THREADS.search, texts)):
+                return key
+        return None
 
     @cached_property
     def unequal(self) -> ModelKey | None:
@@ -359,26 +375,30 @@ def blocked_loops(session: SessionData, cpu_waited: int) -> list[ModelKey]:
     return out
 
 
-def _slowed_down(simulation: SimulatedWorkload) -> ModelKey | None:
-    """Return the model whose requests take longer beside others than alone, while processors are idle.
-
-    The gathered run takes much longer than queues, the processors and the GIL explain.
-    """
+def _is_unexplained(simulation: SimulatedWorkload) -> bool:
+    """Return whether the gathered run takes much longer than queues, the processors and the GIL explain."""
     m = simulation.measured
     # If the process hardly computes, its threads waited at the same time, just to wake up: count the wait once.
     at_once = 1 if m.cpu_gathered > _HARDLY * m.gathered else max(2, min(m.requests, _AT_ONCE))
     waited = m.waited_gathered // at_once
     spare = m.cores * m.gathered - m.cpu_gathered - waited
-    if m.gathered - waited < _SLOWER * simulation.now or spare < _IDLE * m.cores * m.gathered:
+    return m.gathered - waited >= _SLOWER * simulation.now and spare >= _IDLE * m.cores * m.gathered
+
+
+def _slowed_down(simulation: SimulatedWorkload) -> ModelKey | None:
+    """Return the model whose requests take longer beside others than alone, while processors are idle."""
+    if not _is_unexplained(simulation):
         return None
     alone, together = self_times(simulation.sequential), self_times(simulation.gathered)
-    # The mean and not the median: an unfair lock makes a few requests wait very long.
-    slower = {
-        key: sum(times) - len(times) * median(alone[key])
-        for key, times in together.items()
-        if key in alone and mean(times) > _SLOWER * max(1, median(alone[key]))
-    }
-    return max(slower, key=slower.__getitem__, default=None)
+    cost = {key: sum(together[key]) - len(together[key]) * median(alone[key]) for key in alone if key in together}
+
+    def slowest(keys: Iterable[ModelKey], typical: Callable[[Sequence[int]], float]) -> ModelKey | None:
+        slower = [key for key in keys if typical(together[key]) > _SLOWER * max(1, median(alone[key]))]
+        return max(slower, key=cost.__getitem__, default=None)
+
+    # The mean and not the median: an unfair lock makes a few requests wait very long. A pool of threads that the
+    # requests of an instance share may make only the last ones wait.
+    return slowest(cost, mean) or slowest((key for key in cost if simulation.models[key].decoupled), max)
 
 
 def _staircase(session: SessionData) -> ModelKey | None:

@@ -69,7 +69,7 @@ def _serial_loops(
 
 
 # Code that calls in threads; an import alone shows no call.
-_THREADS = re.compile(r"(?<!import )\b(?:to_thread|run_in_executor|Thread(?:PoolExecutor)?)\b")
+THREADS = re.compile(r"(?<!import )\b(?:to_thread|run_in_executor|Thread(?:PoolExecutor)?)\b")
 
 
 def _blocks(call: Span, caller: Span, session: SessionData) -> bool:
@@ -80,7 +80,7 @@ def _blocks(call: Span, caller: Span, session: SessionData) -> bool:
         return call.thread == caller.thread
     if not call.source:  # code without a text sent it, such as a thread pool's, or the session has no texts
         return not session.sources
-    return not _THREADS.search(session.sources[call.source - 1].text)
+    return not THREADS.search(session.sources[call.source - 1].text)
 
 
 def calls_alone(sequential: SessionData, gathered: SessionData) -> dict[int, tuple[str, ...]]:
