@@ -400,8 +400,9 @@ def _as_it_proved(found: Verdict, verification: Verification, changed: MeasuredS
     if then.cause not in ("contention", "shared_instance") or verification.measured > WORTH * found.speedup:
         return found
     words = then.sentence[:1].lower() + then.sentence[1:]
-    # Of an instance by itself, it is refuted.
-    then = replace(then, cause="contention", advice=then.advice.partition(" More instances help if")[0], count=0, models=())
+    # Of an instance by itself, the advice to try more is refuted.
+    advice, _, _ = then.advice.partition(" More instances help if")
+    then = replace(then, cause="contention", advice=advice, count=0, models=())
     return replace(then, speedup=found.speedup, sentence=f"More instances do not help, as was tried: {words}")
 
 

@@ -351,9 +351,12 @@ def test_a_decoupled_instance_is_idle_when_its_execute_returns() -> None:
     assert "More instances help if each has its own. How much is unknown" in found.advice
     assert "nothing" not in found.sentence + found.advice
     # Six threads for eight requests: two wait, and the mean is not much longer.
-    last = [replace(s, ended=s.started + (80 if i > 5 else 40) * MS) for i, s in enumerate(early.spans)]
-    late = replace(early, models=pool.models, spans=tuple(replace(s, sent=0, queued=0, started=0, inferred=0, released=1,
-        ended=s.ended - s.started) for s in last), wall=80 * MS)  # fmt: skip
+    ends = [(80 if number > 5 else 40) * MS for number in range(N)]
+    last = [
+        replace(span, sent=0, queued=0, started=0, inferred=0, released=1, ended=end)
+        for span, end in zip(early.spans, ends, strict=True)
+    ]
+    late = replace(early, models=pool.models, spans=tuple(last), wall=80 * MS)
     assert judged((replace(early, models=pool.models), late)).cause == "shared_instance"
 
 

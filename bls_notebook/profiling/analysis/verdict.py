@@ -105,8 +105,8 @@ _NOTHING_QUEUED = (
 )
 _UNEXPLAINED: tuple[Callable[[WorkloadEvidence], bool], str] = (
     lambda e: e.is_unexplained,
-    "{took}Unknown what the requests waited for: no instance had a queue for long, but together they took longer than "
-    "their recorded work explains; {brought}, of {best} at best.{most: }",
+    "{took}Unknown what the requests waited for: no instance had a queue for long, but together they took longer "
+    "than their recorded work explains; {brought}, of {best} at best.{most: }",
 )
 # In this order: the first cause with evidence is the verdict.
 CAUSES: dict[str, Cause] = {
@@ -378,8 +378,8 @@ def _uneven(e: WorkloadEvidence) -> str:
     if e.failed is not None or e.uneven is None:
         return ""
     return (
-        f"Instances of `{e.uneven[0]}` are free once `execute` has passed a request to threads. Here they take turns; a "
-        "server gives some several requests and others few, so it may need longer."
+        f"Instances of `{e.uneven[0]}` are free once `execute` has passed a request to threads. Here they take turns; "
+        "a server gives some several requests and others few, so it may need longer."
     )
 
 
@@ -575,6 +575,6 @@ def _if_own(e: WorkloadEvidence, v: Verdict) -> str:
         return ""
     verify = Remedy(f"`bls.compare({v.model!r}, inputs, verify=True)`", f"`%blsprofile {v.model} … --verify`")
     return (
-        "More instances help if each has its own. How much is unknown: an instance is free once its `execute` returns, "
-        f"so a server gives some several requests at once and others few. {verify} measures {v.count} here."
+        "More instances help if each has its own. How much is unknown: an instance is free once its `execute` "
+        f"returns, so a server gives some several requests at once and others few. {verify} measures {v.count} here."
     )

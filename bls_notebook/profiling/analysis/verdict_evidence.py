@@ -196,7 +196,7 @@ class WorkloadEvidence:
     @property
     def uneven(self) -> ModelKey | None:
         """A model whose requests share threads of their instance, and whose instances a server fills unevenly."""
-        early = {key_of(s) for s in self.session.spans if s.kind == "stream" and 0 < s.released < s.inferred}
+        early = {key_of(s) for s in self.session.spans if 0 < s.released < s.inferred}
         for key, seen in self.simulation.models.items():
             texts = (source.text for source in self.session.sources if source.model == key[0])
             is_free = seen.decoupled and (seen.is_async or key in early)
