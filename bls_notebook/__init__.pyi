@@ -5,6 +5,8 @@ from . import pb_utils as pb_utils
 from .checking.all_checks import check as check
 from .course.case_entry import case as case
 from .course.puzzle_entry import puzzle as puzzle
+from .data_sets.batch_function import batch_function as batch_function
+from .data_sets.mapping import map as map
 from .engine.errors import ConfigError as ConfigError
 from .engine.errors import InvalidNameError as InvalidNameError
 from .engine.errors import ModelLoadError as ModelLoadError
@@ -50,6 +52,7 @@ __all__ = [
     "ModelRepository",
     "RepositoryClosedError",
     "Response",
+    "batch_function",
     "case",
     "check",
     "compare",
@@ -62,6 +65,7 @@ __all__ = [
     "inspect",
     "judge",
     "list_devices",
+    "map",
     "mark",
     "open_file",
     "overlap",

@@ -1,0 +1,102 @@
+"""Display of a data set's run: what was answered, the workers over time, and the rows without an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bls_notebook.display import ALARM, DIM, Html, Look, Pen, legend_signs, model_inks, parts, picture_html
+from bls_notebook.display import document as doc
+from bls_notebook.records import count, duration
+
+from .records import MapRecord, PartRecord
+
+_LANES = 32  # workers in the picture
+_ROW, _BAR, _LEFT = 22, 14, 92  # px
+_SLOWEST = 3
+
+
+@doc.document("figure")
+def map_document(record: MapRecord) -> Iterator[doc.Block]:
+    """Describe a run: rows and rate first, then the workers, the slowest parts and the failed rows."""
+    answered = record.rows - record.failures
+    of = f" of {record.total:,}" if record.total and record.rows < record.total else ""
+    facts = [f"{record.rows:,}{of} rows", f"{record.failures:,} failed" if record.failures else ""]
+    facts += [f"{record.rate:,.0f} rows/s" if record.computed else "", _on(record)]
+    mark = "!" if record.interrupted or record.failures or record.differences else "✓"
+    yield doc.Line(
+        [parts.name(record.model), parts.quiet(parts.dots(*filter(None, facts), parts.time(record.seconds)))], mark=mark
+    )
+    before = [part for part in record.parts if not part.worker]
+    if before:
+        yield doc.Note("from an earlier run", f"{count(len(before), 'part')}, {sum(p.rows for p in before):,} rows")
+    if record.interrupted:
+        again = "; run it again to continue" if record.into else ""
+        yield doc.Warnings([f"interrupted: this is what was finished{again}"])
+    if record.computed:
+        yield doc.Forms([_table(record)], [doc.Both(lambda width: [], _picture(record)), _fold(record)])
+    if record.into:
+        yield doc.Note("answers in", parts.code(record.into))
+    if record.checked:
+        same = f"the kernel gives the same answers to {record.checked} random rows"
+        yield doc.Warnings(record.differences, "different") if record.differences else doc.Note("checked", same)
+    if record.failed:
+        rows = [doc.Row([f"{failed.row:,}", failed.message]) for failed in record.failed]
+        yield doc.Words(f"{record.failures:,} of {record.rows:,} rows have no answer, {answered:,} have one", gap=True)
+        yield doc.Table("Rows without an answer", doc.columns("row:r | why"), rows, last="wrap")
+        if record.failures > len(record.failed):
+            yield doc.Words(parts.quiet(f"and {record.failures - len(record.failed):,} more: result.failures"))
+
+
+def _on(record: MapRecord) -> str:
+    return "" if not record.computed or record.workers == ("kernel",) else f"on {count(len(record.workers), 'worker')}"
+
+
+def _slowest(record: MapRecord) -> list[PartRecord]:
+    return sorted(record.computed, key=lambda part: -part.seconds)[:_SLOWEST]
+
+
+def _table(record: MapRecord) -> doc.Table:
+    rows = []
+    for worker in record.workers:
+        own = [part for part in record.computed if part.worker == worker]
+        slowest = max(own, key=lambda part: part.seconds)
+        busy = parts.time(sum(p.seconds for p in own))
+        counts = f"{len(own):,}", f"{sum(p.rows for p in own):,}"
+        rows.append(doc.Row([worker, *counts, busy, f"part {slowest.number}", parts.time(slowest.seconds)]))
+    heads = "worker | parts:r | rows:r | busy:t | slowest | took:t"
+    return doc.Table("Workers", doc.columns(heads), rows)
+
+
+def _fold(record: MapRecord) -> doc.Fold:
+    rows = [
+        doc.Row([f"{part.number}", f"{part.first:,} to {part.first + part.rows - 1:,}", parts.time(part.seconds)])
+        for part in _slowest(record)
+    ]
+    slowest = doc.Table("The slowest parts", doc.columns("part:r | rows | took:t"), rows)
+    profile = [doc.Words(parts.coded(f"`result.profile({_slowest(record)[0].number})` profiles a part in the kernel"))]
+    return doc.Fold("workers and slowest parts", [_table(record), slowest, *(profile if record.again else [])])
+
+
+def _picture(record: MapRecord) -> Html:
+    """Return workers as lanes over time."""
+    lanes = record.workers[:_LANES]
+    end = max([record.seconds, *(part.began + part.seconds for part in record.computed)]) * 1e9
+    pen, ink = Pen(end, _LEFT, 8), model_inks([record.model])[record.model]
+    top = 6.0
+    for worker in lanes:
+        own = [part for part in record.computed if part.worker == worker]
+        for failed, colour in ((False, ink.light), (True, ALARM.light)):
+            boxes = [(p.began * 1e9, top, p.seconds * 1e9, _BAR) for p in own if bool(p.failed) is failed]
+            pen.boxes(boxes, Look(colour, 0.85))
+        pen.words(worker[:14], 0, top + _BAR / 2, right=-8, align="end")
+        top += _ROW
+    for x, label in pen.ticks:
+        pen.words(label, x, top + 6, align="middle" if x else "start", size=10, colour=DIM)
+    signs: list[tuple[Look | str, str]] = [(Look(ink.light, 0.85), "a part")]
+    if record.failures:
+        signs.append((Look(ALARM.light, 0.85), "a part with failed rows"))
+    if len(record.workers) > len(lanes):
+        signs.append(("…", f"{len(record.workers) - len(lanes)} more workers"))
+    height = legend_signs(pen, top + 16, signs)
+    spoken = f"{count(len(record.workers), 'worker')} and their parts over {duration(record.seconds)}"
+    return picture_html(pen.document(height, top), spoken)
