@@ -111,7 +111,9 @@ test: $(VENV)/installed-test
 	@$(MAKE) --no-print-directory -j2 lint check-notebooks
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m "not extra" $(PYTEST_ARGS)
 
+# Ray and Spark run the recipes of docs/guides/data_sets.md where they can be installed.
 test-extra: $(VENV)/installed-test
+	-$(BIN)/python -m pip install -q "ray[data]" pyspark datasets pandas
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m extra $$(grep -rl --include="*.py" "mark\.extra" tests) $(PYTEST_ARGS)
 
 # The other versions run the quick tests of what depends on the interpreter, and the recorded conformance kit, each in its

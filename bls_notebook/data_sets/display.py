@@ -28,17 +28,18 @@ def map_document(record: MapRecord) -> Iterator[doc.Block]:
     )
     before = [part for part in record.parts if not part.worker]
     if before:
-        yield doc.Note("from an earlier run", f"{count(len(before), 'part')}, {sum(p.rows for p in before):,} rows")
+        words = f"from an earlier run: {count(len(before), 'part')}, {sum(p.rows for p in before):,} rows"
+        yield doc.Words(parts.quiet(words))
     if record.interrupted:
         again = "; run it again to continue" if record.into else ""
         yield doc.Warnings([f"interrupted: this is what was finished{again}"])
     if record.computed:
         yield doc.Forms([_table(record)], [doc.Both(lambda width: [], _picture(record)), _fold(record)])
     if record.into:
-        yield doc.Note("answers in", parts.code(record.into))
+        yield doc.Words(parts.quiet("answers in ", parts.code(record.into)))
     if record.checked:
-        same = f"the kernel gives the same answers to {record.checked} random rows"
-        yield doc.Warnings(record.differences, "different") if record.differences else doc.Note("checked", same)
+        same = f"checked: the kernel gives the same answers to {count(record.checked, 'random row')}"
+        yield doc.Warnings(record.differences, "different") if record.differences else doc.Words(parts.quiet(same))
     if record.failed:
         rows = [doc.Row([f"{failed.row:,}", failed.message]) for failed in record.failed]
         yield doc.Words(f"{record.failures:,} of {record.rows:,} rows have no answer, {answered:,} have one", gap=True)

@@ -263,6 +263,11 @@ class RowSender:
         """
         spec = self.spec.inputs[name]
         if values.dtype != object:
+            if spec.dtype is not None and values.dtype != spec.dtype:
+                raise BLSError(
+                    f"model {self.name!r}: the column {name!r} is {values.dtype}, expected {spec.dtype} "
+                    f"({spec.datatype}); convert it with .astype({str(spec.dtype)!r})"
+                )
             return values.reshape(-1, 1) if values.ndim == 1 and len(spec.dims) == 1 else values
         rows = np.empty(len(values), object)
         for row, value in enumerate(values):

@@ -162,7 +162,10 @@ def test_a_remote_model_is_connected_and_its_token_is_read_on_the_worker(monkeyp
         (lambda repo: bls.batch_function("double", repo)({}), "got no columns"),
         (lambda repo: bls.batch_function("double", repo)({"IN": 1.0}), "column 'IN': got one value"),
         (lambda repo: bls.batch_function("double", repo, keep=["OUT"]), "keep: 'OUT' is an input or a column"),
-        (lambda repo: bls.batch_function("double", repo)({"IN": np.arange(3)}), "row 0: model 'double': .*FP32"),
+        (
+            lambda repo: bls.batch_function("double", repo)({"IN": np.arange(3)}),
+            "is int64, expected float32 .FP32.; convert it",
+        ),
     ],
 )
 def test_wrong_arguments(repo: bls.ModelRepository, call: Callable[[Any], object], words: str) -> None:

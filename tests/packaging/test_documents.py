@@ -19,7 +19,7 @@ from tests.waiting import LIMIT
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n+)?^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-OTHER_TESTS = ("testing.md", "extending.md")  # have files to write; this module and tests/testing run them
+OTHER_TESTS = ("data_sets.md", "extending.md", "testing.md")  # this module, tests/data_sets and tests/testing run them
 
 # The blocks of a page run in one shell and in an empty folder. A page gets no variable and no model of another page.
 DRIVER = """
