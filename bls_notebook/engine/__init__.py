@@ -15,7 +15,7 @@ offer(__name__, {
     "core.tensor_data": "bytes_array",
     "errors": "BLSError ConfigError execute_failed ForkedError ModelLoadError unknown_model without_running",
     "exception_text": "describe HOME home_of label_of ModelHome source_of traceback_of",
-    "logs": "LOGGER silenced",
+    "logs": "LOGGER LogLevels silenced",
     "response_stream": "TicketStream",
     "schedulers.dynamic": "BatchRules DynamicBatcher form",
     "schedulers.ensemble_flow": "EnsemblePlan",

@@ -30,6 +30,7 @@ from .exception_text import ModelHome as ModelHome
 from .exception_text import source_of as source_of
 from .exception_text import traceback_of as traceback_of
 from .logs import LOGGER as LOGGER
+from .logs import LogLevels as LogLevels
 from .logs import silenced as silenced
 from .response_stream import TicketStream as TicketStream
 from .schedulers.dynamic import BatchRules as BatchRules

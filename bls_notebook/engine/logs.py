@@ -22,6 +22,7 @@ LOGGER = "bls_notebook.model"  # each model has a logger below it
 _LEVELS = {"verbose": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _displays: list[Callable[[LogLine], None]] = []
 _silences: list[None] = []
+_off: set[int] = set()  # levels of Python's logging
 
 
 def add_display(show: Callable[[LogLine], None]) -> None:
@@ -45,11 +46,40 @@ def silenced() -> Iterator[None]:
         _silences.pop()
 
 
+class LogLevels:
+    """The levels of all log messages of this process, which the log settings of an endpoint change until `reset`."""
+
+    def __init__(self) -> None:
+        self._logger = logging.getLogger(LOGGER.partition(".")[0])
+        self._before = self._logger.level
+        self._logger.addFilter(self._passes)
+
+    @staticmethod
+    def _passes(record: logging.LogRecord) -> bool:
+        return record.levelno not in _off
+
+    @property
+    def verbose(self) -> int:
+        """Triton's verbose level at the beginning."""
+        return int(self._logger.isEnabledFor(logging.DEBUG))
+
+    def turn(self, level: str, on: bool) -> None:
+        """Turn messages of a level of `pb_utils.Logger` on or off: those of models, and bls_notebook's own."""
+        (_off.discard if on else _off.add)(_LEVELS[level])
+        if level == "verbose":
+            self._logger.setLevel(logging.DEBUG if on else self._before)
+
+    def reset(self) -> None:
+        _off.clear()
+        self._logger.removeFilter(self._passes)
+        self._logger.setLevel(self._before)
+
+
 def write(line: LogLine) -> None:
-    if _silences:
+    number = _LEVELS[line.level]
+    if _silences or number in _off:
         return
     logger = logging.getLogger(f"{LOGGER}.{line.model}")
-    number = _LEVELS[line.level]
     if logger.isEnabledFor(number):
         logger.handle(logger.makeRecord(logger.name, number, line.file, line.line, line.message, (), None))
     for show in tuple(_displays):

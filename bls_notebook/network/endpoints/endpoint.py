@@ -132,6 +132,7 @@ class _Running:
         self._admission, self._regions, self._models = endpoint._admission, endpoint._regions, endpoint._models
         self._deadline = math.inf  # for requests in flight, by `time.monotonic`
         self._over = Parker()
+        self._settings = TraceSettings(), LogSettings()
         self._http, self.grpc_port = http, grpc_port
         self.thread = threading.Thread(target=self._run, name="bls-endpoint", daemon=True)
         self.thread.start()
@@ -167,6 +168,7 @@ class _Running:
         except BaseException as error:
             self._failure = self._failure or error
         finally:
+            self._settings[1].reset()
             self._ready.set()
             self._over.unpark()
             self._http.close()
@@ -183,8 +185,7 @@ class _Running:
         from .http_server import HttpServer
 
         check_process()
-        settings = TraceSettings(), LogSettings()
-        parts = (self._models, self._regions, self._admission, settings)
+        parts = (self._models, self._regions, self._admission, self._settings)
         grpc_service = GrpcService(*parts)
         server = grpc_server(grpc_service, self._admission.limits)
         try:

@@ -1,7 +1,7 @@
 """Trace and log settings of an endpoint, as clients read and change them (`v2/trace/setting`, `v2/logging`).
 
-A server without a trace file refuses to trace, and so does the endpoint: `bls.profile` records here. Log settings are
-kept and have no effect: Python's `logging` decides what is written.
+A server without a trace file refuses to trace, and so does the endpoint: `bls.profile` records here. Log settings turn
+messages of models and of bls_notebook on and off; Python's `logging` decides where and how they are written.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from bls_notebook.engine import LogLevels
 from bls_notebook.network.kserve.errors import UNSUPPORTED, refuse
 
 _LEVELS = ("TIMESTAMPS", "TENSORS")
@@ -90,12 +91,14 @@ _FORMATS = ("default", "ISO8601")
 
 
 class LogSettings:
-    """The log settings."""
+    """The log settings, which have an effect until `reset`."""
 
     def __init__(self) -> None:
+        self._levels = LogLevels()
+        self.reset = self._levels.reset
         self.values: dict[str, Any] = {
-            "log_file": "", "log_info": True, "log_warning": True, "log_error": True, "log_verbose_level": 0,
-            "log_format": "default",
+            "log_file": "", "log_info": True, "log_warning": True, "log_error": True,
+            "log_verbose_level": self._levels.verbose, "log_format": "default",
         }  # fmt: skip
 
     def update(self, changes: Mapping[str, Any], wrong: Callable[[str, type], NoReturn]) -> None:
@@ -111,6 +114,8 @@ class LogSettings:
             if name == "log_format" and value not in _FORMATS:
                 refuse(f"invalid argument for log_format, got: {value}")
             self.values[name] = value
+            if kind is not str:
+                self._levels.turn(name.removeprefix("log_").removesuffix("_level"), bool(value))
 
 
 def wrong_grpc_type(name: str, kind: type) -> NoReturn:

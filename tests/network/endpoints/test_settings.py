@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -77,6 +78,59 @@ def test_invalid_trace_settings_are_refused_and_change_nothing(client: Any) -> N
         refused(lambda settings=settings: client.update_trace_settings(settings=settings), words)
     refused(lambda: client.get_trace_settings("nowhere"), "Request for unknown model")
     assert trace(client.get_trace_settings()) == TRACE
+
+
+LOGGING = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for level in ("info", "warn", "error", "verbose"):
+            getattr(pb_utils.Logger, f"log_{level}")(level)
+        return [pb_utils.InferenceResponse(request.inputs()) for request in requests]
+"""
+
+
+@pytest.fixture
+def messages() -> Iterator[list[str]]:
+    """The messages that the loggers of bls_notebook write, which its logger limits to INFO."""
+    out: list[str] = []
+    logger, handler = logging.getLogger("bls_notebook"), logging.Handler()
+    handler.emit = lambda record: out.append(record.getMessage())  # type: ignore[method-assign]
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield out
+    logger.setLevel(level)
+    logger.removeHandler(handler)
+
+
+def test_log_settings_turn_messages_on_and_off(messages: list[str]) -> None:
+    logger = logging.getLogger("bls_notebook")
+    tensors = "".join(f'{way}put {{ name: "X" data_type: TYPE_FP32 dims: [1] }} ' for way in ("in", "out"))
+
+    def logged() -> list[str]:
+        messages.clear()
+        repo.infer("logging", {"X": [1]})
+        for name in ("info", "warning", "error"):
+            getattr(logger, name)("its own")
+        return list(messages)
+
+    with bls.ModelRepository() as repo:
+        repo.define("logging", LOGGING, tensors)
+        everything = ["info", "warn", "error", *["its own"] * 3]
+        assert logged() == everything
+        with bls.endpoint(repo, token="") as endpoint:
+            client = tritonclient.http.InferenceServerClient(endpoint.url.removeprefix("http://"))
+            client.update_log_settings({"log_info": False, "log_error": False})
+            assert logged() == ["warn", "its own"]
+            client.update_log_settings({"log_verbose_level": 1, "log_info": True})
+            assert logged() == ["info", "warn", "verbose", *["its own"] * 2]
+            client.update_log_settings({"log_verbose_level": 0})
+            assert logged() == ["info", "warn", *["its own"] * 2]
+            client.close()
+        assert logged() == everything
+        assert logger.level == logging.INFO
 
 
 def test_log_settings_are_kept(client: Any) -> None:
