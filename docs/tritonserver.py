@@ -34,6 +34,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--allow-client-shm", default="false")
     parser.add_argument("--strict-readiness", default="true")
     parser.add_argument("--model-config-name", default="")
+    parser.add_argument("--model-namespacing", default="false")
     parser.add_argument("--metrics-config", action="append", default=[])
     parser.add_argument("--rate-limit", default="off")
     parser.add_argument("--rate-limit-resource", action="append", default=[])
@@ -66,7 +67,7 @@ def _repository(arguments: argparse.Namespace) -> bls.ModelRepository:
     return _Repository(
         [*arguments.model_repository, *arguments.model_store], control_mode=mode, poll_seconds=seconds or 15.0,
         cache_bytes=cache, backend_directory=arguments.backend_directory,
-        model_config_name=arguments.model_config_name,
+        model_config_name=arguments.model_config_name, model_namespacing=_is_true(arguments.model_namespacing),
         metrics_config=dict(setting.partition("=")[::2] for setting in arguments.metrics_config),
         rate_limit=arguments.rate_limit, rate_limit_resources=arguments.rate_limit_resource,
     )  # fmt: skip
@@ -128,6 +129,7 @@ def main() -> int:
                 _serve_metrics(repository, arguments.metrics_port)
             print("started", file=sys.stderr, flush=True)
             stopped.wait()
+            repository.close(arguments.exit_timeout_secs)  # the log settings of clients apply to `finalize`, too
     return 0
 
 

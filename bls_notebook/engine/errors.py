@@ -93,6 +93,16 @@ def unknown_model(model: str, version: int, known: Collection[int]) -> str:
     return f"Request for unknown model: '{c_text(model)}' {problem}"
 
 
+def unidentified(model: str, identifiers: Collection[str]) -> str:
+    """Return the error for a name that identifies no model any more, or those of several namespaces."""
+    if not identifiers:
+        return f"Identifier of model '{model}' is not found in global map"
+    return (
+        f"There are {len(identifiers)} identifiers of model '{model}' in global map, model namespace must be provided "
+        "to resolve ambiguity."
+    )
+
+
 def c_text(text: str) -> str:
     """Return a text as C reads it: up to the first NUL."""
     return text.partition("\0")[0]

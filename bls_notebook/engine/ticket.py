@@ -266,7 +266,7 @@ class Ticket:
     def pass_on(self) -> None:
         """Submit a request that came after its version closed to the version that replaced it."""
         model, request = self.model, self.request
-        heir = model.server.find(model.name, model.version) or model.server.find(model.name)
+        heir = model.server.find_key(model.name, model.version) or model.server.find_key(model.name)
         problem = model.server.unknown(model.name, model.version)
         if heir is not None and heir is not model and request is not None:
             reshape_all(request._inputs, {name: there.back() for name, there in model.reshapes.items()})

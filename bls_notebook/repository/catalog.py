@@ -18,7 +18,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from bls_notebook.engine.core.metrics_config import parsed_metrics_config
 from bls_notebook.engine.core.model import LoadedModel, wait_until_closed
@@ -43,16 +43,14 @@ from .polling import FolderPolling, poll_every
 from .shutdown import opened
 from .source.code_analysis import model_class_warnings, stray_import_warnings, undefined_name_warnings
 from .source.definition_changes import changes, lost_tensors, texts_of
-from .source.model_folders import backend_folders, backend_path, config_text, find_model, repository_paths, shown_path
+from .source.model_folders import backend_folders, backend_path, config_text, repository_paths, shown_path
 from .source.model_source import ModelSource
 from .source.names import check_config_name, check_isolation, check_model_name, check_version
+from .source.namespaces import Namespaces, identified_anew
 from .source.replaced_config import ReplacedConfig, replaced_config
-from .statistics import server_families, statistics_of, statistics_record_of
+from .statistics import server_families
 from .substitution.stub_config import backend_of
 from .versions_in_service import Service
-
-if TYPE_CHECKING:
-    from bls_notebook.records.statistics import StatisticsRecord
 
 Config = str | Mapping[str, Any]
 ControlMode = Literal["explicit", "none", "poll"]
@@ -93,28 +91,29 @@ class Catalog:
         metrics_config: Mapping[str, str] | None = None,
         rate_limit: str = "off",
         rate_limit_resources: Iterable[str] = (),
+        model_namespacing: bool = False,
     ) -> None:
         self.model_config_name = check_config_name(model_config_name)
         self.fill = None if fill is None else dict(fill)
-        self._paths = repository_paths(paths)
+        self._namespaces = Namespaces(repository_paths(paths), model_namespacing)
         self.backend_directory = backend_path(backend_directory)
         if control_mode not in CONTROL_MODES:
             raise BLSError(f"control_mode: got {control_mode!r}, expected one of {', '.join(map(repr, CONTROL_MODES))}")
         if poll_seconds is not None and not poll_seconds > 0:
             raise BLSError(f"poll_seconds: got {poll_seconds!r}, expected a number above 0, or None")
         self.control_mode = control_mode
-        self._service = Service(self, ResponseCache(cache_bytes), strict)
+        self._service = Service(self, ResponseCache(cache_bytes), strict, self._namespaces)
         self._server: Server = self._service.server
-        self._server.backend_folders = backend_folders(self._paths, self.backend_directory)
+        self._server.backend_folders = backend_folders(self.paths, self.backend_directory)
         self._server.metrics_config = parsed_metrics_config(metrics_config or {})
         self._server.rate_limiter = rate_limiter(rate_limit, rate_limit_resources)
         index = self._service.index
-        self._known = Known(index.newest, partial(index.rows, self._paths), NAMES, self._server.elsewhere)
+        self._known = Known(index.newest, index.rows, NAMES, self._server.elsewhere)
         self.metrics = Metrics(partial(server_families, weakref.ref(self._server)))
         self._definitions: dict[str, ModelSource] = {}
         self._configs: dict[str, object] = {}
         self._before_load: list[Callable[[ModelSource], ModelSource]] = []  # change the source of a folder's model
-        self._polling = FolderPolling(self._paths, self._definitions, self._load_folder, self._service.unload)
+        self._polling = FolderPolling(self._namespaces, self._definitions, self._load_folder, self._service.unload)
         opened(self._service)
         if control_mode != "explicit":
             self._start(poll_seconds)
@@ -132,7 +131,7 @@ class Catalog:
     @property
     def paths(self) -> tuple[Path, ...]:
         """The folders in which models are searched."""
-        return self._paths
+        return self._namespaces.paths
 
     def ready(self, name: str, version: int | None = None) -> bool:
         """Return whether the given version of a model serves; None: any version."""
@@ -150,7 +149,7 @@ class Catalog:
         folders : bool
             Whether to list models in the folders that were never loaded.
         """
-        return ModelRecords(self._service.index.rows(self._paths if folders else ()))
+        return ModelRecords(self._service.index.rows(folders))
 
     def config(self, name: str) -> ModelConfigMessage:
         """Return a copy of a model's completed configuration; ModelNotFoundError if no version serves."""
@@ -159,29 +158,6 @@ class Catalog:
     def model(self, name: str) -> ModelRecord:
         """Return the record of a model's newest version in service; ModelNotFoundError if none serves."""
         return self._service.index.record(name, self._ready_model(name).version)
-
-    def statistics(self, name: str) -> dict[str, Any]:
-        """Return the statistics of a model, by version, in the shape of Triton's statistics.
-
-        Times (``ns``) are in nanoseconds. The ``compute_infer`` of an ensemble is the sum of its steps' times. The
-        statistics of a remote model are its server's, which count the requests of all clients. Raises a
-        ModelNotFoundError if no version serves.
-        """
-        self._ready_model(name)
-        return {"model_stats": [statistics_of(model) for model in self._versions(name)]}
-
-    def statistics_records(self, *names: str) -> list[StatisticsRecord]:
-        """Return a statistics record of each version of these models, by default of all models in service.
-
-        Raises a ModelNotFoundError if no version of a named model serves.
-        """
-        for name in names:
-            self._ready_model(name)
-        models = [m for name in dict.fromkeys(names or self._server.names()) for m in self._versions(name)]
-        return [statistics_record_of(model) for model in models]
-
-    def _versions(self, name: str) -> list[LoadedModel]:
-        return [model for _, model in sorted(self._server.serving(name).items())]
 
     def define(
         self,
@@ -348,7 +324,8 @@ class Catalog:
         check_model_name(name)
         self._may_control(name, "load")
         if not files:
-            return self._load(partial(self._source, name, config, check_isolation(isolation)), keep=True)
+            isolation = check_isolation(isolation)
+            return self._load_all(name, lambda key: partial(self._source, key, config, isolation), keep=True)
         if config is None:
             raise ModelLoadError(
                 f"model {name!r}: got files without a config; pass config as JSON text, too",
@@ -356,14 +333,32 @@ class Catalog:
                 POLL_FAILED.format(name=name),
             )
         folder = self._service.folder.from_overrides(name, files)
-        source = ModelSource(name, folder, "files", config, config_is_json=True, isolation=check_isolation(isolation))
+        key = name if len(self._namespaces.keys(name)) < 2 else identified_anew(name)
+        source = ModelSource(key, folder, "files", config, config_is_json=True, isolation=check_isolation(isolation))
         return self._load(lambda: source)
 
     @change
     def reload(self, name: str) -> ModelRecord:
         """Load a model again from its files or its cell, even if they have not changed."""
         check_model_name(name)
-        return self._load(partial(self._source, name))
+        return self._load_all(name, lambda key: partial(self._source, key))
+
+    def _load_all(self, name: str, find: Callable[[str], Callable[[], ModelSource]], keep: bool = False) -> ModelRecord:
+        """Load the models of a name, one in each namespace that has it, and return the first one's record."""
+        found = name not in self._definitions and self._namespaces.enabled and self._namespaces.keys(name)
+        keys = found or [name]
+        for key in set(self._service.index.keys(name)) - {*keys, identified_anew(name)}:  # a folder got or lost it
+            wait_until_closed(self._service.unload(key))
+            self._service.index.forget(key)
+        records, problems = list[ModelRecord](), list[BLSError]()
+        for key in keys:
+            try:
+                records.append(self._load(find(key), keep))
+            except BLSError as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+        return replace(records[0], name=name)
 
     @change
     def unload(self, name: str, unload_dependents: bool = False) -> None:
@@ -381,7 +376,8 @@ class Catalog:
         if not isinstance(name, str):
             check_model_name(name)  # raises
         self._may_control(name, "unload")
-        left = self._service.unload(name, unload_dependents)
+        keys = self._service.index.keys(name) or [name]
+        left = [model for key in keys for model in self._service.unload(key, unload_dependents)]
         if caller_var.get() is None:  # a model that unloads itself would wait forever
             with progress(f"unloading {name}: requests in flight finish first"):
                 wait_until_closed(left)
@@ -445,6 +441,8 @@ class Catalog:
         model = self._server.find(name)
         if model is None:
             self._service.refuse_if_closed(name)
+            if self._server.identifiers and len(self._server.identifiers(name) or ()) > 1:
+                raise BLSError(f"model {name!r}: {self._server.why_unknown(name, -1)}")
             raise ModelNotFoundError(f"model {name!r} is not loaded; {missing_model(name, self._known)}")
         return model
 
@@ -546,12 +544,14 @@ class Catalog:
     def _source_on_disk(self, name: str) -> ModelSource:
         from .config.templates import filled_config  # first needed here
 
-        folder = find_model(self._paths, name)
-        filled, warnings = filled_config(config_text(folder, self.model_config_name), self.fill, name)
-        source = ModelSource(name, folder, shown_path(folder), filled, warnings=warnings)
+        folder = self._namespaces.find(name)
+        filled, warnings = filled_config(config_text(folder, self.model_config_name), self.fill, folder.name)
+        namespace = self._namespaces.of(folder)
+        source = ModelSource(name, folder, shown_path(folder), filled, warnings=warnings, namespace=namespace)
         for hook in list(self._before_load):
             source = hook(source)
-        return source
+        members = [each for each in ensembles.members_of_source(source) if each not in self._definitions]
+        return replace(source, steps=self._namespaces.steps(namespace, members))
 
     def _load_members(self, source: ModelSource, chain: tuple[str, ...], tried: set[str]) -> None:
         name = source.name
@@ -565,9 +565,9 @@ class Catalog:
                 refuse_ensemble(name, reason, "an ensemble cannot be a step of itself", ensembles.CircularEnsembleError)
             if not self._server.serving(member) and member not in self._definitions:
                 try:
-                    find_model(self._paths, member)
+                    self._namespaces.find(member)
                 except BLSError:
-                    ensembles.refuse_missing(name, member)
+                    ensembles.refuse_missing(source.identifier, member)
         for member in members:
             if (member in tried or member in self._definitions) and self._server.serving(member):
                 continue
@@ -576,7 +576,7 @@ class Catalog:
                 self._load(partial(self._source, member), keep=True, chain=chain, tried=tried)
             except (ConfigError, ModelNotFoundError, ModelLoadError) as error:
                 if not self._server.serving(member):
-                    ensembles.refuse_member(name, member, error)
+                    ensembles.refuse_member(source.identifier, member, error)
                 log.warning("%s; ensemble '%s' uses the version in service", error, name)
 
     def _refresh_users(self, name: str) -> None:

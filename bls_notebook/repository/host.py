@@ -65,7 +65,11 @@ class Host:
         return self.repository._known
 
     def names(self) -> list[str]:
-        """Return the names of the loaded models, sorted; a snapshot."""
+        """Return the names of the loaded models, sorted, without those of several namespaces; a snapshot."""
+        return [name for name in self._server.names() if self._server.find(name) is not None]
+
+    def model_keys(self) -> list[str]:
+        """Return the keys of the loaded models, sorted: names, also with their namespaces."""
         return self._server.names()
 
     def find(self, name: str, version: int = -1) -> LoadedModel | None:
@@ -74,6 +78,14 @@ class Host:
         Never loads a model. Treat the result as read-only.
         """
         return self._server.find(name, version)
+
+    def identifiers(self, name: str) -> list[str] | None:
+        """Return the identifiers of the known models with a name; None for an unknown name if there are namespaces."""
+        return self._server.identifiers(name) if self._server.identifiers else [name]
+
+    def why_unknown(self, name: str, version: int = -1) -> str:
+        """Return the error for a name or a version that does not serve, in Triton's words."""
+        return self._server.why_unknown(name, version)
 
     def versions(self, name: str, own: bool = False) -> dict[int, LoadedModel]:
         """Return the versions of a model in service, by number; `own`: the real ones beneath substitutions."""
@@ -193,7 +205,7 @@ class Host:
             return self.repository._service.folder.new()
         folder = folder_path(path, "add_folder", "give a folder whose sub-folders are models")
         if folder not in self.repository.paths:
-            self.repository._paths = (*self.repository.paths, folder)
+            self.repository._namespaces.paths = (*self.repository.paths, folder)
             self._server.backend_folders = backend_folders(self.repository.paths, self.repository.backend_directory)
         return folder
 

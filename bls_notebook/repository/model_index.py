@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_spec import TensorSpec
@@ -12,8 +11,9 @@ from bls_notebook.engine.core.server import Server
 from bls_notebook.records.models import ModelRecord, TensorSpecRecord
 
 from .config.field_effects import idle_fields
-from .source.model_folders import duplicates, model_names, shown_path, version_folders
+from .source.model_folders import shown_path, version_folders
 from .source.model_source import ModelSource
+from .source.namespaces import Namespaces, identified, model_of
 
 _UNLOADED = "unloaded"  # the reason that `Service` gives
 STUBBED = "by `stub`, for the time being"
@@ -56,16 +56,18 @@ def model_record(model: LoadedModel, source: ModelSource, load_seconds: float | 
 class Index:
     """Records of versions, by name and version. Records are immutable; each change replaces one."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, namespaces: Namespaces) -> None:
         self._server = server
+        self._namespaces = namespaces
         self._records: dict[str, dict[int, ModelRecord]] = {}
+        self._unloaded: set[str] = set()  # keys of models that were unloaded on request, and not loaded since
 
     def record(self, name: str, version: int) -> ModelRecord:
         return self._with_stub_mark(self._records[name][version])
 
     def _with_stub_mark(self, record: ModelRecord) -> ModelRecord:
         """Return the record, marked as stubbed while a substitution answers for the version."""
-        model = self._server.find(record.name, record.version) if record.state == "READY" else None
+        model = self._server.find_key(record.name, record.version) if record.state == "READY" else None
         stubbed = model is not None and model.seen.stub and not record.stub
         return replace(record, stub=STUBBED) if stubbed else record
 
@@ -75,15 +77,32 @@ class Index:
         record = None if model is None else self._records.get(name, {}).get(model.version)
         return None if record is None else self._with_stub_mark(record)
 
-    def rows(self, paths: Sequence[Path]) -> list[ModelRecord]:
-        """Return all records by name and version, plus a record "not loaded" for each model in `paths` without one."""
-        twice = {name for name in duplicates(paths) if not self._server.serving(name)}
+    def rows(self, folders: bool = True) -> list[ModelRecord]:
+        """Return all records by name and version, plus a record "not loaded" for each other model in the folders."""
+        twice = {name for name in self._namespaces.duplicates() if folders and not self._server.serving(name)}
         rows = {name: dict(records) for name, records in list(self._records.items()) if name not in twice}
-        for folder in [path / name for path in paths for name in model_names([path])]:
+        for key, folder in self._namespaces.folders() if folders else ():
             newest = max(version_folders(folder) or (1,))
-            reason = "model appears in two or more repositories" if folder.name in twice else "not loaded"
-            rows.setdefault(folder.name, {newest: _unavailable(folder.name, newest, shown_path(folder), reason)})
-        return [self._with_stub_mark(r) for name in sorted(rows) for _, r in sorted(rows[name].items())]
+            reason = "model appears in two or more repositories" if key in twice else "not loaded"
+            rows.setdefault(key, {newest: _unavailable(key, newest, shown_path(folder), reason)})
+        marked = [self._with_stub_mark(r) for key in sorted(rows) for _, r in sorted(rows[key].items())]
+        return sorted((replace(r, name=model_of(r.name)) for r in marked), key=lambda record: record.name)
+
+    def keys(self, name: str) -> list[str]:
+        """Return the keys of the models with this name that were ever loaded, or tried."""
+        return [key for key in list(self._records) if model_of(key) == name]
+
+    def identifiers(self, name: str) -> list[str] | None:
+        """Return the identifiers of the models with this name that were not unloaded; None if none was ever known."""
+        keys = self.keys(name)
+        folders = {key: (str(folder.parent), shown_path(folder)) for key, folder in self._namespaces.folders(name)}
+        out = []
+        for key in keys:
+            namespace, origin = folders.get(key, ("", ""))
+            record = next(iter(self._records.get(key, {}).values()), None)
+            if record is not None and key not in self._unloaded:
+                out.append(identified(namespace if record.source == origin else "", model_of(key)))
+        return out if keys else None
 
     def loading(self, source: ModelSource, versions: Iterable[int]) -> None:
         """Record that versions are being loaded, except versions already in service."""
@@ -100,6 +119,10 @@ class Index:
             versions = [next(iter(source.versions), 1)]
         for version in versions:
             self._set(_unavailable(source.name, version, source.origin, reason))
+
+    def unloaded(self, key: str) -> None:
+        """Record that a model was unloaded on request, even if no version served."""
+        self._unloaded.add(key)
 
     def loaded(self, name: str, records: dict[int, ModelRecord]) -> None:
         self._records.setdefault(name, {}).update(records)
@@ -146,6 +169,8 @@ class Index:
 
     def _set(self, record: ModelRecord) -> None:
         self._records.setdefault(record.name, {})[record.version] = record
+        if record.state == "LOADING":
+            self._unloaded.discard(record.name)
 
 
 def _unavailable(name: str, version: int, origin: str, reason: str, state: str = "UNAVAILABLE") -> ModelRecord:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Container, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.progress import stepped
 
 from .source.fingerprints import signature
-from .source.model_folders import duplicates, find_model, model_names
 from .source.names import check_model_name
+from .source.namespaces import Namespaces, model_of
 from .versions_in_service import NameLock
 
 log = logging.getLogger("bls_notebook")
@@ -27,12 +26,12 @@ class FolderPolling:
 
     def __init__(
         self,
-        paths: Sequence[Path],
-        cells: Container[str],
+        namespaces: Namespaces,
+        cells: Iterable[str],
         load: Callable[[str], object],
         unload: Callable[[str], object],
     ) -> None:
-        self._paths, self._cells, self._load, self._unload = paths, cells, load, unload
+        self._namespaces, self._cells, self._load, self._unload = namespaces, cells, load, unload
         self._signatures: dict[str, object] = {}
         self._problems: dict[str, str] = {}
         self._lock = NameLock()
@@ -44,12 +43,12 @@ class FolderPolling:
         """
         changed = []
         with self._lock:
-            present = [name for name in model_names(self._paths) if name not in self._cells]
-            twice = duplicates(self._paths)
+            present = sorted(set(self._namespaces.keys()).difference(self._cells))
+            twice = self._namespaces.duplicates()
             for name in stepped(present, "models", len(present)):
                 try:
-                    check_model_name(name)
-                    current = signature(find_model(self._paths, name))
+                    check_model_name(model_of(name))
+                    current = signature(self._namespaces.find(name))
                     if self._signatures.get(name) == current:
                         continue
                     self._load(name)

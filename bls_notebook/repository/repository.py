@@ -19,10 +19,13 @@ from .requests.response import Response
 from .requests.sender import Sender
 from .source.model_folders import shown_path
 from .source.names import check_isolation
+from .statistics import statistics_of, statistics_record_of
 
 if TYPE_CHECKING:
+    from bls_notebook.engine.core.model import LoadedModel
     from bls_notebook.records.errors import ErrorRecord
     from bls_notebook.records.models import ModelRecord
+    from bls_notebook.records.statistics import StatisticsRecord
 
     from .substitution.stub import ModelStub
 
@@ -61,6 +64,10 @@ class ModelRepository(Catalog):
         As Triton's ``--rate-limit``: with ``"execution_count"``, the `rate_limiter` of instance groups has an effect.
     rate_limit_resources : iterable of str
         As Triton's ``--rate-limit-resource``: counts of resources, ``"R1:4"``, or on one device, ``"R1:4:0"``.
+    model_namespacing : bool
+        As Triton's ``--model-namespacing``: each folder of `paths` is a namespace, so several may have a model of the
+        same name. The steps of an ensemble are those of its own folder, or else the only ones of their names. Loads
+        and unloads of a name concern all of its models; a request for it is an error.
 
     Raises
     ------
@@ -87,6 +94,29 @@ class ModelRepository(Catalog):
     def last_failure(self) -> BaseException | None:
         """The last exception that a model raised, with its traceback, for post-mortem debugging."""
         return self._server.last_failure
+
+    def statistics(self, name: str) -> dict[str, Any]:
+        """Return the statistics of a model, by version, in the shape of Triton's statistics.
+
+        Times (``ns``) are in nanoseconds. The ``compute_infer`` of an ensemble is the sum of its steps' times. The
+        statistics of a remote model are its server's, which count the requests of all clients. Raises a
+        ModelNotFoundError if no version serves.
+        """
+        self._ready_model(name)
+        return {"model_stats": [statistics_of(model) for model in self._versions(name)]}
+
+    def statistics_records(self, *names: str) -> list[StatisticsRecord]:
+        """Return a statistics record of each version of these models, by default of all models in service.
+
+        Raises a ModelNotFoundError if no version of a named model serves.
+        """
+        for name in names:
+            self._ready_model(name)
+        models = [m for name in dict.fromkeys(names or self._server.names()) for m in self._versions(name)]
+        return [statistics_record_of(model) for model in models]
+
+    def _versions(self, name: str) -> list[LoadedModel]:
+        return [model for _, model in sorted(self._server.serving(name).items())]
 
     def infer(
         self,

@@ -47,7 +47,7 @@ def statistics_of(model: LoadedModel) -> dict[str, Any]:
         for row in backend.statistics():
             if str(row.get("version")) == str(model.version):
                 return {**row, "name": model.name}
-    return {"name": model.name, "version": str(model.version), **model.statistics.as_dict()}
+    return {"name": model.spec.name, "version": str(model.version), **model.statistics.as_dict()}
 
 
 def statistics_record_of(model: LoadedModel) -> StatisticsRecord:
@@ -101,7 +101,8 @@ _SUMMARY_SECONDS = 60  # the age of the requests from which quantiles are comput
 
 def _labels(model: LoadedModel, **others: str) -> dict[str, str]:
     tags = {f"_{name}": value for name, value in model.spec.config.metric_tags.items()}
-    return {**tags, "model": model.name, "version": str(model.version), **others}
+    namespace = {"namespace": model.namespace} if model.namespace else {}
+    return {**tags, "model": model.spec.name, **namespace, "version": str(model.version), **others}
 
 
 def _summaries(rows: Iterable[_Row], config: MetricsConfig) -> Iterable[Any]:

@@ -32,6 +32,7 @@ from .loading.loader import load_versions
 from .model_index import Index, model_record
 from .source.fingerprints import signature
 from .source.model_source import ModelSource, SourceFolder
+from .source.namespaces import Namespaces
 
 if TYPE_CHECKING:
     from bls_notebook.records.models import ModelRecord
@@ -84,10 +85,12 @@ class NameLock:
 class Service:
     """The models in service, and the index of all known models."""
 
-    def __init__(self, loader: Loader, cache: ResponseCache, strict: bool) -> None:
+    def __init__(self, loader: Loader, cache: ResponseCache, strict: bool, namespaces: Namespaces) -> None:
         self.server = Server(loader, cache, strict)
         self.folder = SourceFolder()  # for the sources of cells and of file overrides
-        self.index = Index(self.server)
+        self.index = Index(self.server, namespaces)
+        if namespaces.enabled:
+            self.server.identifiers = self.index.identifiers
         self.server.known_versions = self.index.tried
         self.dependencies = Dependencies()
         self.signatures: dict[str, object] = {}  # of model folders at their last load
@@ -167,6 +170,7 @@ class Service:
         """Take a model, and the ensembles that need it, out of service; return the models that left."""
         with self.lock_of(name):  # an ensemble that is being loaded with this model comes first
             left = self.take_out_users(name) + self.take_out(name, "unloaded")
+            self.index.unloaded(name)
             members = self.dependencies.forget(name)
         if unload_dependents:
             for orphan in self.dependencies.orphans(members):

@@ -41,7 +41,8 @@ in_memory: WeakSet[LoadedModel] = WeakSet()  # all that have not been garbage-co
 class LoadedModel:
     """One model version in service.
 
-    `server`: a `core.server.Server`, untyped here. `instances`: none for an ensemble; passive ones get no requests.
+    `server`: a `core.server.Server`, untyped here. `name`: its key, which is not its name if several namespaces have
+    the name. `instances`: none for an ensemble; passive ones get no requests.
     `stub`: whether the instances are stubs. `remote`: address of the server that runs the model, or "".
     """
 
@@ -50,6 +51,8 @@ class LoadedModel:
     fingerprint: object = None
     maker: Any = None
     load_seconds = 0.0  # 0 for an ensemble
+    namespace = ""
+    steps: Mapping[str, str] = {}  # keys of the models of an ensemble's steps, by name
     last_error: ErrorRecord | None = None  # the last exception of its code
     scheduler: Scheduler  # set before the model serves, see `schedulers.selection`
 
@@ -62,12 +65,13 @@ class LoadedModel:
         instances: Sequence[Instance],
         stub: bool = False,
         remote: str = "",
+        name: str = "",
     ) -> None:
         self.server = server
         self.spec = spec
-        self.name = spec.name
+        self.name = name or spec.name
         self.version = version
-        self.who = spec.name, version
+        self.who = self.name, version
         self.directory = directory
         self.instances = tuple(i for i in instances if not i.spec.passive)
         self.passive = tuple(i for i in instances if i.spec.passive)
@@ -94,7 +98,7 @@ class LoadedModel:
             self.statistics.count_first_responses(first_response_buckets(spec.config))
         self.be(
             ModelSeen(
-                name=spec.name,
+                name=self.name,
                 version=version,
                 backend=spec.backend,
                 scheduler=_SCHEDULERS.get(spec.scheduler, spec.scheduler),

@@ -22,6 +22,7 @@ from bls_notebook.engine.errors import (
     ModelNotFoundError,
     c_text,
     running,
+    unidentified,
     unknown_model,
 )
 from bls_notebook.engine.exception_text import describe
@@ -79,6 +80,8 @@ class Server:
         self.on_missing: list[Callable[[str], str]] = []  # each loads a model, or returns the reason that prevents it
         self._unloadable: dict[str, str] = {}  # these reasons, by model
         self.known_versions: Callable[[str], Collection[int]] = self.serving  # that were ever loaded, or tried
+        # With model namespaces, the identifiers of the known models with a name; None if none was ever known.
+        self.identifiers: Callable[[str], list[str] | None] | None = None
         self.why_closed = ""
         self.last_failure: BaseException | None = None
         servers.add(self)
@@ -89,7 +92,8 @@ class Server:
     def options(self) -> set[str]:
         """Triton's options that make fields of configurations effective, see fields.json."""
         histograms = self.metrics_config.histograms
-        return {name for name, on in (("rate_limit", self.rate_limiter), ("histogram_latencies", histograms)) if on}
+        on = {"rate_limit": self.rate_limiter, "histogram_latencies": histograms, "model_namespacing": self.identifiers}
+        return {name for name, value in on.items() if value}
 
     @property
     def command_line(self) -> tuple[str, ...]:
@@ -106,7 +110,12 @@ class Server:
 
     def find(self, name: str, version: int = -1) -> LoadedModel | None:
         """Return the model version that serves a request, or None."""
-        return self._newest.get(name) if version == -1 else self._versions.get(name, {}).get(version)
+        model = self._newest.get(name) if version == -1 else self._versions.get(name, {}).get(version)
+        return None if model is not None and self.identifiers and model.name != model.spec.name else model
+
+    def find_key(self, key: str, version: int = -1) -> LoadedModel | None:
+        """Return a model version that its key identifies also if several namespaces have its name."""
+        return self._newest.get(key) if version == -1 else self._versions.get(key, {}).get(version)
 
     def elsewhere(self, name: str) -> str:
         """Return the remedy for a model that only another repository serves; "" for other models."""
@@ -123,8 +132,19 @@ class Server:
     def unknown(self, name: str, version: int) -> str:
         """Return the error for a request to a model that does not serve."""
         why = self.why_closed or self._unloadable.get(name)
-        problem = unknown_model(name, version, self.known_versions(name))
+        problem = self.why_unknown(name, version)
         return running(c_text(name), f"{problem} Why: {why}" if why else problem)
+
+    def why_unknown(self, name: str, version: int) -> str:
+        """Return the error for a name or a version that does not serve, in Triton's words."""
+        if self.identifiers is None:
+            return unknown_model(name, version, self.known_versions(name))
+        identifiers = self.identifiers(name)
+        if identifiers is None:
+            return unknown_model(name, version, ())
+        if len(identifiers) != 1:
+            return unidentified(name, identifiers)
+        return unknown_model(identifiers[0], version, self.known_versions(name))
 
     def note_failure(self, error: BaseException) -> None:
         """Keep the exception of a model for post-mortem debugging."""
@@ -214,7 +234,7 @@ class Server:
             number = int(version)
         model = self.find(name, number) or self.missed(name, number)
         if model is None:
-            problem = unknown_model(name, number, self.known_versions(name))
+            problem = self.why_unknown(name, number)
             raise failed_for(who, "Failed to check model readiness", problem)
         try:
             return model.ready()

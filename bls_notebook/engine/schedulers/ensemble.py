@@ -305,7 +305,7 @@ class EnsembleScheduler(Lifecycle):
     def __init__(self, model: LoadedModel) -> None:
         super().__init__(model)
         self._idle, self._queue = [], set()  # always empty: requests wait in the queues of the steps' models
-        self._plan = EnsemblePlan(model.spec)
+        self._plan = EnsemblePlan(model.spec, model.steps)
         most = model.spec.config.ensemble_scheduling.max_inflight_requests
         steps = enumerate(self._plan.steps, 1) if most else ()
         self._limits = [InflightLimit(most, f"ensemble '{model.name}', step {n} ({s.model})") for n, s in steps]
@@ -353,10 +353,10 @@ class EnsembleScheduler(Lifecycle):
 
     def _hold(self, name: str, version: int) -> LoadedModel | None:
         while True:
-            member: LoadedModel | None = self._model.server.find(name, version)
+            member: LoadedModel | None = self._model.server.find_key(name, version)
             if member is None or member.hold():
                 return member
-            if self._model.server.find(name, version) is member:
+            if self._model.server.find_key(name, version) is member:
                 return None
 
     def _ended(self, held: Members) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -36,10 +37,10 @@ class EnsembleStep:
 class EnsemblePlan:
     """The steps of an ensemble, their models without duplicates, and the numbers of the steps that read each tensor."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, keys: Mapping[str, str] = MappingProxyType({})) -> None:
         self.spec = spec
         self.steps = tuple(
-            EnsembleStep(s.model_name, s.model_version, dict(s.input_map), dict(s.output_map))
+            EnsembleStep(keys.get(s.model_name, s.model_name), s.model_version, dict(s.input_map), dict(s.output_map))
             for s in spec.config.ensemble_scheduling.step
         )
         self.models = tuple(dict.fromkeys((step.model, step.version) for step in self.steps))

@@ -123,7 +123,7 @@ def _report(reference: ref[Any], step: str) -> None:
         line = _line(stack_of(work.thread))
         if line is not None:
             log.warning("%s of %s continues after an interrupt, in a thread of its own.", step, place(line))
-    elif not work.inferred and work.server.find(work.model.name) is work.model:  # else a new version serves already
+    elif not work.inferred and work.server.find_key(work.model.name) is work.model:  # else a new version serves already
         log.warning("%s. It serves again when that code ends. %s", busy(work), remedy(AT_ONCE, name=work.model.name))
 
 

@@ -14,7 +14,15 @@ from typing import Any, NoReturn, TypeVar
 
 from bls_notebook.engine import BLSError, LoadedModel, TensorSpec, root_of, start_in_thread, unknown_model
 from bls_notebook.extending import Host
-from bls_notebook.network.kserve.errors import INTERNAL, NOT_FOUND, UNAVAILABLE, ProtocolError, of_model, refuse
+from bls_notebook.network.kserve.errors import (
+    INTERNAL,
+    INVALID,
+    NOT_FOUND,
+    UNAVAILABLE,
+    ProtocolError,
+    of_model,
+    refuse,
+)
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.pb_utils import InferenceResponse
 from bls_notebook.repository import ModelRepository, statistics_of
@@ -46,7 +54,7 @@ class ServedModels:
             return not self.repository.closed
         rows = [row for row in self.repository.index() if row.reason not in (_NOT_LOADED, _UNLOADED)]
         return all(row.state == "READY" for row in rows) and all(
-            model.ready() for name in self.host.names() for model in self.host.versions(name).values()
+            model.ready() for name in self.host.model_keys() for model in self.host.versions(name).values()
         )
 
     def find(self, name: str, version: str = "") -> LoadedModel:
@@ -59,8 +67,11 @@ class ServedModels:
         return self.find(name, version).ready()
 
     def _refuse_unknown(self, name: str, number: int) -> NoReturn:
+        identifiers = self.host.identifiers(name)
+        if identifiers is None or len(identifiers) != 1:
+            refuse(self.host.why_unknown(name, number), NOT_FOUND if identifiers == [] else INVALID)
         known = [row.version for row in self.repository.index() if row.name == name and row.reason != _NOT_LOADED]
-        refuse(unknown_model(name, number, known), UNAVAILABLE if number in known else NOT_FOUND)
+        refuse(unknown_model(identifiers[0], number, known), UNAVAILABLE if number in known else NOT_FOUND)
 
     def about(self) -> dict[str, Any]:
         """Return the server's metadata: Triton's name, for clients that check it, and ours as an extension."""
@@ -87,7 +98,7 @@ class ServedModels:
             refuse(f"requested model '{name}' is not available")
         rows = [
             statistics_of(model)
-            for served in ([name] if name else self.host.names())
+            for served in ([name] if name else self.host.model_keys())
             for version_number, model in sorted(self.host.versions(served).items())
             if number in (-1, version_number)
         ]

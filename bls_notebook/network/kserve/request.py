@@ -205,7 +205,7 @@ def _labels(model: LoadedModel, output: str) -> list[str]:
     file = next((each.label_filename for each in config.output if each.name == output), "")
     if not file:
         for step in config.ensemble_scheduling.step:
-            member = model.server.find(step.model_name, step.model_version)
+            member = model.server.find_key(model.steps.get(step.model_name, step.model_name), step.model_version)
             for made, mapped in step.output_map.items():
                 if mapped == output and member is not None:
                     return _labels(member, made)

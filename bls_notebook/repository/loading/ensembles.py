@@ -102,9 +102,10 @@ def members_of(config: ModelConfigMessage) -> list[str]:
 
 
 def members_of_source(source: ModelSource) -> list[str]:
-    """Return the models of the steps of a source; empty if its configuration is invalid."""
+    """Return the keys of the models of a source's steps; empty if its configuration is invalid."""
     try:
-        return members_of(source.parsed_config()) if "ensemble" in str(source.config) else []
+        names = members_of(source.parsed_config()) if "ensemble" in str(source.config) else []
+        return [source.steps.get(name, ("", name))[1] for name in names]
     except (BLSError, RecursionError):
         return []  # the load reports the error
 

@@ -220,13 +220,13 @@ class InstanceMaker:
 
         Call this first. It sets the configuration's runtime if the backend is Python-based.
         """
-        self._first = self._new_home(self._source.name)
+        self._first = self._new_home(self._source.model)
         completed: ModelConfigMessage = self._first.call("complete", config)
         self._opened = self._first.half.opened
         return completed
 
     def _new_home(self, name: str) -> HomeThread:
-        half = ModelHalf(self._server, name, str(self._folder), self._source.name, self._open)
+        half = ModelHalf(self._server, name, str(self._folder), self._source.model, self._open)
         half.opened = self._opened
         home = HomeThread(name, half)
         half.home = ref(home)
@@ -253,14 +253,14 @@ class InstanceMaker:
         def new_modules() -> ModuleHome:
             code = config.default_model_filename if config.backend == "python" else ""
             places = None if source.place is None else {str(self._folder / (code or RUNTIME)): source.place}
-            home = ModuleHome(source.name, self._version, self._searched(backend_folder), places)
+            home = ModuleHome(source.model, self._version, self._searched(backend_folder), places)
             self._homes.append(home)
             caller = caller_var.get()
             if isinstance(caller, Initializing):
                 caller.modules = home
             return home
 
-        name, file = source.name, config.default_model_filename
+        name, file = source.model, config.default_model_filename
         files = VersionFiles(name, self._version, self._folder, file, new_modules, backend_folder, config.runtime)
         return open_model(files)
 
@@ -312,13 +312,13 @@ class InstanceMaker:
                     "model_instance_device_id": str(spec.device_id),
                     "model_repository": str(self._source.folder),
                     "model_version": str(self._version),
-                    "model_name": self._source.name,
+                    "model_name": self._source.model,
                 }
                 home, self._first = self._first or self._new_home(spec.name), None
                 limiter, limited = self._server.rate_limiter, None
                 try:
                     if limiter is not None and not spec.passive:
-                        limited = limiter.register(self._source.name, spec.rate_limiter, spec.device_id)
+                        limited = limiter.register(self._source.model, spec.rate_limiter, spec.device_id)
                     home.call("initialize", arguments)
                 except BaseException:
                     if limiter is not None and limited is not None:

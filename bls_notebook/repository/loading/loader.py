@@ -60,7 +60,8 @@ def load_versions(
         if config.platform == "ensemble":
             validate(config, folder=source.folder)
     except ConfigError as error:
-        failed = f"load failed for model '{name}': version {max(source.versions, default=1)} is at UNAVAILABLE state: "
+        newest = max(source.versions, default=1)
+        failed = f"load failed for model '{source.identifier}': version {newest} is at UNAVAILABLE state: "
         error.reason = f"{failed}{error.reason};\n" if error.reason else POLL_FAILED.format(name=name)
         raise
     versions = source.versions
@@ -72,8 +73,8 @@ def load_versions(
             f"folder named 1 that contains {config.default_model_filename or 'model.py'}, or a version_policy "
             "that picks an existing version",
             name,
-            f"load failed for model '{name}': at least one version must be available under the version "
-            f"policy of model '{name}'",
+            f"load failed for model '{source.identifier}': at least one version must be available under the version "
+            f"policy of model '{source.identifier}'",
         )
     if loading is not None:
         loading(wanted)
@@ -83,7 +84,7 @@ def load_versions(
     try:
         for version in wanted:
             if config.platform == "ensemble":
-                ensemble = _load_ensemble(server, config, version, versions[version])
+                ensemble = _load_ensemble(server, source, config, version, versions[version])
                 ensemble.be(replace(ensemble.seen, code=code_hash(source.folder, version)))
                 loaded[version] = ensemble
                 continue
@@ -118,20 +119,27 @@ def read_config(source: ModelSource) -> ModelConfigMessage:
     config = source.parsed_config()
     first = next(iter(source.versions.values()), None)
     files = () if first is None else tuple(sorted(os.listdir(first)))
-    return complete(config, model=source.name, files=files, gpus=gpu_count(), runs_on_gpu=runs_on_gpu)
+    for step in config.ensemble_scheduling.step:
+        if step.model_name in source.steps:
+            step.model_namespace = source.steps[step.model_name][0]
+    return complete(config, model=source.model, files=files, gpus=gpu_count(), runs_on_gpu=runs_on_gpu)
 
 
-def _load_ensemble(server: Server, config: ModelConfigMessage, version: int, folder: Path) -> LoadedModel:
+def _load_ensemble(
+    server: Server, source: ModelSource, config: ModelConfigMessage, version: int, folder: Path
+) -> LoadedModel:
+    steps = {name: key for name, (_, key) in source.steps.items()}
 
     def find(name: str, number: int) -> ModelSpec | None:
-        model = server.find(name, number)
+        model = server.find_key(steps.get(name, name), number)
         return None if model is None else model.spec
 
     spec = model_spec(config)
     if check_members(spec, find):  # an ensemble has the transaction policy of its members
         config.model_transaction_policy.decoupled = True
         spec = model_spec(config)
-    model = LoadedModel(server, spec, version, str(folder), [])
+    model = LoadedModel(server, spec, version, str(folder), [], name=source.name)
+    model.namespace, model.steps = source.namespace, steps
     model.scheduler = scheduler_for(model)
     return model
 
@@ -149,7 +157,8 @@ def _load_version(
         validate(config, folder=source.folder)
         spec = model_spec(config)
         instances = maker.make(spec.instances, spec.json)
-        model = LoadedModel(server, spec, version, str(folder), instances, source.stub is not None)
+        model = LoadedModel(server, spec, version, str(folder), instances, source.stub is not None, name=source.name)
+        model.namespace = source.namespace
         model.scheduler = scheduler_for(model)
         warm_up(model, model.instances, source.folder)
     except BaseException as error:
@@ -157,7 +166,7 @@ def _load_version(
         if is_a(error, WaitInterruptedError):
             raise
         code = folder / (config.default_model_filename or "model.py")
-        raise _load_error(error, source.name, version, code=code) from error
+        raise _load_error(error, source.model, version, code=code, identifier=source.identifier) from error
     maker.set_owner(model)
     model.maker = maker
     model.load_seconds = perf_counter() - started
@@ -190,11 +199,16 @@ def _regroup(model: LoadedModel, config: ModelConfigMessage, source: ModelSource
 
 
 def _load_error(
-    error: BaseException, name: str, version: int, state: str = "UNAVAILABLE", code: Path | None = None
+    error: BaseException,
+    name: str,
+    version: int,
+    state: str = "UNAVAILABLE",
+    code: Path | None = None,
+    identifier: str = "",
 ) -> BLSError:
     if is_a(error, ModelLoadError):
         return cast(ModelLoadError, error)
-    failed = f"load failed for model '{name}': version {version} is at {state} state: "
+    failed = f"load failed for model '{identifier or name}': version {version} is at {state} state: "
     if is_a(error, BackendError):
         kind = cast(BackendError, error).code
         message = f"model {name!r} version {version} could not be loaded: {error}"

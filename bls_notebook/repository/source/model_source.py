@@ -26,6 +26,7 @@ from bls_notebook.repository.config import ModelConfigMessage, parse_config, par
 
 from .model_folders import DEEPEST, version_folders
 from .names import file_override_path
+from .namespaces import identified, model_of
 from .replaced_config import ReplacedConfig
 
 if TYPE_CHECKING:
@@ -100,6 +101,18 @@ class ModelSource:
     remote: RemoteModel | None = None  # the model on the server that runs it
     replaced: ReplacedConfig | None = None  # the configuration that a cell kept
     isolation: str = ""  # "process" or "kernel"; empty for the repository's
+    namespace: str = ""  # of a model in a folder, if there are namespaces
+    steps: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # namespaces and keys of its steps
+
+    @property
+    def model(self) -> str:
+        """The model's name; `name` is its key."""
+        return model_of(self.name)
+
+    @property
+    def identifier(self) -> str:
+        """The model's name in Triton's messages."""
+        return identified(self.namespace, self.model)
 
     @property
     def versions(self) -> dict[int, Path]:
@@ -109,7 +122,7 @@ class ModelSource:
         """Parse the model's configuration, without completing it."""
         config: Any = self.config
         parse = parse_json if self.config_is_json and isinstance(config, (str, dict)) else parse_config
-        return parse(config, model=self.name)
+        return parse(config, model=self.model)
 
 
 class SourceFolder:
