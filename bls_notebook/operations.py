@@ -102,6 +102,18 @@ def new_file(text: str) -> str:
     return text
 
 
+def new_file_with(*endings: str) -> Callable[[str], str]:
+    """Return the check of a file to save to, before any work: its ending, and its folder."""
+
+    def check(text: str) -> str:
+        name = Path(text).name
+        if not name.endswith(endings) or name in endings:
+            raise argparse.ArgumentTypeError(f"got {text!r}, expected a name that ends with {' or '.join(endings)}")
+        return new_file(text)
+
+    return check
+
+
 def sequence(text: str) -> tuple[int | str, int]:
     """Read a correlation ID and its flags: ``ID``, ``ID:start``, ``ID:end`` or ``ID:start,end``."""
     before, colon, after = text.rpartition(":")
@@ -255,7 +267,8 @@ PARAMETERS = option(
 )
 SEQUENCE = option("--sequence", "ID[:start,end]", "correlation ID, then :start, :end or both", sequence, "notebook")
 INTO = option("--into", "NAME", "assign the result to this variable", identifier)
-SAVE = option("--save", "FILE", ".json or .json.gz for bls.open_file, .html for a page", new_file)
+_SAVED = new_file_with(".json", ".json.gz", ".html")
+SAVE = option("--save", "FILE", ".json or .json.gz for bls.open_file, .html for a page", _SAVED)
 QUIET = flag("-q --quiet", "show nothing", "notebook")
 JSON = flag("--json", "print JSON, a line for each result", "shell")
 REPOSITORY = option(

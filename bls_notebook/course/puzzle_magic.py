@@ -7,7 +7,7 @@ from pathlib import Path
 
 import bls_notebook as bls
 from bls_notebook.magics import MagicCall, fail_on, reported
-from bls_notebook.operations import INTO, OperationSpec, option, whole_number
+from bls_notebook.operations import INTO, OperationSpec, new_file_with, option, whole_number
 from bls_notebook.records import ModelRecord, write_file
 
 from .puzzle_card import card_encoder
@@ -55,7 +55,7 @@ CHECK = OperationSpec(
     options=(
         _PUZZLE,
         _SEED,
-        option("--card", "FILE", "if the puzzle is solved, write a picture to share: PNG or SVG, by the ending"),
+        option("--card", "FILE", "if the puzzle is solved, write a picture to share", new_file_with(".svg", ".png")),
         INTO,
     ),
     examples="""

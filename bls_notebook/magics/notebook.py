@@ -23,8 +23,6 @@ from bls_notebook.records.messages import MessageRecord
 from .result_lists import Records, Responses, Streams, responses_in
 from .settings import BLSNotebook
 
-_SAVED = (".json", ".json.gz", ".html", ".pbtxt")  # endings of files that `--save` writes
-
 
 @dataclass
 class Notebook:
@@ -130,8 +128,6 @@ class Notebook:
         try:
             path = Path(file).expanduser()
             name = path.name.lower()
-            if not name.endswith(_SAVED) and not path.is_dir():
-                raise bls.BLSError(f"expected a file that ends with {', '.join(_SAVED)}")
             path = _save_page(recorded, path) if name.endswith(".html") else recorded.save(path)
         except bls.BLSError as error:
             self.say(f"{magic}: --save: {file}: {error}", "error")

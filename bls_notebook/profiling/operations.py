@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,7 +15,7 @@ from bls_notebook.operations import (
     OperationSpec,
     counts,
     flag,
-    new_file,
+    new_file_with,
     option,
     whole_number,
 )
@@ -119,12 +118,6 @@ OVERLAP = OperationSpec(
 )
 
 
-def _pbtxt(text: str) -> str:
-    if not text.endswith(".pbtxt"):
-        raise ArgumentTypeError(f"got {text!r}, expected a name that ends with .pbtxt (the changed lines)")
-    return new_file(text)
-
-
 TUNE = OperationSpec(
     """Find the smallest setting with which N requests at once are nearly as fast as possible. A setting has the
     instances of every model that the requests reach, and batches. The display has the lines of config.pbtxt to
@@ -136,7 +129,7 @@ TUNE = OperationSpec(
         _N,
         _REPEAT,
         flag("--no-verify", "predict only: do not run the setting that was found", dest="verify", action="store_false"),
-        option("--save", "FILE", "write the changed lines to a .pbtxt file", _pbtxt),
+        option("--save", "FILE", "write the changed lines to a .pbtxt file", new_file_with(".pbtxt")),
         QUIET,
     ),
     "%blstune digit_reader IMAGE=image -n 16 --save changes.pbtxt",
@@ -177,7 +170,12 @@ PROFILE = OperationSpec(
     bls.profile(). Guide: docs/guides/where_time_goes.md.""",
     options=(
         INTO,
-        option("--save", "FILE", ".json or .json.gz for bls.open_file, .trace.json for Perfetto, .html"),
+        option(
+            "--save",
+            "FILE",
+            ".json or .json.gz for bls.open_file, .trace.json for Perfetto, .html",
+            new_file_with(".json", ".json.gz", ".html"),
+        ),
         option("--limit", "N", "the number of requests to keep", whole_number(1)),
         option("--record", "FILE", "a file for all requests with their tensors, for %%blsreplay and bls.open_file"),
         QUIET,

@@ -117,6 +117,7 @@ class RecordFile(Generic[_Record]):
     def save(self, record: _Record, path: str | Path) -> Path:
         """Write a record without fields that have their default; compressed if the file's name ends with ``.gz``."""
         target = Path(path)
+        ending_of(target, (".json", ".json.gz"), self.content, "bls.open_file reads it")
         try:
             fields = {"schema": self.schema, **plain(record, defaults=False)}
             text = json.dumps({"kind": self.kind, **fields}, separators=(",", ":"), allow_nan=False)

@@ -74,8 +74,8 @@ def test_save_writes_a_file_that_draws_later_or_loses_nothing(sender, tmp_path: 
     record = bls.open_file(tmp_path / "m.json.gz")
     assert sender(f"bls.open_file({str(tmp_path / 'm.json.gz')!r})") is not None
     assert [life.tensor for life in record.left_behind()] == ["OUT", "COUNT"]
-    (tmp_path / "taken").mkdir()
-    shown = sender(f"%%blsmemory --into kept --save {tmp_path / 'taken'}\n40 + 2")
+    (tmp_path / "taken.json").mkdir()
+    shown = sender(f"%%blsmemory --into kept --save {tmp_path / 'taken.json'}\n40 + 2")
     assert (shown.value, sender("kept.record.name").value) == (42, "In [5]")
     assert re.search("(?s)--save.*irectory", shown.text)
 

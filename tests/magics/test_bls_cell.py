@@ -117,5 +117,7 @@ def test_a_cell_has_the_names_of_an_execute_and_a_failed_one_leaves_no_value(cel
 def test_save_writes_a_page_and_refuses_unknown_endings(cells, tmp_path) -> None:
     cells(f"%%blsmemory --save {tmp_path}/page.html -q\n1")
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
-    shown = cells(f"%%blsmemory --save {tmp_path}/page.txt -q\n1").text
-    assert "expected a file that ends with .json" in " ".join(shown.split())
+    for magic in "%%blsmemory", "%%blsprofile":
+        shown = cells(f"{magic} --save {tmp_path}/page.txt -q\nran = 1")
+        assert "page.txt', expected a name that ends with .json or .json.gz or .html" in " ".join(shown.stderr.split())
+    assert "ran" not in cells.shell.user_ns  # refused before any work

@@ -76,7 +76,7 @@ def test_state_between_requests_is_named(source: str, name: str) -> None:
         model("answer = x * self.ww", init="self._load()", more="def _load(self): self.ww = 2"),
     ],
 )
-def test_what_no_later_request_reads_is_no_state(source: str) -> None:
+def test_members_that_no_later_request_reads_are_no_state(source: str) -> None:
     assert not kept_state({"model": ast.parse(source)}).own
 
 
