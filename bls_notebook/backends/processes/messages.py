@@ -1,9 +1,8 @@
 """Messages between the kernel and a worker, and the tensors in them.
 
-A message is a JSON header, the bytes of its small tensors, and a memory file for each large one, which travels over the
-socket as an open file. So nothing is unpickled, and no file is left behind, whichever side dies. Both sides run
-this module; the worker's Python may be 3.8. Without memory files (only Linux has them), the bytes of all tensors follow
-the header.
+A message is a JSON header, the bytes of its small tensors, and a memory file for each large one (`segments`), which
+travels over the socket as an open file. So nothing is unpickled. Both sides run this module; the worker's Python may be
+3.8. Without memory files (only Linux has them), the bytes of all tensors follow the header.
 
 Guarantees: any thread may call `send`. A tensor that arrives has its own memory, which is writeable. EOFError: the
 other side is gone.
@@ -13,16 +12,17 @@ from __future__ import annotations
 
 import array
 import json
-import mmap
 import os
 import socket
 import struct
 import threading
 from collections import deque
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bls_notebook.backends.processes.segments import Segments
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, serialize_byte_tensor
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, InferenceTrace, MemoryType, Options, PreferredMemory
@@ -42,25 +42,29 @@ _CHUNK = 1 << 14
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _FILES_SPACE = socket.CMSG_SPACE(253 * 4) if hasattr(socket, "CMSG_SPACE") else 0
 _FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-_POPULATE = getattr(mmap, "MAP_POPULATE", 0x8000)  # Python 3.10 names it
+_WITHOUT_WAIT = _FLAGS | getattr(socket, "MSG_DONTWAIT", 0)
+_CAN_SPIN = hasattr(os, "sched_yield") and (os.cpu_count() or 1) > 1
+SPIN_SECONDS = 0.0002  # of a wait for the next message before the thread sleeps
 
 
 class Message:
     """A message that has arrived; `take` returns its tensors in order."""
 
-    __slots__ = ("_at", "_body", "_files", "header")
+    __slots__ = ("_at", "_body", "_large", "header")
 
-    def __init__(self, header: Header, body: bytearray, files: list[int]) -> None:
-        self.header, self._body, self._files, self._at = header, body, files, 0
+    def __init__(self, header: Header, body: bytearray, large: list[Any]) -> None:
+        self.header, self._body, self._large, self._at = header, body, large, 0
 
     def take(self, rows: Iterable[Sequence[Any]]) -> list[Tensor]:
         """Return the next tensors, described by rows of their name, data type, shape, bytes and place."""
         return [self._tensor(*row) for row in rows]
 
-    def _tensor(self, name: str, datatype: str, shape: Sequence[int], size: int, in_file: int) -> Tensor:
+    def _tensor(self, name: str, datatype: str, shape: Sequence[int], size: int, segment: int) -> Tensor:
         memory: Any
-        if in_file:
-            memory = _mapped(self._files.pop(0), size)
+        if segment:
+            memory = self._large.pop(0)
+            if isinstance(memory, OSError):
+                raise MemoryError(f"no memory for the tensor '{name}' of {size} bytes: {memory}")
         else:
             memory = self._body[self._at : self._at + size]
             self._at += size
@@ -68,7 +72,7 @@ class Message:
             return Tensor._of(name, deserialize_bytes_tensor(memory).reshape(shape), datatype)
         dtype = DTYPE_OF_DATATYPE[datatype] if datatype in DTYPE_OF_DATATYPE else np.dtype(np.uint16)
         made: np.ndarray[Any, Any]
-        if in_file:
+        if segment:
             made = np.ndarray(tuple(shape), dtype, memory)
         else:
             made = np.empty(tuple(shape), dtype)
@@ -76,24 +80,14 @@ class Message:
                 made.reshape(-1).view(np.uint8)[:] = memory
         return Tensor._of(name, made, datatype)
 
-    def close(self) -> None:
-        """Close the files of tensors that were not taken."""
-        while self._files:
-            os.close(self._files.pop())
-
-
-def _mapped(file: int, size: int) -> mmap.mmap:
-    try:
-        return mmap.mmap(file, size, mmap.MAP_SHARED | _POPULATE, mmap.PROT_READ | mmap.PROT_WRITE)
-    finally:
-        os.close(file)
-
 
 class Channel:
     """One end of a socket for messages."""
 
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
+        self._segments = Segments()
+        self._spins = False  # the last message came soon
         self._lock = threading.Lock()
         self._data = bytearray()  # received, and not part of a message yet
         self._files: deque[int] = deque()
@@ -103,10 +97,12 @@ class Channel:
         parts: list[Any] = []
         files: list[int] = []
         try:
-            rows = [_packed(tensor, parts, files) for tensor in tensors]
+            rows = [self._packed(tensor, parts, files) for tensor in tensors]
             if rows:
                 header["rows"] = rows
-                header["files"] = len(files)
+                dropped = self._segments.dropped()
+                if dropped:
+                    header["forget"] = dropped
             text = _encode(header).encode()
             size = sum(map(len, parts))
             parts.insert(0, _SIZES.pack(len(text), size) + text)
@@ -123,12 +119,34 @@ class Channel:
             for file in files:
                 os.close(file)
 
-    def receive(self) -> Message:
-        """Wait for a message."""
+    def receive(self, spin: bool = False) -> Message:
+        """Wait for a message; with `spin` stay on the processor for a moment, if the last one came soon."""
+        if spin and _CAN_SPIN and not self._data:
+            began = perf_counter()
+            while self._spins and not self._fill(_CHUNK, _WITHOUT_WAIT):
+                os.sched_yield()  # a sleeping process wakes slowly, above all on a virtual machine
+                self._spins = perf_counter() - began < SPIN_SECONDS
+            if not self._data:
+                self._fill(_CHUNK)
+                self._spins = perf_counter() - began < SPIN_SECONDS
         length, size = _SIZES.unpack(self._read(_SIZES.size))
         header = json.loads(self._read(length).decode())
         body = self._read(size) if size else bytearray()
-        return Message(header, body, [self._files.popleft() for _ in range(header.get("files", 0))])
+        if "forget" in header:
+            self._segments.forget(header["forget"])
+        return Message(header, body, [self._large(*row[3:]) for row in header.get("rows", ()) if row[4]])
+
+    def _large(self, size: int, number: int) -> Any:
+        """Return the bytes of a tensor in a memory file, or the error why they cannot be read."""
+        file = None
+        if not self._segments.knows(number):
+            if not self._files:
+                return OSError("too many open files")
+            file = self._files.popleft()
+        try:
+            return self._segments.read(number, size, file)
+        except OSError as error:
+            return error
 
     @property
     def has_more(self) -> bool:
@@ -138,22 +156,27 @@ class Channel:
     def _read(self, size: int) -> bytearray:
         data = self._data
         while len(data) < size:
-            try:
-                chunk, rights, _, _ = self.socket.recvmsg(
-                    max(_CHUNK, min(size - len(data), 1 << 24)), _FILES_SPACE, _FLAGS
-                )
-            except OSError:
-                chunk, rights = b"", []
-            if not chunk:
-                raise EOFError("the connection is closed")
-            data += chunk
-            for _, _, content in rights:
-                files = array.array("i")
-                files.frombytes(content[: len(content) - len(content) % files.itemsize])
-                self._files.extend(files)
+            self._fill(max(_CHUNK, min(size - len(data), 1 << 24)))
         out = data[:size]
         del data[:size]
         return out
+
+    def _fill(self, size: int, flags: int = _FLAGS) -> bool:
+        """Receive at most this many bytes; return False if there are none yet."""
+        try:
+            chunk, rights, _, _ = self.socket.recvmsg(size, _FILES_SPACE, flags)
+        except BlockingIOError:
+            return False
+        except OSError:
+            chunk, rights = b"", []
+        if not chunk:
+            raise EOFError("the connection is closed")
+        self._data += chunk
+        for _, _, content in rights:
+            files = array.array("i")
+            files.frombytes(content[: len(content) - len(content) % files.itemsize])
+            self._files.extend(files)
+        return True
 
     def close(self) -> None:
         """Close the socket; a thread that waits for a message gets an EOFError."""
@@ -162,25 +185,24 @@ class Channel:
         except OSError:
             pass
         self.socket.close()
+        self._segments.close()
 
-
-def _packed(tensor: Tensor, parts: list[Any], files: list[int]) -> tuple[Any, ...]:
-    held: Any = tensor._array
-    if tensor._datatype == "BYTES":
-        data: Any = serialize_byte_tensor(held) or b""
-    else:
-        data = np.ascontiguousarray(held).reshape(-1).view(np.uint8).data
-    size = len(data)
-    in_file = size >= LARGE and hasattr(os, "memfd_create") and len(files) < MOST_FILES
-    if in_file:
-        file = os.memfd_create("bls-tensor", os.MFD_CLOEXEC)
-        files.append(file)
-        view = memoryview(data)
-        while view:
-            view = view[os.write(file, view) :]
-    else:
-        parts.append(data)
-    return tensor._name, tensor._datatype, tuple(map(int, held.shape)), size, int(in_file)
+    def _packed(self, tensor: Tensor, parts: list[Any], files: list[int]) -> tuple[Any, ...]:
+        held: Any = tensor._array
+        if tensor._datatype == "BYTES":
+            data: Any = np.frombuffer(serialize_byte_tensor(held) or b"", np.uint8)
+        else:
+            data = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
+        size = len(data)
+        segment = 0
+        if size >= LARGE and hasattr(os, "memfd_create") and len(files) < MOST_FILES:
+            try:
+                segment = self._segments.write(data, files)
+            except OSError:  # too many open files, or no address space
+                pass
+        if not segment:
+            parts.append(data.data)
+        return tensor._name, tensor._datatype, tuple(map(int, held.shape)), size, segment
 
 
 def packed_options(options: Options) -> list[Any] | None:

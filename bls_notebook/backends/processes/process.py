@@ -118,7 +118,7 @@ class WorkerProcess:
         try:
             self.home.send({**header, "op": op, "step": step}, tensors)
             while True:
-                message = self.home.receive()
+                message = self.home.receive(spin=True)
                 if "done" in message.header:
                     return message
                 self._listener.answer(message, self, at_home=True)

@@ -262,7 +262,7 @@ def main(home_file: int, side_file: int) -> None:
     }
     while True:
         try:
-            message = home.receive()
+            message = home.receive(spin=True)
         except EOFError:
             break
         tensors: list[Any] = []

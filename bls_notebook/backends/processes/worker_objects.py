@@ -165,7 +165,7 @@ class _Reply:
         try:
             self._loop.call_soon_threadsafe(self._set, message)
         except RuntimeError:  # the loop is closed
-            message.close()
+            pass
 
     def _set(self, message: Message) -> None:
         if not self.future.done():

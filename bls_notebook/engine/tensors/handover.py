@@ -3,15 +3,15 @@
 Guarantees: one side never sees changes that the other makes to its arrays, and every array arrives writeable. Memory
 moves without a copy only if no other code can reach it any more: the sender has no reference to the request, the
 tensor, the array, or the base of the array, and there is no weak reference. A base that is neither a plain array nor
-a memory map (a buffer, a DLPack capsule, a framework's tensor) counts as referenced. In doubt, the tensor is copied.
-The same applies on each GPU; pending GPU work on a tensor, on any stream, is complete before the receiver gets it.
+memory of another process (a buffer, a DLPack capsule, a framework's tensor) counts as referenced. In doubt, the tensor
+is copied. The same applies on each GPU; pending GPU work on a tensor, on any stream, is complete before the receiver
+gets it.
 
 The reference counts are reliable: if the engine has the only reference, no other code can make a second one.
 """
 
 from __future__ import annotations
 
-from mmap import mmap
 from sys import getrefcount as _getrefcount
 from typing import Any
 from weakref import getweakrefcount
@@ -48,7 +48,7 @@ def _base_unheld(array: np.ndarray[Any, Any]) -> bool:
     base: Any = array.base
     if base is None:
         return array.flags.owndata
-    if base.__class__ is mmap:  # memory that came from another process
+    if getattr(base.__class__, "is_only_way_to_memory", False):  # memory that came from another process
         return _getrefcount(base) == _BASE_UNHELD and getweakrefcount(base) == 0
     return (
         base.__class__ is _ndarray
