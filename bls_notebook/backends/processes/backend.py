@@ -194,6 +194,12 @@ class ModelProcess:
                 return
             process.kill_unless(done)
 
+    def finalize(self) -> None:
+        """Run the model's `finalize`; a process that ends now is not started again."""
+        serves, self._closed = self.serves, True
+        if serves:
+            self.run("finalize")
+
     def close(self) -> None:
         """End the process."""
         self._closed = True
@@ -323,8 +329,7 @@ class ProcessInstance:
     def finalize(self) -> None:
         """Run the model's `finalize` and end the process."""
         try:
-            if self.process.serves:
-                self.process.run("finalize")
+            self.process.finalize()
         finally:
             self.process.close()
 

@@ -63,9 +63,11 @@ class WorkerProcess:
         self._words: deque[str] = deque(maxlen=200)
         self._waiting: dict[tuple[str, int], Callable[[Message | None], None]] = {}
         self._crashes = False
+        self._timers: weakref.WeakSet[threading.Timer] = weakref.WeakSet()
         ends = [socket.socketpair() for _ in range(2)]
         pipes = [os.pipe() for _ in range(2)]
-        theirs = [pair[1].fileno() for pair in ends]
+        lifeline, self._lifeline = os.pipe()  # closed by the end of the kernel, which ends the worker
+        theirs = [*(pair[1].fileno() for pair in ends), lifeline]
         try:
             self._process = subprocess.Popen(
                 [environment.python, "-I", "-c", BOOT, *map(str, theirs)],
@@ -73,7 +75,7 @@ class WorkerProcess:
                 start_new_session=True, env={**os.environ, **dict(environment.variables)},
             )  # fmt: skip
         except OSError:
-            for file in (pipes[0][0], pipes[1][0]):
+            for file in (pipes[0][0], pipes[1][0], self._lifeline):
                 os.close(file)
             for mine, _ in ends:
                 mine.close()
@@ -81,8 +83,8 @@ class WorkerProcess:
         finally:
             for _, end in ends:
                 end.close()
-            for _, pipe in pipes:
-                os.close(pipe)
+            for file in (pipes[0][1], pipes[1][1], lifeline):
+                os.close(file)
         self.home, self.side = (Channel(mine) for mine, _ in ends)
         self._pipes = [pipe for pipe, _ in pipes]
         _processes.add(self)
@@ -165,6 +167,7 @@ class WorkerProcess:
 
         timer = threading.Timer(KILL_SECONDS, check)
         timer.daemon = True
+        self._timers.add(timer)
         timer.start()
 
     def kill(self) -> None:
@@ -239,8 +242,11 @@ class WorkerProcess:
                 while self._print(pipe, stream):
                     pass
             os.close(pipe)
+        os.close(self._lifeline)
         with self._guard:
             self._dead.set()
+            for timer in list(self._timers):
+                timer.cancel()
             waiting = list(self._waiting.values())
             self._waiting.clear()
         self.home.close()
@@ -278,6 +284,9 @@ def _forget_in_child() -> None:
         for channel in (process.home, process.side):
             with contextlib.suppress(OSError):
                 channel.socket.close()
+        with contextlib.suppress(OSError):
+            if process.alive:
+                os.close(process._lifeline)
 
 
 if hasattr(os, "register_at_fork"):

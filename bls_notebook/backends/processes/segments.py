@@ -20,7 +20,7 @@ MOST_KEPT = 64  # files
 _FREE, _USED = 0, 1
 
 
-class _Lease(np.ndarray):  # type: ignore[type-arg]
+class _Lease(np.ndarray):
     """The bytes of a tensor that has arrived; the tensor's array keeps it alive."""
 
     is_only_way_to_memory = True  # see `engine/tensors/handover.py`

@@ -38,10 +38,11 @@ _STAND_INS = {
     "devices.allocation_log": "recording = place = Origin = None",
 }  # fmt: skip
 
-# The worker reads its sources from the socket, as one line of JSON, and imports them. `sys.argv` has the two sockets.
+# The worker reads its sources from the socket, as one line of JSON, and imports them. `sys.argv` has the two sockets,
+# and a pipe that the end of the kernel closes.
 BOOT = """
 import importlib.abc, importlib.util, json, socket, sys
-home, side = map(int, sys.argv[1:])
+home, side, lifeline = map(int, sys.argv[1:])
 end = socket.socket(fileno=home)
 length = int.from_bytes(end.recv(8, socket.MSG_WAITALL), "little")
 boot = json.loads(end.recv(length, socket.MSG_WAITALL).decode())
@@ -61,7 +62,7 @@ sys.meta_path.insert(0, finder)
 from bls_notebook.backends.processes.worker import main
 sys.meta_path.remove(finder)
 for name in [name for name in sys.modules if name.partition(".")[0] == "bls_notebook"]: del sys.modules[name]
-main(home, side)
+main(home, side, lifeline)
 """
 
 

@@ -17,6 +17,7 @@ import importlib.util
 import inspect
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -245,9 +246,22 @@ def _no_breakpoint(*_: Any, **__: Any) -> None:
     )
 
 
-def main(home_file: int, side_file: int) -> None:
+def _end_with_kernel(lifeline: int) -> None:
+    """Let Linux kill this process when the kernel has ended, also while native code does not release the GIL."""
+    if sys.platform.startswith("linux"):
+        import fcntl
+
+        fcntl.fcntl(lifeline, 10, signal.SIGKILL)  # F_SETSIG, which Python does not name
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | fcntl.FASYNC)
+
+
+def main(home_file: int, side_file: int, lifeline: int) -> None:
     """Serve the kernel until it closes the connection."""
     faulthandler.enable(2, all_threads=False)
+    for file in (home_file, side_file, lifeline):
+        os.set_inheritable(file, False)
+    _end_with_kernel(lifeline)
     home, side = (Channel(socket.socket(fileno=file)) for file in (home_file, side_file))
     kernel = Kernel(home, side)
     sys.stdout, sys.stderr = ModelOutput(kernel, "stdout", 1), ModelOutput(kernel, "stderr", 2)

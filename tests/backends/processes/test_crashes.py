@@ -221,16 +221,31 @@ class TritonPythonModel:
     )
 
 
-def test_a_worker_ends_with_the_kernel(tmp_path: Path) -> None:
-    program = f"""
-import os, signal
-import bls_notebook as bls
-repo = bls.ModelRepository()
-repo.define("m", {HEAD + IDENTITY!r}, {IO!r}, isolation="process")
-print(repo.infer("m", {{"X": [1]}}).parameters()["pid"], flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
+HOLDS_GIL = """
+class TritonPythonModel:
+    def execute(self, requests):
+        import ctypes
+        pb.Logger.log_error(f"pid {os.getpid()}")
+        ctypes.PyDLL(None).sleep(600)
 """
-    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False)
+
+
+def test_a_worker_ends_with_the_kernel_also_if_native_code_has_the_gil() -> None:
+    program = f"""
+import logging, os, signal
+import bls_notebook as bls
+class Killer(logging.Handler):
+    def emit(self, record):
+        if "pid " in record.getMessage():
+            print(record.getMessage().rpartition("pid ")[2].split()[0], flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+logging.getLogger().addHandler(Killer())
+logging.getLogger("bls_notebook").addHandler(Killer())
+repo = bls.ModelRepository()
+repo.define("m", {HEAD + HOLDS_GIL!r}, {IO!r}, isolation="process")
+repo.infer("m", {{"X": [1]}})
+"""
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, timeout=LIMIT, check=False)
     worker = int(done.stdout)
     until(lambda: not Path(f"/proc/{worker}").exists(), "the end of the worker")
 
