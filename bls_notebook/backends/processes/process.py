@@ -18,7 +18,6 @@ import socket
 import subprocess
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
@@ -60,7 +59,7 @@ class WorkerProcess:
         self._closing = False
         self._dead = threading.Event()
         self._guard = threading.Lock()
-        self._words: deque[str] = deque(maxlen=200)
+        self._words = ""
         self._waiting: dict[tuple[str, int], Callable[[Message | None], None]] = {}
         self._crashes = False
         self._timers: weakref.WeakSet[threading.Timer] = weakref.WeakSet()
@@ -107,11 +106,12 @@ class WorkerProcess:
     @property
     def died(self) -> str:
         """The reason for the end of the process."""
-        return _reason(self._process.returncode, "".join(self._words))
+        return _reason(self._process.returncode, self._words)
 
     def hear(self, words: str) -> None:
         """Note a text that the process wrote to standard error."""
-        self._words.append(words[-LAST_WORDS:])
+        with self._guard:
+            self._words = (self._words + words)[-2 * LAST_WORDS :]  # `_reason` leaves some lines out
 
     def run(self, op: str, tensors: Iterable[Tensor] = (), **header: Any) -> Message:
         """Run a step on the worker's main thread; return its answer. Called at the instance's home."""
