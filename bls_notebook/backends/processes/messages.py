@@ -178,12 +178,16 @@ class Channel:
             self._files.extend(files)
         return True
 
-    def close(self) -> None:
-        """Close the socket; a thread that waits for a message gets an EOFError."""
+    def end(self) -> None:
+        """Let `receive` raise EOFError after the messages that have arrived."""
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
+
+    def close(self) -> None:
+        """Close the socket; a thread that waits for a message gets an EOFError."""
+        self.end()
         self.socket.close()
         self._segments.close()
 

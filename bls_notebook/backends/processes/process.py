@@ -133,6 +133,9 @@ class WorkerProcess:
         finally:
             with self._guard:
                 self._step = 0
+                died = not self.alive
+            if died:
+                self.home.close()
 
     def death(self) -> ProcessDiedError:
         """Return the error of a process that has closed its connection."""
@@ -245,11 +248,15 @@ class WorkerProcess:
         os.close(self._lifeline)
         with self._guard:
             self._dead.set()
+            runs = self._step
             for timer in list(self._timers):
                 timer.cancel()
             waiting = list(self._waiting.values())
             self._waiting.clear()
-        self.home.close()
+        if runs:
+            self.home.end()  # the home has to read what was sent before the death
+        else:
+            self.home.close()
         self.side.close()
         for then in waiting:
             then(None)

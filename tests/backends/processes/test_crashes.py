@@ -48,7 +48,7 @@ def test_a_crash_in_execute_is_an_error_response(apart: bls.ModelRepository, how
         "Failed to process the request(s) for model 'm_0', message: Stub process 'm_0' is not healthy"
     )
     assert CAUSES[how] in text
-    assert "these are my last words" in text
+    assert "these are my last words" in text, text
     if how == "segfault":
         assert "in execute" in text
     assert pid(apart) != first
