@@ -1,4 +1,4 @@
-"""Display of a data set's run: what was answered, the workers over time, and the rows without an answer."""
+"""Display of a data set's run: its rows, the workers over time, and the rows without an answer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def map_document(record: MapRecord) -> Iterator[doc.Block]:
         yield doc.Words(parts.quiet(words))
     if record.interrupted:
         again = "; run it again to continue" if record.into else ""
-        yield doc.Warnings([f"interrupted: this is what was finished{again}"])
+        yield doc.Warnings([f"interrupted: only the finished parts are here{again}"])
     if record.computed:
         yield doc.Forms([_table(record)], [doc.Both(lambda width: [], _picture(record)), _fold(record)])
     if record.into:

@@ -63,7 +63,7 @@ def map(
 ) -> MapResult:
     """Return a model's answers to all rows of a data set.
 
-    Ctrl-C cancels what has not begun and returns what is finished.
+    Ctrl-C cancels the unfinished parts and returns the finished ones.
 
     Parameters
     ----------

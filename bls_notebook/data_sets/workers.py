@@ -2,7 +2,7 @@
 
 Guarantees: each part comes back exactly once. If a worker ends, its rows are sent again, by Dask or in smaller runs. A
 row is blamed only after `KILLS` workers ended while they had it alone, the last ones while nothing else was running.
-Leaving the iteration cancels what has not begun, and closes a local cluster.
+Leaving the iteration cancels the unfinished parts, and closes a local cluster.
 """
 
 from __future__ import annotations

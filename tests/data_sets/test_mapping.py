@@ -201,7 +201,7 @@ def test_ctrl_c_returns_what_is_finished(repo: bls.ModelRepository) -> None:
     assert result.record.interrupted
     assert result.rows == 100
     assert result["OUT"].ravel().tolist() == (ROWS[:100] * 2).tolist()
-    assert "interrupted: this is what was finished" in str(result)
+    assert "interrupted: only the finished parts are here" in str(result)
 
 
 def test_a_part_is_profiled(repo: bls.ModelRepository) -> None:
