@@ -5,7 +5,8 @@ Public repositories contain configurations that a script must fill first. Templa
 ``<KEY>``, ``@KEY@``, ``%KEY%``, ``{key}``, and a word in capitals in place of a number; ``"$KEY"`` and ``"#KEY"`` may
 be templates. Comments, ``$${key}`` and ``$$KEY`` are not. A value comes from the caller, the environment, or the
 template's default; otherwise it is a harmless value that fits the field, or the folder's name for that of the model. A
-template inside quotes without a value stays unchanged: Triton passes it to the model as text.
+template inside quotes without a value stays unchanged: Triton passes it to the model as text. Statements of Jinja
+outside quotes are run first, see `render_statements`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from bls_notebook.records.remedy_words import Remedy, remedy
 from bls_notebook.records.units import listed
 from bls_notebook.records.visible_text import visible
 
+from .jinja_statements import STATEMENT, render_statements
 from .protobuf_message import model_config_class
 
 _TOKEN = re.compile(
@@ -37,7 +39,7 @@ _TOKEN = re.compile(
     |(?P<mark>[{}<>\[\]:;,])""",
     re.VERBOSE,
 )
-IN_TEXT = re.compile(r"(?<!\$)(?:\$\{[^{}\n]*\}|\$[A-Z_][A-Z0-9_]*)|#[A-Za-z_]\w*")
+IN_TEXT = re.compile(r"(?<!\$)(?:\$\{[^{}\n]*\}|\$[A-Z_][A-Z0-9_]*)|\{\{[^\n\"]+?\}\}|#[A-Za-z_]\w*")
 PARTS = re.compile(r"\s*([\w.-]+)\s*(?::?-(.*)|\|\s*default\((.*?)\).*|\|.*)?")
 _MARKS = "#${}<>@%= "  # around keys
 _DEEPEST = 100  # messages in messages
@@ -195,7 +197,7 @@ def _template(
     named = next((key for key in reversed(keys) if key), "")
     if named and path[0] == "parameters":
         place = f'parameters["{named}"]'
-    otherwise = parts[2] if written.startswith("${") else parts[3]
+    otherwise = parts[2] if written.startswith("${") else parts[3] and parts[3].strip("'\"")
     before = re.search(r"\w*$", found.string[max(0, found.start() - 64) : found.start()])
     message, field = model_config_class().DESCRIPTOR, None
     for name in filter(None, path):
@@ -264,6 +266,10 @@ def fill_templates(
     """
     given = {k: str(value).lower() if isinstance(value, bool) else str(value) for k, value in (values or {}).items()}
     given |= {key[len(model) + 1 :]: value for key, value in given.items() if key.startswith(f"{model}.")}
+    statements = STATEMENT.findall(_unquoted(text))
+    runs, needed = bool(statements and (defaults or given)), list[str]()
+    if runs:
+        text, needed = render_statements(text, {**(environment or {}), **given}, model)
     found = _disjoint([candidate for candidate in scan(text) if _counts(candidate, given, environment)], given)
     sources: tuple[tuple[str, Mapping[str, str]], ...] = (
         ("given", given),
@@ -296,7 +302,27 @@ def fill_templates(
         fills[key] = value, origin
         places.setdefault(key, []).append(template.place)
     filled = tuple(Fill(key, *fills[key], tuple(places[key])) for key in fills)
+    for name in needed:
+        origin, known = next((source for source in sources[:2] if name in source[1]), ("", {}))
+        if known:
+            filled += (Fill(name, known[name], origin, (statements[0],)),)
+        elif name not in fills:
+            unfilled.append(Template(name, statements[0], None, statements[0], 1, (0, 0), True, False))
+    for written in statements if not runs else ():
+        unfilled.append(_statement(written, text))
     return Filled("".join((*pieces, text[at:])), filled, tuple(unfilled))
+
+
+def _statement(written: str, text: str) -> Template:
+    """Return a statement as a template; its key is its last name."""
+    at = text.find(written)
+    key = re.findall(r"[A-Za-z_]\w*", written)[-1]
+    return Template(key, written, None, "a statement", text.count("\n", 0, at) + 1, (at, at), False, False)
+
+
+def _unquoted(text: str) -> str:
+    """Return a text without its quotations and comments."""
+    return _TOKEN.sub(lambda token: token[0] if token.lastgroup not in ("text", "comment") else '""', text)
 
 
 def filled_config(config: object, values: Mapping[str, object] | None, model: str) -> tuple[object, tuple[str, ...]]:
@@ -347,4 +373,6 @@ def _counts(template: Template, given: Mapping[str, str], environment: Mapping[s
     if template.whole:
         return template.key in given
     sure = not template.quoted or template.written.startswith("${") or template.place == "name"
+    if template.quoted and template.written.startswith("{{"):  # or a template of the model's own, as of a chat
+        return sure or template.otherwise is not None or template.key in given
     return sure or template.key in given or bool(environment and template.key in environment)

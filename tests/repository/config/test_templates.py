@@ -95,7 +95,8 @@ def test_defaults_by_where_a_template_stands() -> None:
         ('name: "${a}_${b}"', {"a": "x"}, 'name: "x_${b}"'),
         ("name: ${a}", {"a": "x"}, 'name: "x"'),
         ('name: "$HOME/$X"', {"X": "y"}, 'name: "$HOME/y"'),
-        ('name: "$${a} {{ a }}" # ${a}', {"a": "x"}, 'name: "$${a} {{ a }}" # ${a}'),
+        ('name: "$${a} {{ a }}" # ${a}', {"a": "x"}, 'name: "$${a} x" # ${a}'),
+        ("backend: \"{{ a | default('{}') }} {{ HOME }}\"", {}, 'backend: "{} {{ HOME }}"'),
         ("max_batch_size: #B # a comment", {"B": 2}, "max_batch_size: 2 # a comment"),
         ("max_batch_size: # COMMENT\n 2", {"COMMENT": 3}, "max_batch_size: # COMMENT\n 2"),
         *((f"max_batch_size: {t}", {"B": 2}, "max_batch_size: 2") for t in ("<B>", "@B@", "%B%", "{B}")),
@@ -200,3 +201,34 @@ def test_a_repository_with_values(tmp_path: Path) -> None:
 def test_a_template_of_the_name_has_that_of_the_folder() -> None:
     filled = fill_templates('name: "#NAME" backend: "#NAME"', model="step", defaults=True)
     assert filled.text == 'name: "step" backend: "#NAME"'
+
+
+JINJA = """\
+max_batch_size: {{ size | default(4) }}
+{% for each in inputs %}input { name: "{{ each.name }}" data_type: TYPE_FP32 dims: {{ each.dims * 2 }} }
+{% endfor %}{% if use_gpu %}instance_group { kind: KIND_GPU count: {{ count }} }
+{% else %}instance_group { kind: KIND_CPU count: {{ count }} }
+{% endif %}"""
+
+
+def test_statements_of_jinja_run_with_the_values_that_there_are() -> None:
+    values = {"inputs": '[{"name": "A", "dims": 2}]', "use_gpu": "false", "m.count": 3}
+    filled = fill_templates(JINJA, values, environment={}, defaults=True, model="m")
+    config = parse_pbtxt(filled.text, model="m")
+    assert (config.max_batch_size, config.input[0].name, config.input[0].dims) == (4, "A", [4])
+    assert (config.instance_group[0].count, config.instance_group[0].kind, filled.open) == (3, 2, ())
+    assert {fill.key: fill.origin for fill in filled.fills} == dict.fromkeys(("count", "inputs", "use_gpu"), "given")
+    filled = fill_templates(JINJA, defaults=True)
+    config = parse_pbtxt(filled.text, model="m")
+    assert (config.instance_group[0].count, len(config.input)) == (1, 0)
+    assert [template.key for template in filled.open] == ["inputs", "use_gpu"]
+
+
+def test_statements_of_jinja_without_values_say_which_are_missing() -> None:
+    with pytest.raises(ConfigError, match=r"2 templates are not filled: .*\{% if use_gpu %\}"):
+        parse_pbtxt("{% if use_gpu %}\nmax_batch_size: {{ n * 2 }}\n{% endif %}{% if b %}{% endif %}", model="m")
+    text = "{% if use_gpu or n * 2 %}max_batch_size: 1{% endif %}"
+    with pytest.raises(ConfigError, match=r"values are missing: n, use_gpu; `--fill n=VALUE`"):
+        fill_templates(text, defaults=True)
+    quoted = 'parameters { key: "chat" value { string_value: "{% for m in messages %}{{ m }}{% endfor %}" } }'
+    assert fill_templates(quoted, defaults=True).text == quoted
