@@ -40,8 +40,9 @@ def callee_findings(model: CheckedModel, models: Models, remote: Mapping[str, st
             yield from _call_findings(model, code, call, models)
 
 
-def _missing(name: str, models: Models) -> str:
-    close = nearest(name, models)
+def _missing(name: str, models: Models, used: Iterable[str]) -> str:
+    """Return the remedy for a missing callee; a name that its caller has or calls is not the one that it means."""
+    close = nearest(name, models.keys() - set(used))
     return f"Correct the name (did you mean {close!r}?)." if close else f"Put {name!r} into the repository."
 
 
@@ -49,7 +50,7 @@ def _call_findings(model: CheckedModel, code: PythonSource, call: CalleeRequest,
     callee = models.get(call.model)
     if callee is None:
         if "load_model" not in code.words:
-            missing = _missing(call.model, models)
+            missing = _missing(call.model, models, (model.name, *(each.model for each in code.calls)))
             yield model.in_code("callee-missing", code, call.line, callee=call.model, missing=missing)
         return
     versions = pick_versions(callee.config, version_folders(callee.folder))
@@ -129,7 +130,8 @@ def _step_findings(model: CheckedModel, models: Models, remote: Mapping[str, str
             what = f"its step {name!r} is a model on the server {remote[name]}"
             yield model.in_config("callee-remote", place, value=name, what=what)
             continue
-        yield model.in_config("callee-missing:step", place, value=name, missing=_missing(name, models))
+        missing = _missing(name, models, (model.name, *members_of(model.config)))
+        yield model.in_config("callee-missing:step", place, value=name, missing=missing)
     if missing_steps or model.problem:
         return
     yield from _starvation_findings(model, models)

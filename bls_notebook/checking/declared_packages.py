@@ -24,7 +24,10 @@ _TOML = ("pyproject.toml", "Pipfile", "poetry.lock", "uv.lock", "pdm.lock")
 _COMMANDS = r"dockerfile|\.(sh|md|rst|ya?ml)$|^makefile$|^containerfile$"
 _OTHERS = "|".join(map(re.escape, (*_TOML, "Pipfile.lock", "setup.py", "setup.cfg")))
 _FILES = re.compile(rf"(?i){_LISTS.pattern[4:]}|{_COMMANDS}|^({_OTHERS})$")
-_EGG = re.compile(r"\s*['\"]?((?:git|hg|svn|bzr)\+[^\s'\"#]+#(?:.*&)?egg=([\w.-]+)[^\s'\"]*)")
+_VCS = re.compile(
+    r"\s*['\"]?((?:git|hg|svn|bzr)\+[^\s'\"#]*?/(?P<last>[\w.-]+?)(?:\.git)?(?:@[^\s'\"#]+)?"
+    r"(?:#(?:[^\s'\"]*&)?egg=(?P<egg>[\w.-]+)[^\s'\"]*|#[^\s'\"]*)?)(?=['\"\s]|$)"
+)
 # Commands at the beginning of a line or of a quotation, or behind another command: no prose.
 _PIP = re.compile(
     r"""(?m)(?:^[ \t>$!%-]*|[`;&|("']\s*|(?:\b(?:RUN|sudo|uv)|\s-m)\s+)"""
@@ -117,5 +120,5 @@ def _requirements(texts: Iterable[str], elsewhere: bool = False) -> Iterator[tup
         if match := _REQUIREMENT.match(text):
             argument = f"{match[1]}{match[2] or ''}{f' {match[3]}' if match[3] else ''}"
             yield match[1], "" if elsewhere else argument if argument == match[1] else f"'{argument}'"
-        elif match := _EGG.match(text):
-            yield match[2], f"'{match[1]}'"
+        elif match := _VCS.match(text):  # without a name, that of its repository
+            yield match["egg"] or match["last"], f"'{match[1]}'"

@@ -111,7 +111,8 @@ def _return_findings(model: CheckedModel, code: PythonSource, scope: NameScope) 
     if model.config.max_batch_size != 1:
         for line in dict.fromkeys(_per_row(scope, returns, requests)):
             yield model.in_code("response-missing:row", code, line)
-    if batches and not measured and (line := _fixed_number(scope, returns)):
+    empty = all(_is_empty(scope, node.value) for node in returns)
+    if (empty or (batches and not measured)) and (line := _fixed_number(scope, returns)):
         yield model.in_code("response-missing", code, line)
 
 
@@ -188,6 +189,13 @@ def _is_appended(scope: NameScope, name: str) -> bool:
     return starts_empty and all(isinstance(n, ast.Return) or getattr(n, "attr", "") == "append" for n in uses)
 
 
+def _is_empty(scope: NameScope, value: ast.expr | None) -> bool:
+    """Return whether a list is certainly empty."""
+    if isinstance(value, ast.Name):
+        return not any(scope.grows(value.id)) and _is_appended(scope, value.id)
+    return isinstance(value, ast.List) and not value.elts
+
+
 def _fixed_number(scope: NameScope, returns: list[ast.Return]) -> int:
     """Return the line of the last `return` if all return lists of fixed lengths, else 0."""
     loops = [n for n in scope.nodes if isinstance(n, (ast.For, ast.While, ast.AsyncFor, ast.comprehension))]
@@ -196,7 +204,7 @@ def _fixed_number(scope: NameScope, returns: list[ast.Return]) -> int:
         value = node.value
         if isinstance(value, ast.Name):
             grown = list(scope.grows(value.id))
-            if not grown or not _is_appended(scope, value.id) or any(id(call) in looped for call in grown):
+            if not _is_appended(scope, value.id) or any(id(call) in looped for call in grown):
                 return 0
         elif not isinstance(value, ast.List) or any(isinstance(item, ast.Starred) for item in value.elts):
             return 0

@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from bls_notebook.repository.source import (
 )
 
 from .checked_model import CheckedModel
+from .discovery import project_files, project_of
 from .import_time import import_time_findings
 from .name_scope import NameScope, argument, last_name, spreads
 from .python_source import PythonSource, names_of_api
@@ -309,8 +311,8 @@ def package_findings(
             paths = {other.path for other in sources}
             sources += [PythonSource(f, source_text(f)) for f in dict.fromkeys(files) if f not in paths]
             if not (files or name in known or name in missing or any((f / name).exists() for f in own_folders)):
-                prefix = re.escape(installed_as(name)).replace("_", "[-_]")
-                if not re.search(rf"\b{prefix}", build_texts[beside]):
+                prefixes = "|".join(re.escape(each).replace("_", "[-_]") for each in (installed_as(name), name.lower()))
+                if not re.search(rf"\b({prefixes})", build_texts[beside]):
                     lines[name] = min(line, lines.get(name, line))
         missing |= lines.keys()
         if lines:
@@ -325,14 +327,10 @@ _OWN_FOLDER = re.compile(
 
 
 def _build_texts(folder: Path) -> str:
-    """Return the text of files that build an image or an environment, in a folder and its parents."""
-    texts = []
-    for place in (folder, *list(folder.parents)[:2]):
-        try:
-            files = [file for file in sorted(place.iterdir()) if _BUILDS.search(file.name)]
-        except OSError:
-            continue
-        texts += [source_text(file).lower() for file in files[:_MOST_BUILD_FILES]]
-        if (place / ".git").exists():  # the project's root
-            break
-    return "\n".join(texts)
+    """Return the text of files that build an image or an environment: a project's, or those of a folder's parents."""
+    project = project_of(folder, folder)
+    files = project_files(project, _BUILDS)[:_MOST_BUILD_FILES]
+    for place in list(folder.parents)[:2] if project == folder and not (folder / ".git").exists() else ():
+        with suppress(OSError):
+            files += [file for file in sorted(place.iterdir()) if _BUILDS.search(file.name)][:_MOST_BUILD_FILES]
+    return "\n".join(source_text(file).lower() for file in files)

@@ -315,6 +315,13 @@ def test_packages_that_a_file_beside_the_models_brings(check: Check, tmp_path: P
     (tmp_path / ".git").mkdir()
     write(tmp_path.parent, {"requirements.txt": "another_package"})
     assert codes(check(model("a", CONFIG, "import another_package\n" + execute(READ, OUT)))) == ["package-missing"]
+    (tmp_path.parent / "requirements.txt").unlink()
+
+
+def test_packages_that_a_file_elsewhere_in_the_project_brings(check: Check, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    write(tmp_path, {"docker/Dockerfile.server": "RUN pip install bs4 \\\n torch"})
+    assert codes(check(model("a", CONFIG, "import bs4, torch\n" + execute(READ, OUT)))) == ["folder-no-model"]
 
 
 def test_packages_that_helper_modules_import(check: Check) -> None:

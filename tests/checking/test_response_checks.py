@@ -107,6 +107,7 @@ CASES = [
     (asks("raise pb_utils.TritonModelException('no')", PLAIN), {}),
     # -- as many responses as requests
     (source("return [OK]"), {"response-missing": 6}),
+    (source("out = []\nfor request in requests:\n    request.inputs()\nreturn out"), {"response-missing": 9}),
     (source("return [OK] * len(requests)"), {}),
     (source("if len(requests) > 1:\n    raise ValueError\nreturn [OK]"), {}),
     (source("out = []\nout.append(OK)\nreturn out"), {"response-missing": 8}),

@@ -62,8 +62,8 @@ def _shown_line(line: str) -> str:
 
 
 def _suggestion(word: str, known: list[str]) -> str:
-    # FP32 in place of TYPE_FP32, or a typo.
-    close = [name for name in known if name.endswith(f"_{word.upper()}")]
+    # FP32 in place of TYPE_FP32, 'dynamic' of 'dynamic batching', or a typo.
+    close = [name for name in known if name.endswith(f"_{word.upper()}") or name == f"{word.lower()}_batching"]
     if not close:
         import difflib  # first needed here
 
