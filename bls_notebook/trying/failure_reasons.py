@@ -39,8 +39,13 @@ _NAMED = re.compile(
     r"""pip[\d.]* install (?:-U |--upgrade )?['"]?([A-Za-z][\w.-]*)(?![\w/:+-])|[Nn]o module named ['"]?([\w.]+)"""
 )
 _ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'")
+_DEFAULT = re.compile(r"mutable default <class '([\w.]+)'> for field")  # of a dataclass
 _LIBRARY = re.compile(r"([\w.+-]+\.so[\w.]*): cannot open shared object file")
-_PATH = re.compile(r"(?:^|[\s'\"`(=:])((?:/(?!/)|\.{0,2}\b[\w.-]+/)[\w./+@-]*[\w+@-])")
+PATH = re.compile(r"(?:^|[\s'\"`(=:])((?:/(?!/)|\.{0,2}\b[\w.-]+/)[\w./+@-]*[\w+@-])")
+_ABSENT = re.compile(
+    r"(?i)no such file|does ?n[o']t exist|not found"
+    r"|(can ?not|can't|could ?n[o']t|unable to|failed to) (be )?(open|load|find|read)"
+)
 _OTHER_PYTHONS = {name: versions for versions, names in _DATA["other Pythons"].items() for name in names.split()}
 _HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -52,6 +57,11 @@ class ModelPlaces:
     source: Path
     repository: Path
     project: Path
+
+    @property
+    def around(self) -> tuple[Path, Path, Path]:
+        """The folders in which `located` looks for files of a server."""
+        return self.project, self.repository, self.source.parent
 
 
 @dataclass(frozen=True)
@@ -102,7 +112,8 @@ def of_error(
     text = [describe(exception).message for exception in chain]
     message = first_line(text[0] if cause is not error else str(error), _LONGEST)
     message = message.removeprefix(f"model {name!r}: ").removeprefix(f"model '{name}': ")
-    if cause is not error and (first := first_line(text[-1], _LONGEST)) not in message:
+    first = first_line(text[-1], _LONGEST)
+    if cause is not error and first.partition(": ")[2] not in message:
         message += f" (from {first})"
     reason = _of_chain(name, chain, places, gpu, parameters or {})
     return replace(reason, why=": ".join(filter(None, (reason.why, message))))
@@ -158,16 +169,15 @@ def _of_chain(
         return reason_of("install:known" if is_known else "install", name, install=install)
     if "network:hub" in categories:
         return reason_of("network:hub", name)
-    for file in (path for text in texts for path in _PATH.findall(text) if not os.path.exists(path)):
-        found = located(file, places.project, places.repository, places.source.parent)
-        if found or (os.path.isabs(file) and not Path(file).is_relative_to(places.project)):
+    for text, file in ((t, path) for t in texts for path in PATH.findall(t) if not os.path.exists(path)):
+        if located(file, *places.around) or os.path.isabs(file) or _ABSENT.search(text):
             return _of_file(name, file, places, parameters, "file:named")
     return reason_of("file:unnamed" if any("No such file or directory" in text for text in texts) else "error", name)
 
 
 def _of_file(name: str, file: str, places: ModelPlaces, parameters: Mapping[str, str], case: str) -> FailureReason:
     """Return the reason for a missing file; `case` is that of a file that neither the project nor an option has."""
-    if (found := located(file, places.project, places.repository, places.source.parent)) and found.place.exists():
+    if (found := located(file, *places.around)) and found.place.exists():
         if not found.mounted:
             return reason_of("file:started", name, file=file, found=found, folder=shown_path(found.folder))
         whole = not os.path.lexists(found.mounted) and os.path.isdir(os.path.dirname(found.mounted))
@@ -176,9 +186,9 @@ def _of_file(name: str, file: str, places: ModelPlaces, parameters: Mapping[str,
     if fill := to_fill(name, file, parameters, True):
         return reason_of("file:fill", name, file=f"{file}{_GUESS if os.path.isabs(file) else ''}", **fill)
     elsewhere = not Path(file).is_relative_to(places.project)
-    guess = f": {found}" if found else _GUESS if elsewhere else ""
-    reason = reason_of(case, name, file=f"{file}{guess}")
-    return replace(reason, broken=not (elsewhere or case != "file:needed"), unknown=elsewhere)
+    guess = f": {found}" if found else _GUESS if elsewhere else ", which the project does not contain"
+    shown = file if elsewhere else shown_path(Path(file))
+    return replace(reason_of(case, name, file=f"{shown}{guess}"), unknown=elsewhere)
 
 
 _GUESS = ", which is missing here and may exist on your server"
@@ -204,6 +214,9 @@ def _other_python(error: BaseException) -> tuple[str, str] | None:
         owner = f"{getattr(error.obj, '__name__', type(error.obj).__name__)}."
     elif isinstance(error, ImportError) and (match := re.match(r"cannot import name '(\w+)'", error.msg or "")):
         owner, missing = f"{missing}.", match[1]
+    elif isinstance(error, ValueError) and (match := _DEFAULT.match(str(error))):
+        unhashable = match[1] not in ("list", "dict", "set")  # which no version allows
+        return (f"a default value of the class {match[1]}", "Python before 3.11") if unhashable else None
     elif not isinstance(error, NameError):
         return None
     versions = _OTHER_PYTHONS.get(f"{owner}{missing}")
@@ -260,7 +273,7 @@ def _category(error: BaseException) -> str:
     if classes.intersection(_DATA["network classes"]) and not isinstance(error, BrokenPipeError):
         return "network"
     is_from_hub = isinstance(error, OSError) and error.errno is None and module.partition(".")[0] in _DATA["hubs"]
-    return "network:hub" if is_from_hub else ""
+    return "network:hub" if is_from_hub or classes.intersection(_DATA["hub classes"]) else ""
 
 
 def _origin(error: BaseException) -> tuple[str, str, str]:

@@ -28,7 +28,10 @@ _PATIENCE = 3.0  # seconds to wait for a connection
 _VARIABLE = "HF_HUB_OFFLINE"
 # Modules and attributes in which the hub's libraries cache the variable.
 _CACHED_FLAGS = (("huggingface_hub.constants", _VARIABLE), ("transformers.utils.hub", "_is_offline_mode"))
-_ASKS = re.compile(r"\bfrom_pretrained\b|\bhuggingface_hub\b|\bhf_hub|\bsnapshot_download\b")
+_ASKS = re.compile(
+    r"\bfrom_pretrained\b|\bhf_hub|\bsnapshot_download\b"
+    r"|\b(import|from) +(huggingface_hub|transformers|sentence_transformers|diffusers|faster_whisper|open_clip|timm)\b"
+)
 
 
 def uses_hub(source: str) -> bool:

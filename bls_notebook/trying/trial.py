@@ -19,6 +19,7 @@ from bls_notebook.records import count, listed, visible
 from bls_notebook.repository import ModelRepository, Values
 from bls_notebook.repository.source import shown_path
 
+from .failure_reasons import PATH
 from .generated_requests import RequestOutcome, TrialRequests, send_requests
 from .hub_offline import offline_if_unreachable
 from .load_or_stub import TrialLoad, load_models
@@ -160,9 +161,10 @@ def _kept_open_streams() -> Iterator[None]:
         yield
 
 
-def _places(plan: TrialPlan, model: ModelPlan, files: Iterable[str]) -> Iterator[str]:
-    """Yield the files that are still missing, with their places in the project."""
-    for file in files:
+def _places(plan: TrialPlan, model: ModelPlan, files: Iterable[str], named: Iterable[str]) -> Iterator[str]:
+    """Yield the files that are still missing, and those `named` by an error, with their places in the project."""
+    named = [f for f in named if located(f, plan.options.project, plan.options.folder, model.folder)]
+    for file in dict.fromkeys([*files, *named]):
         if not os.path.exists(file):
             found = located(file, plan.options.project, plan.options.folder, model.folder)
             shown = shown_path(Path(file)) if os.path.isabs(file) else visible(file)
@@ -186,7 +188,7 @@ def _report(
         models[name] = TriedModel(
             name, model.backend, outcome.kind, why, reason.remedy, outcome.seconds, tuple(sorted(model.calls)),
             reason.broken or bool(refused), reason.unknown, sent.asked, sent.problem, sent.warnings,
-            tuple(_places(plan, model, (p for p in in_vain.get(name, ()) if p not in f"{reason.why}{sent.problem}"))),
+            tuple(_places(plan, model, (p for p in in_vain.get(name, ()) if p not in why), PATH.findall(sent.problem))),
         )  # fmt: skip
     real = [plan.models[name] for name, outcome in sorted(load.outcomes.items()) if outcome.kind == "real"]
     notes = [*plan.notes, *load.notes, offline, *requests.notes]

@@ -118,7 +118,7 @@ class ModelPlan:
     @property
     def runs_code(self) -> bool:
         """It has Python code that runs in this process."""
-        return self.may_run and bool(self.sources)
+        return self.may_run and bool(self.sources) and self.obstacle is None
 
     @property
     def uses_hub(self) -> bool:
@@ -206,10 +206,11 @@ def prepare(source: ModelSource, options: TrialOptions, private: Path) -> Prepar
     if config is not None and not version_folders(folder):
         version, where = private / source.name / "1", shown_path(folder.resolve() / "1")
         version.parent.mkdir(exist_ok=True)
-        if (folder / "model.py").is_file():
-            changes.append(f"its files are beside its config.pbtxt; a server needs them in `{where}`")
+        if code := [file.parent for pattern in ("model.py", "*/model.py") for file in sorted(folder.glob(pattern))][:1]:
+            place = "beside its config.pbtxt" if code == [folder] else f"in {code[0].name}"
+            changes.append(f"its files are {place}; a server needs them in `{where}`")
             with suppress(OSError):  # the link exists, or this user may not create it
-                version.symlink_to(folder, target_is_directory=True)
+                version.symlink_to(code[0], target_is_directory=True)
         else:
             missing_version = where
         version.mkdir(exist_ok=True)

@@ -30,12 +30,15 @@ def test_files_that_code_looks_for_in_vain_are_listed(trying: Any, tmp_path: Pat
     files = {"1/model.py": LOOKS + DOUBLES, "1/beside.py": beside, "later/data.txt": ""}
     put(tmp_path, "m", PYTHON, files)
     put(tmp_path, "quiet", PYTHON, {"1/model.py": DOUBLES})
+    late = DOUBLES.replace("arrays =", "raise ValueError('/no/later/data.txt does not exist')\n        arrays =")
+    put(tmp_path, "late", PYTHON, {"1/model.py": late, "later/data.txt": ""})
     _, rows = trying()
     missing = {os.path.abspath(path): place for path, _, place in (each.partition(" (") for each in rows["m"].missing)}
     here = tmp_path / "m" / "1"
     assert missing.keys() - {"/no/folder"} >= {f"{here / 'a.txt'}", "/no/b.txt", "/no/c.txt", "/no/later/data.txt"}
     assert not missing.keys() & {str(here / "made.txt"), str(here / "model.py")}
     assert missing["/no/later/data.txt"].endswith("m/later has it)")
+    assert rows["late"].missing[0].endswith("late/later has it)"), "where the file is that an answer's error names"
     assert (rows["quiet"].missing, rows["m"].kind) == ((), "real")
     assert "looked for files that it did not find" in " ".join(render(rows[""]).text.split())
     assert (os.stat, os.scandir, io.open, open) == functions

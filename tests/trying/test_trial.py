@@ -138,6 +138,13 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
         ("import subprocess as s; s.run('no-such', shell=True, check=True)", "a program that its", "install"),
         ("import subprocess as s; s.run('true', cwd='/no/folder')", "needs the file /no/folder, which is", "put it"),
         ("raise ValueError('/models/no/x.bin cannot be read')", "names the file /models/no/x.bin, which", "put"),
+        (
+            "import dataclasses, numpy as n\n@dataclasses.dataclass\nclass A:\n    x: n.ndarray = n.array([])",
+            "a default value of the class numpy.ndarray is for Python before 3.11",
+            "run it with that version",
+        ),
+        ("raise ValueError(f'cannot open {__file__}.jit')", "model.py.jit, which the project does not contain", "put"),
+        ("raise ValueError('weights/a.bin does not exist')", "names the file weights/a.bin, which is missing", "put"),
         ("raise ValueError('No such file or directory (2)')", "needs a file that its error does not name", "put"),
     ],
 )
@@ -184,7 +191,7 @@ def test_all_missing_packages_are_named_at_once_and_only_known_distributions_ins
 BROKEN = {
     "syntax": ({"1/model.py": "x = ["}, True),
     "relative": ({"1/model.py": DOUBLES + "    def initialize(self, args):\n        open('no/labels.txt')\n"}, None),
-    "beside": ({"1/model.py": DOUBLES + "    def initialize(self, args):\n        open(__file__ + '.txt')\n"}, True),
+    "beside": ({"1/model.py": DOUBLES + "    def initialize(self, args):\n        open(__file__ + '.txt')\n"}, False),
     "elsewhere": ({"1/model.py": DOUBLES + "    def initialize(self, args):\n        open('/no/labels.txt')\n"}, None),
     "file": ({"1/x": ""}, True),
     "package": ({"1/model.py": "import no_such_thing_x"}, False),

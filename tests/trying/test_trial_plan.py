@@ -25,6 +25,7 @@ MODELS: dict[str, tuple[str | None, dict[str, str], str, str, str]] = {
         "the package onnxruntime is missing", "`onnxruntime`: onnxruntime, or onnxruntime-gpu for CUDA",
     ),
     "flat": (f'name: "other" {PYTHON}', {"model.py": DOUBLES}, "real", "are beside its config.pbtxt", ""),
+    "below": (PYTHON, {"src/model.py": DOUBLES}, "real", "its files are in src; a server needs them in", ""),
     "named": (f'name: "other" {PYTHON}', {**RUNS, "notes/a.txt": ""}, "real", 'has name: "other"', ""),
     "several": (
         PYTHON, {**RUNS, "configs/big.pbtxt": f"max_batch_size: 8 {PYTHON}", "configs/small.pbtxt": PYTHON}, "real",
