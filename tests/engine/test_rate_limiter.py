@@ -179,6 +179,27 @@ def test_an_unloaded_model_gives_its_resources_back(limiting: bls.ModelRepositor
     assert infer(limiting, "m", 1) == 1
 
 
+def test_a_request_of_a_removed_instance_that_waits_for_resources_goes_to_another(
+    limiting: bls.ModelRepository,
+) -> None:
+    groups = [
+        'instance_group { name: "poor" kind: KIND_CPU rate_limiter { resources { name: "R" count: 1 } } }',
+        'instance_group { name: "rich" kind: KIND_CPU rate_limiter { priority: 100 } }',
+    ]
+    limiting.define("holds", SYNC, limited("R:1"))
+    limiting.define("b", SYNC, IO + "".join(groups))
+    holds = start(limiting, "holds")
+    running("holds")
+    caller = start(limiting, "b")  # `poor` has the priority, and is the only one that looks for a batch
+    assert gates.counts["rich"] == 0
+    limiting.set_config("b", IO + groups[1])
+    running("rich")
+    gates.open_gate("go on rich")
+    assert caller.result() == 1
+    gates.open_gate("go on holds")
+    assert holds.result() == 1
+
+
 def test_the_load_of_an_instance_that_could_never_run_fails_in_tritons_words() -> None:
     with bls.ModelRepository(rate_limit="execution_count", rate_limit_resources=["R:1", "R:5", "S:4:3"]) as repo:
         for resources, count in (("R:2", 'R" is limited to 1'), ("S:1", 'S" is limited to 0')):

@@ -11,6 +11,8 @@ Mirrors core/src/rate_limiter.cc.
 from __future__ import annotations
 
 import heapq
+import json
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +22,7 @@ from bls_notebook.engine.errors import BLSError, ConfigError
 
 Resource = tuple[int, str]  # device and name
 GLOBAL, EVERY = -2, -1  # devices of resources that all devices share, and of counts for each device
+log = logging.getLogger("bls_notebook")
 _FIRST_EXECUTIONS = 2  # Triton counts `initialize` and the warm-up
 
 
@@ -99,10 +102,17 @@ class RateLimiter:
             problem, remedy = self._problem(instance)
             if problem:
                 self._instances.remove(instance)
+            limits = {resource: self._limit(resource) for each in self._instances for resource in each.resources}
         if problem:
             error = ConfigError(f"model {model!r}: instance_group.rate_limiter: {problem} {remedy}")
             error.reason = f"Invalid argument: {problem}"
             raise error
+        if limits and log.isEnabledFor(logging.DEBUG):  # in the words, and the escapes, of the server's log
+            rows = (
+                f"\tDevice: {'GLOBAL' if d == GLOBAL else d}\n\t\tResource: {n}\t Count: {c}\n"
+                for (d, n), c in limits.items()
+            )
+            log.debug(json.dumps("".join(["\nMax Resource Map===>\n", *rows])))
         return instance
 
     def unregister(self, instance: LimitedInstance) -> None:

@@ -160,6 +160,9 @@ class BatchScheduler(Lifecycle):
             self._queue.add(ticket)
         return refusal
 
+    def _remove_instance(self, instance: Instance) -> None:
+        self._asked.discard(instance)
+
     def _leave(self, batch: Sequence[Ticket]) -> None:
         for ticket in batch:
             ticket.queued = False

@@ -173,6 +173,8 @@ class Lifecycle(Submitting):
             self._count -= 1
             self._remove_instance(instance)
             out.append(partial(self._leaving.pop(instance), instance))
+            if self._queue:  # it may have been the only one that was asked to look for a batch
+                out.append(self._look)
         self._watch = self._closed or bool(self._leaving)
         in_flight = self._open or self._queue or len(self._idle) != self._count
         if self._on_drained is not None and not in_flight:

@@ -288,6 +288,7 @@ class SequenceBatcher(BatchScheduler):
         return not self._sequences.retired(place) or len(self._issued[place]) > 0
 
     def _remove_instance(self, instance: Instance) -> None:
+        super()._remove_instance(instance)
         self._wait_until.pop(instance, None)
         place = self._place.pop(instance)
         del self._instances[place], self._issued[place]
