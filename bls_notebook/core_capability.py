@@ -36,11 +36,17 @@ CAPABILITY = Capability(
         "stats": ".magics.tritonrepo:STATS",
         "metrics": ".magics.tritonrepo:METRICS",
         "devices": ".magics.tritonrepo:DEVICES",
+        "environments": ".magics.tritonrepo:ENVIRONMENTS",
         "use": ".magics.tritonrepo:USE",
         "clear": ".magics.tritonrepo:CLEAR",
     },
+    commands={"environments": ".magics.tritonrepo:ENVIRONMENTS"},
     completions={"FILTER": ".magics.tritonrepo:metric_names"},
     displays={
+        ".records.environments:EnvironmentRecord": Drawing(
+            ".display.records.environments:environment_document",
+            many=".display.records.environments:environments_document",
+        ),
         ".records.errors:ErrorRecord": Drawing(".display.records.errors:error_document"),
         ".records.messages:MessageRecord": Drawing(".display.records.errors:message_document"),
         ".records.models:ModelRecord": Drawing(

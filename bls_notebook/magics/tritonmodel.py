@@ -12,6 +12,7 @@ import bls_notebook as bls
 from bls_notebook.operations import OperationSpec, Option, UsageProblem, flag, option, whole_number
 from bls_notebook.records.regular_file import MAX_CONFIG, read_file
 from bls_notebook.repository.repository import define_cell
+from bls_notebook.repository.source.names import check_home
 
 from .arguments import Variables
 from .bls_cell import place_of
@@ -79,25 +80,15 @@ def _tensor(field: str, text: str) -> dict[str, Any]:
     return {"name": match["name"], "data_type": f"TYPE_{kind}", "dims": dims}
 
 
-def _define(
-    call: MagicCall,
-    name: str,
-    version: int = 1,
-    quiet: bool = False,
-    process: bool = False,
-    in_kernel: bool = False,
-    **options: Any,
-) -> ModelRecord | None:
-    isolation = isolation_of(process, in_kernel)
+def _define(call: MagicCall, name: str, version: int = 1, quiet: bool = False, **options: Any) -> ModelRecord | None:
+    chosen = {each: options.pop(each) for each in ("process", "in_kernel", "requirements", "python") if each in options}
     is_whole = "config" in options
     config = config_of(options, call.variables)
     whole, fields = (config, None) if is_whole else (None, config)
     place = place_of(call.notebook, call.cell)
     with reported(call.notebook, name):
-        repository = bls.current_repository()
-        record = define_cell(
-            repository, name, call.cell, whole, version, call.variables.keys(), place, fields, isolation
-        )
+        repository, home = bls.current_repository(), check_home(**home_of(**chosen))
+        record = define_cell(repository, name, call.cell, whole, version, call.variables.keys(), place, fields, home)
     call.notebook.definition_lines[name] = call.line
     record = with_changes_to_show(call.notebook, (call.cell, repr(config)), record)
     return None if quiet else record
@@ -142,17 +133,27 @@ def _tensors(name: str) -> Option:
     return Option((f"--{name}",), keywords)
 
 
-def isolation_of(process: bool, in_kernel: bool) -> str:
-    """Return where the instances are to run; empty for the repository's setting."""
-    if process and in_kernel:
-        raise UsageProblem("--process cannot be combined with --in-kernel; use one of them")
-    return "process" if process else "kernel" if in_kernel else ""
+def home_of(
+    process: bool = False, in_kernel: bool = False, requirements: str | None = None, python: str | None = None
+) -> dict[str, Any]:
+    """Return the keywords of `load` that say where instances run; makes the environment."""
+    wants_environment = requirements is not None or python is not None
+    if in_kernel and (process or wants_environment):
+        other = "--process" if process else "--requirements and --python"
+        raise UsageProblem(f"{other} cannot be combined with --in-kernel; use one of them")
+    environment = bls.current_repository().environment(requirements or "", python=python) if wants_environment else None
+    return {"isolation": "process" if process else "kernel" if in_kernel else None, "environment": environment}
 
 
-ISOLATION = (
+HOME = (
     flag("--process", "each instance is a process, as on Triton: a crash ends it alone, and it has its own GIL"),
     flag("--in-kernel", "each instance is a thread of the kernel (the default)"),
-)
+    option(
+        "--requirements", "PACKAGES", "install these in an environment for the model's processes, such as "
+        '"numpy<2, scikit-learn==1.4", or a requirements.txt',
+    ),
+    option("--python", "VERSION", "Python of that environment, such as 3.10, or the path of an interpreter"),
+)  # fmt: skip
 _NAME = option("name", "MODEL", "the model's name")
 _QUIET = flag("-q --quiet", "show nothing, except errors")
 
@@ -176,12 +177,13 @@ MODEL_CELL = OperationSpec(
         option("--max-batch-size", "N", "largest batch; 0 (the default) for no batching", whole_number(0)),
         option("--instances", "N", "number of instances, which run in parallel", whole_number(1)),
         flag("--decoupled", "the model sends any number of responses to a request"),
-        *ISOLATION,
+        *HOME,
     ),
     examples="""
     %%tritonmodel add_sub
     %%tritonmodel add_sub --config my_config --version 2
     %%tritonmodel relay --input NAME STRING [1] --output SUM FP32 [-1] --instances 2
+    %%tritonmodel old --requirements "numpy<2, scikit-learn==1.4" --python 3.10
     """,
     notebook=_define,
 )

@@ -20,9 +20,10 @@ from .magic import MagicCall
 from .notebook import Notebook
 from .result_lists import Records
 from .settings import use_repository
-from .tritonmodel import ISOLATION, isolation_of
+from .tritonmodel import HOME, home_of
 
 if TYPE_CHECKING:
+    from bls_notebook.records.environments import EnvironmentRecord
     from bls_notebook.records.models import ModelRecord
 
 
@@ -59,13 +60,14 @@ def _each_model(
 
 
 def _load(
-    call: MagicCall, names: Sequence[str] = (), all: bool = False, process: bool = False, in_kernel: bool = False
+    call: MagicCall, names: Sequence[str] = (), all: bool = False, **options: Any
 ) -> ModelRecord | Records[ModelRecord]:
-    repository, isolation = bls.current_repository(), isolation_of(process, in_kernel)
+    repository = bls.current_repository()
     if bool(names) == all:
         call.error("expected model names, or --all")
     every = [record.name for record in repository.index()] if all else names
-    return _each_model(call.notebook, every, lambda name: repository.load(name, isolation=isolation or None))
+    home = home_of(**options)
+    return _each_model(call.notebook, every, lambda name: repository.load(name, **home))
 
 
 LOAD = OperationSpec(
@@ -73,7 +75,7 @@ LOAD = OperationSpec(
     options=(
         option("names", "MODEL", "model names", nargs="*", state="not READY"),
         flag("--all", "load every model of the repository"),
-        *ISOLATION,
+        *HOME,
     ),
     examples="""
     %tritonrepo load add_sub bls_sync
@@ -213,3 +215,30 @@ LIST = OperationSpec(
     "Show all models, their states and the reasons.", lambda: Records(bls.current_repository().index())
 )
 DEVICES = OperationSpec("Show the devices and their memory use.", "list_devices")
+
+
+def _environments(delete: Sequence[str] = (), delete_unused: bool = False) -> Records[EnvironmentRecord]:
+    repository = bls.current_repository()
+    if delete or delete_unused:
+        repository.delete_environments(*delete, unused=delete_unused)
+    return Records(repository.environments(), "EnvironmentRecord")
+
+
+ENVIRONMENTS = OperationSpec(
+    """Show the environments of models, with their sizes and users, and delete them. These are the environments that
+    --requirements and repo.environment() have made in the cache folder of this user. Users are models in service here,
+    and other processes that run models in one now; configurations on disk that name one are not known. It deletes the
+    named ones, or with --delete-unused all without users, and then shows the others. In scripts: repo.environments()
+    and repo.delete_environments(); in a shell: python -m bls_notebook environments. Guide:
+    docs/guides/package_environments.md.""",
+    _environments,
+    (
+        option("--delete", "NAME", "delete these environments", nargs="+"),
+        flag("--delete-unused", "delete the environments that no model uses now"),
+    ),
+    """
+    %tritonrepo environments
+    %tritonrepo environments --delete-unused
+    """,
+    shell=lambda **options: (record for record in _environments(**options)),
+)

@@ -7,6 +7,7 @@ offer(__name__, {
     "call_order": "callees calls_of entries in_order load_with_callees reached runs_python sources_in",
     "gpus": "gpus_in simulate_gpus",
     "host": "load_again SentRequest",
+    "installation": "locked run_installer user_cache",
     "loading.ensembles": "check_members members_of members_of_source",
     "loading.instances": "python_backend",
     "loading.loader": "read_config",

@@ -17,6 +17,9 @@ from .gpus import gpus_in as gpus_in
 from .gpus import simulate_gpus as simulate_gpus
 from .host import load_again as load_again
 from .host import SentRequest as SentRequest
+from .installation import locked as locked
+from .installation import run_installer as run_installer
+from .installation import user_cache as user_cache
 from .loading.ensembles import check_members as check_members
 from .loading.ensembles import members_of as members_of
 from .loading.ensembles import members_of_source as members_of_source

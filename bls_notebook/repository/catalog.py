@@ -18,6 +18,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from bls_notebook.engine.core.metrics_config import parsed_metrics_config
@@ -45,7 +46,7 @@ from .source.code_analysis import model_class_warnings, stray_import_warnings, u
 from .source.definition_changes import changes, lost_tensors, texts_of
 from .source.model_folders import backend_folders, backend_path, config_text, repository_paths, shown_path
 from .source.model_source import ModelSource
-from .source.names import check_config_name, check_isolation, check_model_name, check_version
+from .source.names import check_config_name, check_home, check_model_name, check_version
 from .source.namespaces import Namespaces, identified_anew
 from .source.replaced_config import ReplacedConfig, replaced_config
 from .statistics import server_families
@@ -166,6 +167,7 @@ class Catalog:
         config: Config | ModelConfigMessage | None = None,
         version: int = 1,
         isolation: str | None = None,
+        environment: object = None,
     ) -> ModelRecord:
         """Define a model by its source and load it; ``%%tritonmodel`` calls this.
 
@@ -180,7 +182,7 @@ class Catalog:
             disk (or its stub) that this one replaces. The model's `auto_complete_config` completes it.
         version : int
             Number of the version.
-        isolation : str, optional
+        isolation, environment : optional
             As for `load`.
 
         Returns
@@ -192,20 +194,14 @@ class Catalog:
         InvalidNameError, ConfigError, ModelLoadError
             The version that was in service still serves.
         """
-        return self._define(name, source, config, version, check_isolation(isolation))
+        return self._define(name, source, config, version, check_home(isolation, environment))
 
     @change
     def _define(
-        self,
-        name: str,
-        source: str,
-        config: Config | ModelConfigMessage | None,
-        version: int,
-        isolation: str = "",
-        notebook_names: Collection[str] | None = None,
-        place: SourcePlace | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> ModelRecord:
+        self, name: str, source: str, config: Config | ModelConfigMessage | None, version: int,
+        home: Mapping[str, Any] = MappingProxyType({}), notebook_names: Collection[str] | None = None,
+        place: SourcePlace | None = None, options: Mapping[str, Any] | None = None,
+    ) -> ModelRecord:  # fmt: skip
         check_model_name(name)
         check_version(version)
         if not isinstance(source, str):
@@ -231,7 +227,7 @@ class Catalog:
         folder = self._service.folder.write(name, {**files, f"{version}/model.py": code})
         if place is None:
             place = SourcePlace(str(folder / str(version) / "model.py"), f"{name}/{version}/model.py")
-        defined = ModelSource(name, folder, "cell", config, False, warnings, place, None, None, replaced, isolation)
+        defined = ModelSource(name, folder, "cell", config, False, warnings, place, None, None, replaced, **home)
         old = self._service.index.newest(name)
         record = self._serve(defined)
         return replace(record, warnings=record.warnings + caller_warnings(self._server, old, record))
@@ -289,12 +285,9 @@ class Catalog:
 
     @change
     def load(
-        self,
-        name: str,
-        config: Config | None = None,
-        files: Mapping[str, bytes] | None = None,
-        isolation: str | None = None,
-    ) -> ModelRecord:
+        self, name: str, config: Config | None = None, files: Mapping[str, bytes] | None = None,
+        isolation: str | None = None, environment: object = None,
+    ) -> ModelRecord:  # fmt: skip
         """Load a model, or reload it if its files have changed.
 
         The models of an ensemble's steps are loaded with it. Only the versions whose files have changed are
@@ -310,6 +303,8 @@ class Catalog:
         isolation : str, optional
             ``"process"``: each instance of a Python model is a process, as on Triton; ``"kernel"``: a thread of the
             kernel. Default: as when it was loaded last, or else the repository's `isolation`.
+        environment : EnvironmentRecord or path, optional
+            The result of `environment`, or a folder or archive: the model's ``EXECUTION_ENV_PATH``. Implies processes.
 
         Returns
         -------
@@ -324,8 +319,8 @@ class Catalog:
         check_model_name(name)
         self._may_control(name, "load")
         if not files:
-            isolation = check_isolation(isolation)
-            return self._load_all(name, lambda key: partial(self._source, key, config, isolation), keep=True)
+            home = check_home(isolation, environment)
+            return self._load_all(name, lambda key: partial(self._source, key, config, home), keep=True)
         if config is None:
             raise ModelLoadError(
                 f"model {name!r}: got files without a config; pass config as JSON text, too",
@@ -334,7 +329,8 @@ class Catalog:
             )
         folder = self._service.folder.from_overrides(name, files)
         key = name if len(self._namespaces.keys(name)) < 2 else identified_anew(name)
-        source = ModelSource(key, folder, "files", config, config_is_json=True, isolation=check_isolation(isolation))
+        home = check_home(isolation, environment)
+        source = ModelSource(key, folder, "files", config, config_is_json=True, **home)
         return self._load(lambda: source)
 
     @change
@@ -536,9 +532,10 @@ class Catalog:
                 self._service.folder.discard(previous.folder)
         return record
 
-    def _source(self, name: str, config: object = None, isolation: str = "") -> ModelSource:
+    def _source(self, name: str, config: object = None, home: Mapping[str, Any] = MappingProxyType({})) -> ModelSource:
         source = self._definitions.get(name) or self._source_on_disk(name)
-        source = replace(source, isolation=isolation or self._service.sources.get(name, source).isolation)
+        last = self._service.sources.get(name, source)
+        source = replace(source, **{"isolation": last.isolation, "environment": last.environment, **home})
         return source if config is None else replace(source, config=config, config_is_json=True)
 
     def _source_on_disk(self, name: str) -> ModelSource:

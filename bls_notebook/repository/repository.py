@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.engine.model_code import run_body
+from bls_notebook.engine.waiting.operations import perform
 
 from .catalog import Catalog, Config
-from .config import ModelConfigMessage
+from .config import ModelConfigMessage, environment_parameter
 from .modules.module_home import SourcePlace
 from .requests.response import Response
 from .requests.sender import Sender
@@ -23,6 +26,7 @@ from .statistics import statistics_of, statistics_record_of
 
 if TYPE_CHECKING:
     from bls_notebook.engine.core.model import LoadedModel
+    from bls_notebook.records.environments import EnvironmentRecord
     from bls_notebook.records.errors import ErrorRecord
     from bls_notebook.records.models import ModelRecord
     from bls_notebook.records.statistics import StatisticsRecord
@@ -292,6 +296,73 @@ class ModelRepository(Catalog):
     def isolation(self, value: str) -> None:
         self._server.isolation = check_isolation(value) or "kernel"
 
+    def environment(
+        self, *requirements: str | Sequence[str], python: str | None = None, upgrade: bool = False
+    ) -> EnvironmentRecord:
+        """Return a Python environment with these packages, for models in processes; install it if necessary.
+
+        It is a virtual environment in the user's cache folder, made by ``uv`` if that is installed, or else by ``venv``
+        and pip, with the indexes of their configurations. Requests with the same packages share one.
+
+        Parameters
+        ----------
+        *requirements : str or sequence of str
+            pip requirements, also several in one text (``"numpy<2, scikit-learn==1.4"``), or the path of a
+            requirements.txt. NumPy is always installed, because `pb_utils` needs it.
+        python : str, optional
+            Version such as ``"3.10"`` (on PATH, or of pyenv; uv downloads it otherwise), or the path of an interpreter.
+            Default: this one.
+        upgrade : bool
+            Whether to resolve the requirements again, as `pip install --upgrade` does, even if they are installed.
+
+        Returns
+        -------
+        EnvironmentRecord
+            To pass to `define` or `load`; its `path` can be the value of ``EXECUTION_ENV_PATH`` in a configuration.
+
+        Raises
+        ------
+        BLSError
+            There is no such Python, or the installation failed; the message has the last lines of its log. Nothing is
+            left of it, also after Ctrl-C.
+        """
+        from .environments import make_environment  # first needed here
+
+        words = [word for item in requirements for word in ([item] if isinstance(item, str) else item)]
+        return self._with_users([perform(partial(make_environment, words, python, upgrade))])[0]
+
+    def environments(self) -> list[EnvironmentRecord]:
+        """Return the environments that `environment` has made, with the models and processes that use them now."""
+        from .environments import environment_records  # first needed here
+
+        return self._with_users(environment_records())
+
+    def delete_environments(self, *names: str, unused: bool = False) -> list[EnvironmentRecord]:
+        """Delete environments by name, and with `unused` all that no process uses now; return their records.
+
+        Configurations on disk may name an environment by its path; nothing looks for them.
+
+        Raises
+        ------
+        BLSError
+            A named environment does not exist or is in use.
+        """
+        from .environments import delete_environments  # first needed here
+
+        return perform(partial(delete_environments, names, unused))
+
+    def _with_users(self, records: Sequence[EnvironmentRecord]) -> list[EnvironmentRecord]:
+        """Return the records with the names of this repository's models in place of this process."""
+        named: dict[str, list[str]] = {}
+        for name in self._server.names():
+            for path in {environment_parameter(model.spec.config) for model in self._versions(name)}:
+                named.setdefault(path, []).append(model_of(name))
+        return [
+            replace(record, users=(*named[record.path], *(user for user in record.users if user != "this process")))
+            if record.path in named else record
+            for record in records
+        ]  # fmt: skip
+
     @property
     def closed(self) -> bool:
         """Return whether the repository has been closed."""
@@ -328,14 +399,14 @@ def define_cell(
     notebook_names: Collection[str],
     place: SourcePlace | None,
     options: Mapping[str, Any] | None = None,
-    isolation: str = "",
+    home: Mapping[str, Any] = MappingProxyType({}),
 ) -> ModelRecord:
     """Define a model by a cell, as `ModelRepository.define`.
 
     The record warns about the notebook's variables that the source reads. `place` is the cell, which debuggers,
     tracebacks and messages name. Without `config`, `options` are fields in place of those of the model on disk.
     """
-    return repository._define(name, source, config, version, isolation, notebook_names, place, options)
+    return repository._define(name, source, config, version, home, notebook_names, place, options)
 
 
 _lock = threading.Lock()

@@ -113,9 +113,11 @@ class Service:
             return self._locks.setdefault(name, NameLock())
 
     def is_unchanged(self, source: ModelSource) -> bool:
-        """Return whether a model in service has the same files as this source, and the same isolation."""
+        """Return whether a model in service has the same files, isolation and environment as this source."""
         same_files = self.signatures.get(source.name) == signature(source.folder)
-        return same_files and self.sources[source.name].isolation == source.isolation
+        served = self.sources.get(source.name, source)
+        same_home = (served.isolation, served.environment) == (source.isolation, source.environment)
+        return same_files and same_home
 
     def load(self, source: ModelSource, keep: bool = False) -> ModelRecord:
         """Load a model and put it into service. The caller holds the model's lock."""

@@ -2,24 +2,33 @@
 
 As on Triton, an archive is unpacked once while it is unchanged, and `$$TRITON_MODEL_DIRECTORY` is the model's folder.
 Unpacked archives are removed when Python ends. Mirrors python_backend/src/pb_env.cc and stub_launcher.cc.
+
+A process that runs models in an environment of `repo.environment` locks a file in it, so that no other one deletes it.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import secrets
 import shutil
 import sys
 import tarfile
 import tempfile
 import threading
 import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import IO
 
 from bls_notebook.backends.protocol import BackendError
 
 DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
+MARKER = "bls_environment.json"  # in an environment of `repo.environment`: its requirements and packages
+_USERS = "users"  # its folder with a locked file for each process that uses it
+_used: dict[str, IO[str]] = {}  # the files that this process has locked, by the environment's folder
 _unpacked: dict[tuple[str, int], str] = {}  # the folders of archives, by path and time of the last change
 _unpacking = threading.Lock()
 
@@ -72,12 +81,73 @@ def _folder_of(archive: Path) -> str:
             folder = tempfile.mkdtemp(prefix="bls_notebook-environment-")
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
             try:
-                with tarfile.open(archive) as file:
-                    if hasattr(tarfile, "tar_filter"):  # of members that leave the folder, as servers since 26.06
-                        file.extraction_filter = tarfile.tar_filter
-                    file.extractall(folder)
+                with open_archive(archive) as file:
+                    members = file.getmembers()
+                    if unsafe := next(unsafe_members(members), ""):
+                        raise tarfile.TarError(f"{unsafe!r} leaves its folder, which servers since 26.06 refuse, too")
+                    if hasattr(tarfile, "fully_trusted_filter"):
+                        file.extraction_filter = tarfile.fully_trusted_filter
+                    file.extractall(folder, members)
             except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise BackendError(f"EXECUTION_ENV_PATH: {archive} cannot be unpacked: {error}") from error
             _unpacked[key] = folder
         return _unpacked[key]
+
+
+def open_archive(path: Path) -> tarfile.TarFile:
+    """Open an archive of a form that a server reads: tar, or tar.gz."""
+    with path.open("rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    return tarfile.open(path, "r:gz" if zipped else "r:")
+
+
+def unsafe_members(members: Iterable[tarfile.TarInfo]) -> Iterator[str]:
+    """Yield members that servers refuse: absolute paths, paths with ``..``, and paths through a symbolic link."""
+    links = set[PurePosixPath]()
+    for member in members:
+        for path in map(PurePosixPath, [member.name] + [member.linkname] * member.islnk()):
+            if path.is_absolute() or ".." in path.parts or not links.isdisjoint(path.parents):
+                yield str(path)
+        if member.issym():
+            links.add(PurePosixPath(member.name))
+
+
+def use_environment(environment: Environment) -> None:
+    """Protect an environment of `repo.environment` from deletion while this process runs models in it."""
+    folder = Path(environment.python).parents[1]
+    if str(folder) in _used or not (folder / MARKER).exists():
+        return
+    import fcntl  # not on Windows
+
+    with suppress(OSError):  # of another user, who alone can delete it
+        (folder / _USERS).mkdir(exist_ok=True)
+        name = f"{os.getpid()}-{secrets.token_hex(4)}"  # containers may share the folder
+        _used[str(folder)] = file = open(folder / _USERS / name, "w", encoding="utf-8")  # noqa: SIM115
+        fcntl.flock(file, fcntl.LOCK_EX)
+    if not (folder / MARKER).exists():
+        leave_environment(environment)
+        raise BackendError(f"the environment {folder} has just been deleted; make it again with repo.environment")
+
+
+def leave_environment(environment: Environment) -> None:
+    """End the use of an environment by this process."""
+    if (file := _used.pop(str(Path(environment.python).parents[1]), None)) is not None:
+        with suppress(OSError):
+            os.unlink(file.name)
+        file.close()
+
+
+def users_of(folder: Path) -> list[int]:
+    """Return the processes that run models in an environment; those that have ended have no lock any more."""
+    import fcntl  # not on Windows
+
+    users = []
+    for path in folder.glob(f"{_USERS}/*"):
+        with suppress(FileNotFoundError), path.open(encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                path.unlink()
+            except BlockingIOError:
+                users.append(int(path.name.partition("-")[0]))
+    return sorted(users)

@@ -10,7 +10,7 @@ import os
 import threading
 from collections import Counter
 
-from .environments import Environment
+from .environments import Environment, leave_environment, use_environment
 from .process import WorkerProcess
 
 _Key = tuple[Environment, tuple[tuple[str, str], ...], str]
@@ -34,6 +34,7 @@ def use(environment: Environment) -> None:
     """Count an instance of an environment."""
     with _lock:
         _users[environment] += 1
+        use_environment(environment)
 
 
 def prepare(environment: Environment) -> None:
@@ -48,6 +49,7 @@ def leave(environment: Environment) -> None:
         if _users[environment] > 0:
             return
         del _users[environment]
+        leave_environment(environment)
         _, spare = _spares.pop(environment, (None, None))
     if spare is not None:
         spare.close()

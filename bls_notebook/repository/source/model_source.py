@@ -101,6 +101,7 @@ class ModelSource:
     remote: RemoteModel | None = None  # the model on the server that runs it
     replaced: ReplacedConfig | None = None  # the configuration that a cell kept
     isolation: str = ""  # "process" or "kernel"; empty for the repository's
+    environment: str = ""  # a folder or archive, in place of the configuration's EXECUTION_ENV_PATH
     namespace: str = ""  # of a model in a folder, if there are namespaces
     steps: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # namespaces and keys of its steps
 
@@ -122,7 +123,10 @@ class ModelSource:
         """Parse the model's configuration, without completing it."""
         config: Any = self.config
         parse = parse_json if self.config_is_json and isinstance(config, (str, dict)) else parse_config
-        return parse(config, model=self.model)
+        parsed = parse(config, model=self.model)
+        if self.environment:
+            parsed.parameters["EXECUTION_ENV_PATH"].string_value = self.environment
+        return parsed
 
 
 class SourceFolder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from pathlib import PurePosixPath
+from typing import Any
 
 from bls_notebook.engine.errors import BLSError, InvalidNameError
 from bls_notebook.records.visible_text import encodable, visible
@@ -64,6 +65,18 @@ def check_isolation(isolation: object) -> str:
     if isolation == "process" and not hasattr(socket, "SCM_RIGHTS"):
         raise BLSError("isolation: got 'process', which needs Linux or macOS; use isolation='kernel'")
     return "" if isolation is None else str(isolation)
+
+
+def check_home(isolation: object, environment: object) -> dict[str, Any]:
+    """Return the fields of a `ModelSource` that say where instances run; empty if nothing is given."""
+    if environment is None:
+        name = check_isolation(isolation)
+        return {} if not name else {"isolation": name, **({"environment": ""} if name == "kernel" else {})}
+    if isolation == "kernel":
+        raise BLSError("isolation: got 'kernel', but an environment needs processes; omit one of them")
+    from bls_notebook.repository.environments import environment_folder  # first needed here
+
+    return {"isolation": check_isolation("process"), "environment": environment_folder(environment)}
 
 
 def check_version(version: object) -> int:

@@ -30,6 +30,7 @@ from typing import Any
 from bls_notebook.engine import BLSError, Parker
 from bls_notebook.extending import operation
 from bls_notebook.progress import Progress, progress
+from bls_notebook.repository import locked, run_installer, user_cache
 from bls_notebook.shipping.exports.deployment import IMAGE, RELEASE, shm_mib
 from bls_notebook.shipping.records import Exported
 
@@ -147,8 +148,7 @@ def default_environment_folder() -> Path:
     """Return the default folder: ``BLS_NOTEBOOK_TRITON_ENV`` if set, else a folder in the user's cache."""
     if named := os.environ.get("BLS_NOTEBOOK_TRITON_ENV"):
         return Path(named).expanduser().absolute()
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "bls_notebook" / "tritonserver"
+    return user_cache("tritonserver")
 
 
 @operation
@@ -183,11 +183,7 @@ def make_environment(
             progress(line)
 
     place = Path(folder).expanduser().absolute() if folder is not None else default_environment_folder()
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TritonServerError(f"cannot create the folder {place}: {error.strerror}") from None
-    with status, _locked(place):
+    with status, locked(place, TritonServerError):
         interpreter = place / "bin" / "python3"
         _finish_swap(place)
         saved = _read_marker(place)
@@ -304,26 +300,7 @@ def _fitting_python() -> str:
 
 
 def _run(command: list[str], purpose: str, hint: str = "") -> str:
-    variables = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV")}
-    pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    try:
-        process = subprocess.Popen(command, env=variables, text=True, stdin=null, stdout=pipe, stderr=pipe)
-    except OSError as error:
-        raise TritonServerError(f"cannot {purpose}: {command[0]}: {error.strerror}") from None
-    with process:
-        try:
-            while True:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    output, errors = process.communicate(timeout=_PAUSE)
-                    break
-                Parker().park(0)  # ends with Ctrl-C
-        finally:
-            process.kill()  # if it has not ended
-    if process.returncode == 0:
-        return output.strip()
-    lines = [line.strip() for line in (errors + output).splitlines() if line.strip()]
-    lines = [line for line in lines if "error" in line.lower()] or lines or [f"status {process.returncode}"]
-    raise TritonServerError(f"cannot {purpose}: {lines[-1].removeprefix('ERROR: ')}{hint}")
+    return run_installer(command, purpose, hint, TritonServerError)
 
 
 def _pip(interpreter: Path, arguments: list[str]) -> None:
@@ -370,23 +347,6 @@ def _lay_out(environment: ServerEnvironment) -> None:
     for program in (new / "bin" / "tritonserver", new / "backends" / "python" / stub.name):
         program.chmod(0o755)
     new.rename(server)  # last, so that a folder of this name is complete
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    import fcntl  # not on Windows
-
-    try:
-        file = open(folder / ".lock", "w", encoding="utf-8")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise TritonServerError(f"cannot write into {folder}: {error.strerror}") from None
-    with file:
-        while True:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            Parker().park(_PAUSE)  # another process has it
-        yield
 
 
 def _read_marker(folder: Path) -> dict[str, Any]:
