@@ -3,6 +3,7 @@
 from bls_notebook.lazy_names import offer
 
 offer(__name__, {
+    "processes.environments": "ENVIRONMENT_MARKER environment_path open_archive unsafe_members",
     "protocol":
         "BackendError BackendModel Deliver Exchange find_backend InThread Modules RemoteConnection "
         "VersionFiles",

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bls_notebook.backends.processes.environments import MARKER, users_of
+from bls_notebook.backends.processes.environments import ENVIRONMENT_MARKER, users_of
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.progress import Progress
 from bls_notebook.records.environments import EnvironmentRecord
@@ -124,7 +124,7 @@ def environment_folder(environment: object) -> str:
 
 
 def _environments(folder: Path) -> Iterator[tuple[EnvironmentRecord, dict[str, Any]]]:
-    for path in sorted(folder.glob(f"[0-9a-f]*/{MARKER}")):
+    for path in sorted(folder.glob(f"[0-9a-f]*/{ENVIRONMENT_MARKER}")):
         try:
             marker = json.loads(path.read_text("utf-8"))
             requests = tuple(_shown(each["requirements"]) for each in marker["made_for"])
@@ -266,6 +266,6 @@ def _bytes(folder: Path) -> int:
 
 
 def _write_marker(folder: Path, marker: Mapping[str, Any]) -> None:
-    temporary = folder / f"{MARKER}.new"
+    temporary = folder / f"{ENVIRONMENT_MARKER}.new"
     temporary.write_text(json.dumps(marker, indent=1), "utf-8")
-    temporary.replace(folder / MARKER)
+    temporary.replace(folder / ENVIRONMENT_MARKER)

@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.checking.checked_model import CheckedModel, read_model
+from bls_notebook.checking.environments import IMAGE_PYTHON, python_of
 from bls_notebook.checking.release_checks import release_findings
 from bls_notebook.checking.shared_memory import shared_memory
 from bls_notebook.engine import BLSError, LoadedModel, ModelLoadError, ModelSpec
 from bls_notebook.extending import Host, host_of, operation
 from bls_notebook.progress import progress
 from bls_notebook.repository import ModelRepository, callees
-from bls_notebook.repository.config import model_spec, to_pbtxt
+from bls_notebook.repository.config import environment_parameter, model_spec, to_pbtxt
 from bls_notebook.repository.source import ModelSource, imported_modules, shown_path, syntax_tree, version_folders
 from bls_notebook.shipping.exports.deployment import TARGETS, files_for, guide, refuse_target
+from bls_notebook.shipping.exports.environment_archive import is_packable, modules_of, packed_environment
 from bls_notebook.shipping.exports.folder_writer import Content, write_archive, write_folder
 from bls_notebook.shipping.exports.model_files import ModelFiles, folder_files, python_files, read_code
 from bls_notebook.shipping.exports.model_needs import parameter_needs
@@ -31,6 +33,7 @@ from bls_notebook.shipping.proof.proof_files import proof_files
 from bls_notebook.shipping.records import Exported, ExportedModel
 
 _CONFIG = "config.pbtxt"
+_ARCHIVE = "environment.tar.gz"
 _KEEP = ".gitkeep"  # in a version folder without files, such as an ensemble's, which git and zip would drop
 _PACKAGE = "bls_notebook"
 
@@ -182,15 +185,44 @@ def _content(source: ModelSource, checked: CheckedModel, completed: bool, secret
     config = to_pbtxt(checked.config)
     if isinstance(source.config, str) and not source.config_is_json and not completed:
         config = source.config
-    found = ModelFiles({_CONFIG: config.encode()})
-    files, found.secrets = folder_files(source.folder, secrets)
-    found.files = {**files, **found.files}
+    files, left_out = folder_files(source.folder, secrets)
+    found = ModelFiles(files, left_out)
+    parameters = dict(checked.config.parameters)
+    environment = environment_parameter(checked.config)
+    packs = is_packable(environment)
+    if packs:
+        del parameters["EXECUTION_ENV_PATH"]
+        config = _with_environment(found, config, checked, Path(environment))
+    found.files[_CONFIG] = config.encode()
     for number in version_folders(source.folder):
         if not any(path.startswith(f"{number}/") for path in files):
             found.files[f"{number}/{_KEEP}"] = b""
     read_code(found, source.folder, secrets)
-    found.needs.lines += parameter_needs(source.folder, checked.config.parameters)
+    if packs:  # the packages of this process are not the model's
+        found.packages.clear()
+        own = modules_of(Path(environment))
+        found.missing = [item for item in found.missing if item[1] not in own]
+    found.needs.lines += parameter_needs(source.folder, parameters)
     return found
+
+
+def _with_environment(found: ModelFiles, config: str, checked: CheckedModel, folder: Path) -> str:
+    """Add the archive of an environment to a model's files; return the configuration that names it."""
+    name = _ARCHIVE if _ARCHIVE not in found.files else f"environment-{folder.name}.tar.gz"
+    found.files[name] = packed_environment(folder)
+    python, path = python_of(folder), f"$$TRITON_MODEL_DIRECTORY/{name}"
+    if python != IMAGE_PYTHON:
+        found.needs.lines.append(
+            f"{_CONFIG}: `{name}` is for Python {python}, and the stub of the server's image for {IMAGE_PYTHON}: put a "
+            f"`triton_python_backend_stub` for Python {python}, built for the server's release, into the model's folder"
+        )
+    if sys.platform != "linux":
+        found.needs.lines.append(f"{_CONFIG}: `{name}` has programs for {sys.platform}: export it on Linux")
+    if str(folder) not in config and "EXECUTION_ENV_PATH" in config:
+        config = to_pbtxt(checked.config)
+    if str(folder) in config:
+        return config.replace(str(folder), path)
+    return f'{config}\nparameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{path}" }} }}\n'
 
 
 def _obstacles(model: ModelToExport) -> Iterator[str]:

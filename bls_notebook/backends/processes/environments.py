@@ -26,7 +26,7 @@ from typing import IO
 from bls_notebook.backends.protocol import BackendError
 
 DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
-MARKER = "bls_environment.json"  # in an environment of `repo.environment`: its requirements and packages
+ENVIRONMENT_MARKER = "bls_environment.json"  # in an environment of `repo.environment`: its requirements and packages
 _USERS = "users"  # its folder with a locked file for each process that uses it
 _used: dict[str, IO[str]] = {}  # the files that this process has locked, by the environment's folder
 _unpacked: dict[tuple[str, int], str] = {}  # the folders of archives, by path and time of the last change
@@ -70,6 +70,7 @@ def environment_at(path: Path) -> Environment:
         )
     searched = {"PATH": os.path.join(folder, "bin"), "LD_LIBRARY_PATH": os.path.join(folder, "lib")}
     variables = {name: f"{new}:{os.environ.get(name, '')}".rstrip(":") for name, new in searched.items()}
+    variables |= {"VIRTUAL_ENV": folder, "VIRTUAL_ENV_PROMPT": f"({folder})"}
     return Environment(python, (), tuple(variables.items()))
 
 
@@ -116,7 +117,7 @@ def unsafe_members(members: Iterable[tarfile.TarInfo]) -> Iterator[str]:
 def use_environment(environment: Environment) -> None:
     """Protect an environment of `repo.environment` from deletion while this process runs models in it."""
     folder = Path(environment.python).parents[1]
-    if str(folder) in _used or not (folder / MARKER).exists():
+    if str(folder) in _used or not (folder / ENVIRONMENT_MARKER).exists():
         return
     import fcntl  # not on Windows
 
@@ -125,7 +126,7 @@ def use_environment(environment: Environment) -> None:
         name = f"{os.getpid()}-{secrets.token_hex(4)}"  # containers may share the folder
         _used[str(folder)] = file = open(folder / _USERS / name, "w", encoding="utf-8")  # noqa: SIM115
         fcntl.flock(file, fcntl.LOCK_EX)
-    if not (folder / MARKER).exists():
+    if not (folder / ENVIRONMENT_MARKER).exists():
         leave_environment(environment)
         raise BackendError(f"the environment {folder} has just been deleted; make it again with repo.environment")
 

@@ -98,6 +98,11 @@ class ServerEnvironment(Program):
         """The folder with the server's ``bin``, ``backends`` and ``caches``."""
         return self.folder / f"tritonserver-{WHEEL.partition('==')[2]}-python{self.version}"
 
+    def stub(self, python: str) -> Path:
+        """The wheel's stub for a version of Python."""
+        stubs = self.site_packages / "pytriton" / "tritonserver" / "python_backend_stubs"
+        return stubs / python / "triton_python_backend_stub"
+
     def variables(self) -> dict[str, str]:
         variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         # The stub finds its packages through the python3 on PATH.
@@ -325,7 +330,7 @@ def _lay_out(environment: ServerEnvironment) -> None:
     wheel, server = environment.site_packages / "pytriton" / "tritonserver", environment.server
     if server.exists():
         return
-    stub = wheel / "python_backend_stubs" / environment.version / "triton_python_backend_stub"
+    stub = environment.stub(environment.version)
     if not stub.exists():
         raise TritonServerError(
             f"{WHEEL} has no stub for Python {environment.version} ({environment.folder}); "

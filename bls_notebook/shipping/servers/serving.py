@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from bls_notebook.backends import environment_path
 from bls_notebook.checking.checked_model import CheckedModel, read_model
+from bls_notebook.checking.environments import python_of
 from bls_notebook.checking.release_checks import release_problems
 from bls_notebook.checking.releases import release_of, versions
 from bls_notebook.engine import BLSError
@@ -22,6 +24,7 @@ from bls_notebook.network.kserve.address import HOST
 from bls_notebook.progress import progress
 from bls_notebook.records import Printable
 from bls_notebook.repository import ModelRepository
+from bls_notebook.repository.config import environment_parameter, parse_config
 from bls_notebook.shipping.exporter import export
 from bls_notebook.shipping.records import Exported, ServedModel, ServerRecord
 
@@ -251,6 +254,8 @@ def serve(
     elif needs := [each for each in exported.requirements if not each.startswith("numpy")]:
         notes = [f"the server's Python must have the packages of the models: {', '.join(needs)}"]
     _refuse_backends(exported, program)
+    if isinstance(program, ServerEnvironment):
+        _add_stubs(copy.path / "models", program)
     if requirements is None and exported.unknown:
         modules = ", ".join(sorted({module for _, _, module, _ in exported.unknown}))
         notes.append(f"the server may lack modules that the models import and are not installed here: {modules}")
@@ -273,6 +278,18 @@ def _with_packages(requirements: Sequence[str]) -> tuple[ServerEnvironment, list
     environment = server_programs.make_environment(requirements=[each.partition("==")[0] for each in packages])
     failed = f"{', '.join(packages)} could not be installed together for the server"
     return environment, [f"{failed}: it has other versions, which suit its Python and NumPy 1"]
+
+
+def _add_stubs(models: Path, environment: ServerEnvironment) -> None:
+    """Put the wheel's stub for another Python beside each model whose environment has that Python."""
+    for config in models.glob("*/config.pbtxt"):
+        folder, stub = config.parent, config.parent / environment.stub("").name
+        path = environment_parameter(parse_config(config.read_text("utf-8"), model=folder.name))
+        packed = environment_path(path, folder)
+        python = python_of(packed) if packed is not None else ""
+        if python not in ("", environment.version) and environment.stub(python).exists() and not stub.exists():
+            shutil.copy2(environment.stub(python), stub)
+            stub.chmod(0o755)
 
 
 def _refuse_backends(exported: Exported, environment: Program) -> None:
