@@ -22,6 +22,7 @@ from .requests.response import Response
 from .requests.sender import Sender
 from .source.model_folders import shown_path
 from .source.names import check_isolation
+from .source.namespaces import model_of
 from .statistics import statistics_of, statistics_record_of
 
 if TYPE_CHECKING:
