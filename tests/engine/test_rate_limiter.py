@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -198,6 +199,16 @@ def test_a_request_of_a_removed_instance_that_waits_for_resources_goes_to_anothe
     assert caller.result() == 1
     gates.open_gate("go on holds")
     assert holds.result() == 1
+
+
+def test_the_log_has_the_counts_of_resources_after_each_change(
+    limiting: bls.ModelRepository, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, logger="bls_notebook"):
+        limiting.define("m", SYNC, limited("R:4"))
+        assert r"Device: 0\n\t\tResource: R\t Count: 4" in caplog.text
+        limiting.set_config("m", limited("R:3"))
+        until(lambda: r"Resource: R\t Count: 3" in caplog.text)
 
 
 def test_the_load_of_an_instance_that_could_never_run_fails_in_tritons_words() -> None:

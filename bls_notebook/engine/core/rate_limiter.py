@@ -102,17 +102,11 @@ class RateLimiter:
             problem, remedy = self._problem(instance)
             if problem:
                 self._instances.remove(instance)
-            limits = {resource: self._limit(resource) for each in self._instances for resource in each.resources}
         if problem:
             error = ConfigError(f"model {model!r}: instance_group.rate_limiter: {problem} {remedy}")
             error.reason = f"Invalid argument: {problem}"
             raise error
-        if limits and log.isEnabledFor(logging.DEBUG):  # in the words, and the escapes, of the server's log
-            rows = (
-                f"\tDevice: {'GLOBAL' if d == GLOBAL else d}\n\t\tResource: {n}\t Count: {c}\n"
-                for (d, n), c in limits.items()
-            )
-            log.debug(json.dumps("".join(["\nMax Resource Map===>\n", *rows])))
+        self._log_limits()
         return instance
 
     def unregister(self, instance: LimitedInstance) -> None:
@@ -123,7 +117,20 @@ class RateLimiter:
                 self._staged.remove(instance)
                 heapq.heapify(self._staged)
             self._give_back(instance)
+        self._log_limits()
         self.attempt()
+
+    def _log_limits(self) -> None:
+        """Log how much of each resource there is, in the words, and with the escapes, of the server."""
+        if log.isEnabledFor(logging.DEBUG):
+            with self._lock:
+                resources = sorted({resource for each in self._instances for resource in each.resources})
+                rows = [
+                    f"\tDevice: {'GLOBAL' if device == GLOBAL else device}\n"
+                    f"\t\tResource: {name}\t Count: {self._limit((device, name))}\n"
+                    for device, name in resources
+                ]
+            log.debug("%s", json.dumps("".join(["\nMax Resource Map===>\n", *rows])))
 
     def stage(self, instance: LimitedInstance, start: Callable[[], None]) -> None:
         """Call `start` once the instance may run."""

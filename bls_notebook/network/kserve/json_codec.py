@@ -112,14 +112,21 @@ _BINARY_ONLY = ("FP16", "BF16")
 _PIECE = 1 << 14  # elements that are written without releasing the GIL
 
 
-def parsed(body: bytes | bytearray | memoryview, hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; as on Triton, a repeated member has its first value."""
+    out = dict(pairs)
+    return out if len(out) == len(pairs) else {**out, **dict(reversed(pairs))}
+
+
+def parsed(body: bytes | bytearray | memoryview, hook: Callable[[list[tuple[str, Any]]], Any] = _members) -> Any:
     """Parse a request's JSON; ProtocolError if it is invalid. `hook`: `json.loads`' ``object_pairs_hook``."""
     try:
         check_json(body)
     except ValueError as error:
         refuse(f"failed to parse the request JSON buffer: {error}")
     try:
-        return json.loads(str(body, "utf-8", "surrogatepass"), object_pairs_hook=hook)
+        text = str(body, "utf-8", "surrogatepass").removeprefix("\ufeff")
+        return json.loads(text, object_pairs_hook=hook)
     except (ValueError, RecursionError) as error:  # ValueError also for invalid UTF-8 and huge numbers
         reason = getattr(error, "msg", "") or str(error).partition("\n")[0]
         position = getattr(error, "pos", getattr(error, "start", 0))
@@ -184,10 +191,8 @@ def input_tensor_of_values(name: str, datatype: str, shape: Sequence[int], value
         refuse("Unable to parse 'data': Shape does not match true shape of 'data' field")
     kinds = set(map(type, values))
     if datatype == "BYTES":
-        if kinds - {str}:
-            refuse("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
         array = np.empty(count, object)
-        array[:] = [value.encode("utf-8", "surrogatepass") for value in values]
+        array[:] = _encoded(values)
     elif datatype == "BOOL":
         _only(kinds, {bool}, "boolean", "boolean")
         array = np.array(values, dtype)
@@ -207,6 +212,12 @@ def input_tensor_of_values(name: str, datatype: str, shape: Sequence[int], value
         except OverflowError:
             refuse(f"Unable to parse 'data': attempt to access JSON non-{kind} as {kind}")
     return Tensor._of(name, array.reshape(tuple(shape)), datatype)
+
+
+def _encoded(values: list[Any]) -> list[bytes]:
+    if set(map(type, values)) - {str}:
+        refuse("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
+    return [value.encode("utf-8", "surrogatepass") for value in values]
 
 
 def _only(kinds: set[type], allowed: set[type], got: str, expected: str) -> None:
@@ -381,7 +392,10 @@ def _add_input(
                 f"JSON input '{name}' has a byte_size ({size} bytes) that exceeds the maximum allowed value of {most} "
                 f"bytes. {INCREASE}"
             )
-        call.add_input(input_tensor_of_values(name, datatype, shape, values))
+        if datatype == "BYTES":  # Triton counts their elements with those of raw inputs
+            call.add_data(name, datatype, shape, _encoded(values))
+        else:
+            call.add_input(input_tensor_of_values(name, datatype, shape, values))
         return 0
     used = 0
     if sources == ["binary_data_size"]:
