@@ -23,6 +23,7 @@ _DEFAULT = re.compile(r"\$\{\w+:?-([^{}]*)\}")  # of a variable
 _LONG = re.compile(r"(?i)(?:source|src)[:=]\s*([^\s,'\"]+)[\s,]+(?:target|destination|dst)[:=]\s*(/[^\s,'\"]+)")
 _COPIED = re.compile(r"(?im)^\s*(?:COPY|ADD)\s+(?:--\S+\s+)*([^\s\[]+)\s+(\S+)\s*$")
 _WORKDIR = re.compile(r"(?im)^\s*WORKDIR\s+(/\S*)")
+_SAGEMAKER = "/opt/ml/model"  # where it unpacks a model repository
 _SERVED = re.compile(r"--model-(?:repository|store)[=\s]+['\"]?(/[\w./-]+)")
 
 
@@ -64,11 +65,14 @@ def located(file: str, project: Path, repository: Path, near: Path) -> ServerFil
         if mounted and Path(file).is_relative_to(mounted)
     ]
     known.sort(key=lambda found: (not found.place.exists(), -len(found.mounted)))
+    if Path(file).is_relative_to(_SAGEMAKER):
+        found = ServerFile(repository / Path(file).relative_to(_SAGEMAKER), repository, _SAGEMAKER, "SageMaker")
+        known += [found] if found.place.exists() else []
     parts = Path(file).parts
     for end in range(1, len(parts) - 1):  # at least two parts: names of files are seldom unique
         mounted = str(Path(*parts[: end + 1]))
-        found = (ServerFile(f.joinpath(*parts[end:]), f / parts[end], mounted) for f in around)
-        known += [each for each in found if each.place.exists()]
+        others = (ServerFile(f.joinpath(*parts[end:]), f / parts[end], mounted) for f in around)
+        known += [each for each in others if each.place.exists()]
     return min(known, key=lambda each: not each.place.exists(), default=None)
 
 

@@ -52,6 +52,8 @@ def test_relative_paths_and_paths_that_nothing_names(tmp_path: Path) -> None:
     assert found("words.txt").endswith("app has it, if the server starts there")
     assert found("/opt/app/words.txt").endswith("app as /opt/app (Dockerfile)")
     assert found("/outside/bin/sh") == "None"
+    (folder.parent / "words.txt").touch()
+    assert found("/opt/ml/model/words.txt").endswith("run/models as /opt/ml/model (SageMaker)")
 
 
 def test_a_file_of_the_project_is_no_fault_of_its_code(trying: Any, tmp_path: Path) -> None:
