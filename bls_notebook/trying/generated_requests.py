@@ -149,6 +149,9 @@ def _sent(host: Host, record: ModelRecord, inputs: Mapping[str, str], seconds: f
     return outcome
 
 
+_EMPTY = "the response has none of the outputs that the configuration declares"
+
+
 def _answer(
     host: Host, record: ModelRecord, inputs: Mapping[str, str], seconds: float, options: Mapping[str, Any]
 ) -> RequestOutcome:
@@ -168,6 +171,8 @@ def _answer(
         sent.cancel()  # no effect if it is answered
     responses = answer if record.decoupled else [answer]
     errors = [first_line(r.error.message(), 400) for r in responses if r.error is not None]
+    if not (errors or options or record.decoupled or any(map(len, responses))) and record.outputs:
+        errors = [_EMPTY]
     warnings = tuple(dict.fromkeys(w for r in responses for w in r.warnings if w != went_through(r.stubs)))
     stubs = listed(dict.fromkeys(stub for r in responses for stub in r.stubs), 6)
     made_up = f" (after made-up answers of the stub {stubs})" if errors and stubs else ""

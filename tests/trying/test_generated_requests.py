@@ -55,6 +55,15 @@ def test_an_error_after_a_stub_says_so_too(trying: Any, tmp_path: Path) -> None:
     assert answer.stubs == ("resize",)
 
 
+def test_a_response_without_outputs_is_no_answer(trying: Any, tmp_path: Path) -> None:
+    empty = DOUBLES.replace('[pb_utils.Tensor("OUT", array)]', "[]")
+    put(tmp_path, "empty", PYTHON, {"1/model.py": empty})
+    put(tmp_path, "ends", f"{PYTHON} sequence_batching {{ }}", {"1/model.py": empty})
+    _, rows = trying()
+    assert rows["empty"].problem == "the response has none of the outputs that the configuration declares"
+    assert rows["ends"].problem == "", "the middle of a sequence often has none"
+
+
 def test_a_failed_request_is_followed_by_others_and_the_line_is_that_of_the_answered(
     trying: Any, tmp_path: Path
 ) -> None:
