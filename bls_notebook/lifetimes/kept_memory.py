@@ -7,6 +7,7 @@ are lower limits, and calls no code of the models.
 from __future__ import annotations
 
 import ast
+import io
 import os
 import sys
 from array import array
@@ -30,7 +31,7 @@ from .owners import HostSpans, SearchRoot, host_span, is_torch_tensor, roots_of,
 from .records import KeptGrowth
 
 LEAST = 4096  # bytes that a model must keep more
-_CONTAINERS = (list, dict, set, frozenset, deque, tuple, bytearray, array)
+_CONTAINERS = (list, dict, set, frozenset, deque, tuple, bytearray, array, io.BytesIO, io.StringIO)
 _LEAST_CONTAINER = 1024
 _NUMBER = sys.getsizeof(1.0)
 _ADDS = frozenset(

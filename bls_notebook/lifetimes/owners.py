@@ -50,9 +50,8 @@ _TEST_RUNNERS = ("_pytest.", "pluggy.", "xdist.", "execnet.", "__channelexec__")
 
 # Objects that hold no tensor, or lead into all of Python.
 ATOMS: tuple[type, ...] = (
-    int, float, complex, str, bytes, bool, type(None), type(Ellipsis), range, slice, type, np.generic,
-    np.dtype, types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.MemberDescriptorType,
-    types.GetSetDescriptorType, types.FrameType,
+    int, float, complex, str, bytes, bool, type(None), type(Ellipsis), range, type, np.generic, np.dtype,
+    types.ModuleType, types.CodeType, types.MemberDescriptorType, types.GetSetDescriptorType, types.FrameType,
 )  # fmt: skip
 
 owner_kinds.update({
@@ -138,6 +137,39 @@ _interface = np.ndarray.__dict__["__array_interface__"].__get__
 _nbytes = np.ndarray.__dict__["nbytes"].__get__
 
 
+# What objects of C keep, without showing it to the garbage collector or as a part of them.
+_HIDDEN: dict[type, Callable[[Any], Any]] = {
+    types.BuiltinMethodType: lambda method: method.__self__,  # of `array.sum` the array, of `math.sqrt` the module
+    np.flatiter: lambda iterator: iterator.base,
+    np.nditer: lambda iterator: iterator.operands,
+}
+_MOST_NODES = 2_000  # of an autograd graph
+
+
+def saved_for_backward(tensor: Any, seen: set[Any]) -> list[Any]:
+    """Return the tensors that the autograd graph of a PyTorch tensor keeps, and its gradient.
+
+    `seen` are the nodes visited so far: a saved tensor leads to the same graph, each time by a new Python object.
+    """
+    torch = sys.modules["torch"]
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not tensor.requires_grad:
+        return []
+    found: list[Any] = [] if tensor.grad_fn is not None else [tensor.grad]
+    todo = [tensor.grad_fn]
+    while todo and len(seen) < _MOST_NODES:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        todo += [following for following, _ in node.next_functions]
+        for name in dir(node):
+            if name == "variable" or name.startswith("_saved_"):
+                with suppress(Exception):  # freed by `backward`, or changed in place since
+                    saved = getattr(node, name)
+                    found += saved if isinstance(saved, (list, tuple)) else [saved]
+    return [each for each in found if is_torch_tensor(each) and each is not tensor]
+
+
 class HostSpans:
     """The CPU memory of some objects, to find the object that a PyTorch tensor shares its memory with."""
 
@@ -163,6 +195,7 @@ class OwnerSearch:
         self.seen: dict[int, Any] = {}
         self._parents: dict[int, list[Any]] = {}
         self._roots: dict[int, list[SearchRoot]] = {}
+        self._nodes = set[Any]()  # of autograd graphs
         self._closed: dict[type, bool] = {}  # whether objects of a type are not entered
 
     def walk(self, roots: list[SearchRoot]) -> None:
@@ -237,6 +270,11 @@ class OwnerSearch:
             return _of_array(value)
         if issubclass(type(value), types.FunctionType):
             return (*(value.__closure__ or ()), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+        if type(value) in _HIDDEN:
+            with suppress(Exception):  # a closed iterator
+                held = _HIDDEN[type(value)](value)
+                return () if issubclass(type(held), self._atoms) else (held,)
+            return ()
         if type(value) is types.TracebackType:
             return (*_of_frames(value.tb_frame), value.tb_next)
         if backend_of(value) is not None:
@@ -253,6 +291,8 @@ class OwnerSearch:
             owner = self._spans.owner(host_span(value)[0])
             if owner is not None and owner is not value:
                 return (owner,)
+        if is_torch_tensor(value) and (saved := saved_for_backward(value, self._nodes)):
+            return (*saved, *gc.get_referents(value))
         kind = type(value)
         if kind not in self._closed:
             self._closed[kind] = _is_closed(kind)

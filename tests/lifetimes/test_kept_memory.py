@@ -58,6 +58,9 @@ def kept(body: str, requests: int = 3) -> Lifetimes:
         ("CACHE.setdefault('all', []).append([0.0] * 2000)", "m/model.py: CACHE", 48_000),
         ("seen.append(bytes(20_000))", "m.execute", 60_000),
         ("big(float(x[0]))", "m/model.py: big", 120_000),
+        ("self.history.append((x * 2).sum)", "m.history", 60_000),
+        ("self.history.append((x * 2).flat)", "m.history", 60_000),
+        ("self.history.append(map(slice, x * 2))", "m.history", 60_000),
     ],
 )
 def test_growth_names_its_owner_and_the_line_that_adds_to_it(body: str, owner: str, least: int) -> None:
@@ -106,6 +109,10 @@ def test_torch_tensors_keep_all_memory_below_a_view_and_name_the_owner_of_an_inp
     pytest.importorskip("torch")
     [growth] = kept("import torch; self.history.append((torch.from_numpy(x) * 2)[:5])").kept
     assert (growth.owner, growth.bytes >= 60_000) == ("m.history", True)
+    [growth] = kept(
+        "import torch; w = torch.from_numpy(x * 2).requires_grad_(); self.history.append((w * 2).exp().sum())"
+    ).kept
+    assert (growth.owner, growth.bytes >= 2 * 60_000) == ("m.history", True), "its graph keeps `w` and the exponentials"
     shared = kept("import torch; self.history.append(torch.from_numpy(x))")
     assert shared.kept == (), "the blocks of the inputs are left behind, and counted once"
     assert {holder.name.partition("[")[0] for life in shared.left_behind() for holder in life.holders} == {"m.history"}

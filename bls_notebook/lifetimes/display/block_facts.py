@@ -23,7 +23,7 @@ _WORDS = {
 _INDEX = re.compile(r"(?:\[[^\[\]]*\])+$")
 _MOST, _NAMED = 5, 40  # warnings about one holder each; names in the last warning
 UNKNOWN = "an unknown owner"
-_UNEXPLAINED = 32 << 20  # bytes of the process's growth that are worth a warning
+_UNEXPLAINED = 16 << 20  # bytes of the process's growth that are worth a warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,8 @@ def outside_of_tensors(record: Lifetimes) -> list[str]:
     if record.process_growth - explained >= _UNEXPLAINED:
         said.append(
             f"the process has {size(record.process_growth)} more than before, of which tensors and models explain "
-            f"{size(explained)}: libraries keep the rest, or it is free and not yet returned to the system"
+            f"{size(explained)}: the rest is in libraries, threads or objects that no name leads to, or it is free and "
+            "not yet returned to the system"
         )
     return said
 
