@@ -28,6 +28,7 @@ from bls_notebook.progress import Progress
 from bls_notebook.records.environments import EnvironmentRecord
 
 from .installation import locked, run_installer, user_cache
+from .source.names import check_isolation
 
 _OLDEST = 8  # the minor version of the oldest Python that a worker runs on
 _NEW, _DELETED = ".new", ".del"  # names of folders that are not environments; as long as other names
@@ -45,6 +46,7 @@ def environments_folder() -> Path:
 
 def make_environment(requirements: str | Sequence[str], python: str | None, upgrade: bool) -> EnvironmentRecord:
     """Return the environment with these packages; see `ModelRepository.environment`."""
+    check_isolation("process")  # raises on Windows
     wanted = _requirements(requirements)
     folder = environments_folder()
     shown = _shown(wanted)
@@ -110,17 +112,6 @@ def delete_environments(names: Sequence[str], unused: bool) -> list[EnvironmentR
             shutil.rmtree(gone, ignore_errors=True)
             deleted.append(record)
     return deleted
-
-
-def environment_folder(environment: object) -> str:
-    """Return the folder of an environment: of a record, or a path."""
-    path = environment.path if isinstance(environment, EnvironmentRecord) else environment
-    if not isinstance(path, (str, os.PathLike)) or not os.path.exists(path):
-        raise BLSError(
-            f"environment: got {environment!r}, expected the result of repo.environment(...), or the path of a folder "
-            "or archive that exists"
-        )
-    return os.path.abspath(path)
 
 
 def _environments(folder: Path) -> Iterator[tuple[EnvironmentRecord, dict[str, Any]]]:

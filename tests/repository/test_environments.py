@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import bls_notebook as bls
@@ -33,12 +34,13 @@ UV = f"""\
         (folder / "bin" / "activate").write_text("VIRTUAL_ENV=" + str(folder))
         (folder / "pyvenv.cfg").write_text("home = " + os.path.dirname(os.path.realpath(sys.executable)))
     else:
-        site = pathlib.Path(sys.argv[4]).parents[1] / "lib" / "python3.11" / "site-packages"
+        site = pathlib.Path(sys.argv[4]).parents[1] / "lib" / ("python%d.%d" % sys.version_info[:2]) / "site-packages"
         for each in sys.argv[5:]:
             name, _, version = each.partition("==")
             version = version or (base / "newest").read_text()
             (site / (name + "-" + version + ".dist-info")).mkdir(parents=True)
             (site / (name + "-" + version + ".dist-info") / "METADATA").touch()
+        (site / "numpy.pth").write_text({{numpy!r}})
         exec((base / "last").read_text() if (base / "last").exists() else "")
     """
 
@@ -48,7 +50,7 @@ def uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder with the notes of the pretended uv."""
     program = tmp_path / "bin" / "uv"
     program.parent.mkdir()
-    program.write_text(textwrap.dedent(UV.format(base=str(tmp_path))))
+    program.write_text(textwrap.dedent(UV.format(base=str(tmp_path), numpy=str(Path(np.__file__).parents[1]))))
     program.chmod(0o755)
     (tmp_path / "newest").write_text("1.0")
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")

@@ -16,9 +16,13 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.__main__ import main
+from bls_notebook.backends import ENVIRONMENT_MARKER
 from bls_notebook.repository.call_order import load_with_callees
+from bls_notebook.repository.config import parse_config
 from bls_notebook.repository.repository import define_cell
+from bls_notebook.shipping import exporter
 from bls_notebook.shipping.exports import folder_writer as writing
+from tests.backends.processes.test_environments import make
 from tests.shipping.fake_tritonserver import linux
 
 SAMPLES = Path(__file__).parents[2] / "model_repository"
@@ -52,6 +56,32 @@ def repo() -> Iterator[bls.ModelRepository]:
         repo.define("twice", TWICE, CONFIG)
         repo.define("caller", CALLER, CONFIG)
         yield repo
+
+
+@linux
+@pytest.mark.parametrize("written", ["by an argument", "as a path", "with another path"])
+def test_an_environment_is_exported_with_the_path_of_its_archive(
+    repo: bls.ModelRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    environment = tmp_path / "environment"
+    make(environment)
+    (environment / ENVIRONMENT_MARKER).touch()
+    (environment / "archive").write_text("packed")
+    monkeypatch.setattr(exporter, "packed_environment", lambda folder: folder / "archive")
+    path = {"by an argument": "", "as a path": environment, "with another path": "/none"}[written]
+    parameter = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{path}" }} }}'
+    config = f"""# mine
+    input {{ name: "X" data_type: TYPE_FP32 dims: [1] }} output {{ name: "Y" data_type: TYPE_FP32 dims: [1] }}
+    {parameter if path else ""}"""
+    repo.define("twice", f"import numpy\n{TWICE}", config, environment=None if path == environment else environment)
+    record = bls.export(tmp_path / "ship", "twice", repo=repo)
+    assert (tmp_path / "ship" / "twice" / "environment.tar.gz").read_text() == "packed"
+    text = (tmp_path / "ship" / "twice" / "config.pbtxt").read_text()
+    parameters = parse_config(text, model="twice").parameters
+    assert parameters["EXECUTION_ENV_PATH"].string_value == "$$TRITON_MODEL_DIRECTORY/environment.tar.gz"
+    assert str(environment) not in text
+    assert text.startswith("# mine") == (written != "with another path")
+    assert record.requirements == ()  # the archive has the packages
 
 
 @pytest.mark.parametrize(

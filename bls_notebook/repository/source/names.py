@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from pathlib import PurePosixPath
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError, InvalidNameError
+from bls_notebook.records.environments import EnvironmentRecord
 from bls_notebook.records.visible_text import encodable, visible
 
 _FORBIDDEN = re.compile(r'[/\\:*?"<>|\x00-\x1f\x7f]')
@@ -74,9 +76,18 @@ def check_home(isolation: object, environment: object) -> dict[str, Any]:
         return {} if not name else {"isolation": name, **({"environment": ""} if name == "kernel" else {})}
     if isolation == "kernel":
         raise BLSError("isolation: got 'kernel', but an environment needs processes; omit one of them")
-    from bls_notebook.repository.environments import environment_folder  # first needed here
+    return {"isolation": check_isolation("process"), "environment": _environment_folder(environment)}
 
-    return {"isolation": check_isolation("process"), "environment": environment_folder(environment)}
+
+def _environment_folder(environment: object) -> str:
+    """Return the folder of an environment: of a record, or a path."""
+    path = environment.path if isinstance(environment, EnvironmentRecord) else environment
+    if not isinstance(path, (str, os.PathLike)) or not os.path.exists(path):
+        raise BLSError(
+            f"environment: got {environment!r}, expected the result of repo.environment(...), or the path of a folder "
+            "or archive that exists"
+        )
+    return os.path.abspath(path)
 
 
 def check_version(version: object) -> int:
