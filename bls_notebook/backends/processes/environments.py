@@ -147,8 +147,7 @@ def users_of(folder: Path) -> list[int]:
     for path in folder.glob(f"{_USERS}/*"):
         with suppress(FileNotFoundError), path.open(encoding="utf-8") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                path.unlink()
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # the file stays: its process may be about to lock it
             except BlockingIOError:
                 users.append(int(path.name.partition("-")[0]))
     return sorted(users)
