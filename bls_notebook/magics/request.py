@@ -25,6 +25,7 @@ from bls_notebook.operations import (
 )
 from bls_notebook.progress import Progress, progress
 
+from .arguments import read_line
 from .cell_errors import CellInterrupted, debug_later, fail_on, in_model
 from .magic import MagicCall
 from .notebook import Notebook
@@ -85,6 +86,9 @@ def _bls(call: MagicCall, model: str = "", **options: Any) -> Result | Display:
     if "timeout" in options:
         options["timeout"] = round(options["timeout"] * 1_000_000)  # microseconds
     result = _send(call, name=model, **options)
+    for response in responses_in(result):
+        if response.error is not None:
+            response.sent_as(read_line(call.parser, call.line, call.variables).inputs)
     _debug_first_error(notebook, result)
     notebook.answered(result)
     if not call.quiet:

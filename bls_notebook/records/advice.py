@@ -5,10 +5,11 @@ Displays ask for a remedy when they show an error; it costs nothing when the err
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, permutations
 from math import prod
 from pathlib import Path
@@ -28,13 +29,15 @@ _TEXTS = json.loads(Path(__file__).with_name("remedies.json").read_text("utf-8")
 class Known:
     """The current models: `find` returns the newest version in service, `every` all models; `names`: pb_utils' API.
 
-    `elsewhere` returns a remedy for a model that another repository serves, or "".
+    `elsewhere` returns a remedy for a model that another repository serves, or "". `written` are the notebook's
+    expressions for the inputs of its request.
     """
 
     find: Callable[[str], ModelRecord | None] = lambda _: None
     every: Callable[[], Sequence[ModelRecord]] = tuple
     names: Sequence[str] = ()
     elsewhere: Callable[[str], str] = lambda _: ""
+    written: Mapping[str, str] = field(default_factory=dict)
 
 
 RemedyText = Callable[["re.Match[str]", ErrorRecord, Known], str | Remedy]
@@ -422,6 +425,7 @@ _CODE_REMEDIES: Mapping[str, str | RemedyText] = {
     rf"module '(?:bls_notebook\.pb_utils|{_UTILS})' has no attribute '(?P<name>\w+)'": _no_such_name,
     **_TEXTS["code"],
 }
+_LONG = 40  # characters of an input's expression: a longer one is not repeated
 _MOST_CHARACTERS = 4000  # characters of a message that are searched
 _CLASS = re.compile(r"^class\s+(\w+)", re.MULTILINE)
 
@@ -432,7 +436,22 @@ def advised(record: ErrorRecord, known: Known) -> ErrorRecord:
         return record
     message = record.message[:_MOST_CHARACTERS]
     hint = _answer(message, _REQUEST_REMEDIES, record, known) or _code_remedy(record, message, known)
+    if isinstance(hint, str) and len(record.chain) < 2 and not record.frames:
+        hint = _as_written(hint, known.written)
     return replace(record, hint=hint) if hint else record
+
+
+def _as_written(hint: str, written: Mapping[str, str]) -> str:
+    """Return a remedy whose code has the notebook's expressions in place of the inputs' names."""
+    for name, expression in written.items():
+        try:
+            code = ast.parse(expression, mode="eval").body
+        except (SyntaxError, ValueError):
+            continue
+        if len(expression) > _LONG or not isinstance(code, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
+            continue
+        hint = re.sub(rf"(?<![\w.]){re.escape(name)}(?=\[|\.\w|, [\d(])", expression.replace("\\", r"\\"), hint)
+    return hint
 
 
 def guide_about(message: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,7 @@ class Response(Printable):
         self.seconds = seconds
         self.index = index
         self.final = final
+        self._written: Mapping[str, str] = {}
 
     def __getitem__(self, name: str) -> Tensor:
         __tracebackhide__ = True  # so that pytest shows the caller's line
@@ -139,6 +140,10 @@ class Response(Printable):
             t._name: from_bits(t._array) if t._datatype == "BF16" else t.as_numpy() for t in self._response._outputs
         }
 
+    def sent_as(self, written: Mapping[str, str]) -> None:
+        """Set the expressions of the inputs by name, for the remedy of an error."""
+        self._written = written
+
     @property
     def record(self) -> ResponseRecord:
         """Plain data about this response, for displays and files."""
@@ -151,7 +156,7 @@ class Response(Printable):
             failure = error._origin or ErrorRecord(
                 error.message(), error.code().name, (self.model,) if self.model else ()
             )
-            failure = advised(failure, self._known() or Known())
+            failure = advised(failure, replace(self._known() or Known(), written=self._written))
         return ResponseRecord(
             self.model,
             self.version,
