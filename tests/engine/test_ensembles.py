@@ -151,9 +151,9 @@ def test_batches_between_models_that_batch_and_those_that_do_not(repo: bls.Model
 
     assert through("whole", two, 4, "2")["Y"].as_numpy().tolist() == [[2, 2], [2, 2]]
     assert through("rows", one, 4, "2")["Y"].as_numpy().tolist() == [[2, 2]]
-    assert "unexpected shape for input 'X' for model 'rows'. Expected [2], got [2,2]" in message(
-        through("rows", two, 4, "2")
-    )
+    refused = through("rows", two, 4, "2")
+    assert "unexpected shape for input 'X' for model 'rows'. Expected [2], got [2,2]" in message(refused)
+    assert refused.error.code().name == "INVALID_ARG"
     assert through("rows", one[0], 0, "2")["Y"].as_numpy().tolist() == [2, 2]
     five = through("whole", np.zeros((5, 2), np.int32), 0, "-1, 2")
     assert message(five) == (
@@ -297,6 +297,8 @@ def test_a_step_whose_queue_is_full_fails_the_ensemble(models: bls.ModelReposito
     assert message(models.infer("e", ints(3))) == (
         "in ensemble 'e', [request id: <id_unknown>] Exceeds maximum queue size"
     )
+    found = models.statistics("e")["model_stats"][0]["inference_stats"]["fail"]["count"]
+    assert found == 2  # recorded: nothing else of the request runs
     gates.open_gate("go on")
     assert [caller.result() for caller in callers] == [2, 3]
 

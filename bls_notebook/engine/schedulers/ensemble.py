@@ -87,6 +87,7 @@ class EnsembleRun:
         self._pump_lock = threading.Lock()
         self._pumping = False
         self._over = False
+        self._failures = 0  # as Triton counts the failure, once it has happened
         self._started = perf_counter_ns()
         self._steps_ns = 0
         self.execution = EnsembleExecution(model.server, model, ticket.parent or root_of(model.server))
@@ -154,13 +155,15 @@ class EnsembleRun:
             request._options = replace(
                 options, correlation_id=sequence.correlation_id, flags=sequence.flags, preferred_memory=None, priority=0
             )
-        problem = member.check.problem(request)
+        problem, code = member.check.problem(request), ErrorCode.INVALID_ARG
         if problem is None:
             try:
                 return received(member, request, True, "ensemble", self.execution)
             except NotReceivedError as error:
-                problem = str(error)
+                problem, code = str(error), ErrorCode.INTERNAL
         refused: InferenceResponse = self.execution._refused(request, problem, False, "ensemble")
+        if refused._error is not None:
+            refused._error._code = code
         return refused
 
     def _answered(self, launch: Launch, ticket: Ticket) -> None:
@@ -205,6 +208,8 @@ class EnsembleRun:
                 )
             except ValueError as error:
                 self._flow.fail(TritonError(encodable(str(error))))
+            if self._flow.error is not None and not self._failures:
+                self._failures = 1 if self._flow.running else 2
             del outputs
             responses, over = self._collect()
         self._give(responses, over)
@@ -291,7 +296,8 @@ class EnsembleRun:
         ended = perf_counter_ns()
         statistics = self._model.statistics
         if failed:
-            statistics.failed(ended - self._arrived, "OTHER")
+            for _ in range(self._failures or 2):  # as on Triton: by the failing step, and by the end unless others run
+                statistics.failed(ended - self._arrived, "OTHER")
             return
         rows = max(1, self._flow.batch)
         waited = self._started - self._arrived
