@@ -180,9 +180,14 @@ class WorkerInstance:
             header = {"interrupted": True}
         except BaseException as error:
             header = {"error": described(error), "read": taken(self._kernel.read)}
-        header.update(op="ended", call=message.header["call"])
         flush()
-        self._kernel.side.send(header, tensors)
+        ended = {"op": "ended", "call": message.header["call"]}
+        try:
+            self._kernel.side.send({**header, **ended}, tensors)
+        except EOFError:
+            pass
+        except BaseException as error:  # no memory, for example
+            self._kernel.side.send({"error": described(error), **ended})
 
     def cancel(self, number: int) -> None:
         """Cancel an async execution. Called on the reader's thread."""

@@ -205,20 +205,32 @@ def only_awaits(main: int, step: int) -> bool:
 
 
 def described(error: BaseException) -> dict[str, Any]:
-    """Return an exception as plain data: its class, text and places, innermost last."""
-    try:
-        text = str(error)
-    except BaseException:
-        text = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
+    """Return an exception as plain data: its class, text and places, innermost last. Only `str` runs code of its class."""
     places = [
         [frame.f_code.co_filename, line, frame.f_code.co_name]
-        for frame, line in traceback.walk_tb(error.__traceback__)
+        for frame, line in traceback.walk_tb(_own(error, BaseException, "__traceback__"))
         if not frame.f_code.co_filename.startswith((OWN, "<frozen importlib"))
     ]
-    out: dict[str, Any] = {"kind": type(error).__name__, "text": text[:1_000_000], "places": places[-30:]}
-    if isinstance(error, SyntaxError) and isinstance(error.lineno, int):
-        out["syntax"] = [str(error.msg), str(error.filename), error.lineno]
+    kind = _own(type(error), type, "__name__")
+    out: dict[str, Any] = {"kind": kind, "text": _text_of(error), "places": places[-30:]}
+    if issubclass(type(error), SyntaxError):
+        message, file, line = (_own(error, SyntaxError, name) for name in ("msg", "filename", "lineno"))
+        if type(line) is int:
+            out["syntax"] = [_text_of(message), _text_of(file), line]
     return out
+
+
+def _own(instance: object, cls: type, name: str) -> Any:
+    """Return an attribute as a class of Python itself defines it."""
+    return cls.__dict__[name].__get__(instance)
+
+
+def _text_of(value: object) -> str:
+    """Return `str(value)`, whatever the class of the value does."""
+    try:
+        return str.__getitem__(str(value), slice(1_000_000))
+    except BaseException:
+        return "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
 
 
 class ModelOutput(io.TextIOBase):
