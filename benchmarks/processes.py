@@ -3,7 +3,8 @@
     python benchmarks/processes.py [--quick] [--json PATH] [--triton-env DIR] [--no-server]
 
 BLS calls are timed by the caller, which is in the same place as its callee. "parallel" is the speedup of two instances
-of a pure Python model over one, with two requests at a time.
+of a pure Python model over one, with two requests at a time; "restart" the time from a crash to the next answer,
+on a server (which starts no instance again) with a load of the model.
 """
 
 from __future__ import annotations
@@ -73,16 +74,41 @@ class InProcesses(InKernel):
             self.repo.load(record.name, isolation="process")
 
 
-def define(repo: bls.ModelRepository, name: str, count: int = 1, factor: int = 7) -> float:
-    """Define the pure Python model and return the seconds."""
+def define(side: Any, name: str, count: int = 1, factor: int = 7) -> float:
+    """Define the pure Python model on a side and return the seconds."""
+    source, config = SOURCE.format(factor=factor), CONFIG.format(count=count)
     began = perf_counter()
-    repo.define(name, SOURCE.format(factor=factor), CONFIG.format(count=count))
+    if hasattr(side, "repo"):
+        side.repo.define(name, source, config)
+    else:
+        folder = side.repository / name / "1"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "model.py").write_text(source)
+        (folder.parent / "config.pbtxt").write_text(f'backend: "python"\n{config}')
+        side.server.load(name)
     return perf_counter() - began
 
 
-def busy(repo: bls.ModelRepository, name: str, steps: int) -> float:
+def is_answered(side: Any, name: str, steps: int) -> bool:
+    """Send a request; return False if its response is an error."""
+    inputs = {"N": np.array([steps])}
+    if hasattr(side, "repo"):
+        return side.repo.infer(name, inputs).error is None
+    try:
+        side.server.infer(name, inputs, wait=300)
+    except bls.BLSError:
+        return False
+    return True
+
+
+def busy(side: Any, name: str, steps: int) -> float:
     """Return the seconds of four requests, two at a time."""
-    threads = [threading.Thread(target=lambda: [answered(repo, name, steps) for _ in range(2)]) for _ in range(2)]
+
+    def send() -> None:
+        if not all(is_answered(side, name, steps) for _ in range(2)):
+            fail(f"{name} answered with an error")
+
+    threads = [threading.Thread(target=send) for _ in range(2)]
     began = perf_counter()
     for thread in threads:
         thread.start()
@@ -91,29 +117,26 @@ def busy(repo: bls.ModelRepository, name: str, steps: int) -> float:
     return perf_counter() - began
 
 
-def answered(repo: bls.ModelRepository, name: str, steps: int) -> None:
-    response = repo.infer(name, {"N": np.array([steps])})
-    if response.error is not None:
-        fail(f"{name} answered: {response.error.message()}")
-
-
-def parallel(repo: bls.ModelRepository, steps: int) -> float:
+def parallel(side: Any, steps: int) -> float:
     """Return the speedup of two instances over one."""
     for count in (1, 2):
-        define(repo, f"busy_{count}", count)
-        busy(repo, f"busy_{count}", 10)
-    return float(np.median([busy(repo, "busy_1", steps) / busy(repo, "busy_2", steps) for _ in range(3)]))
+        define(side, f"busy_{count}", count)
+        busy(side, f"busy_{count}", 10)
+    return float(np.median([busy(side, "busy_1", steps) / busy(side, "busy_2", steps) for _ in range(3)]))
 
 
-def restart(repo: bls.ModelRepository) -> float:
-    """Return the seconds from a crash to the next answer."""
-    define(repo, "crashing")
-    answered(repo, "crashing", 1)
-    began = perf_counter()
-    if repo.infer("crashing", {"N": np.array([-1])}).error is None:
+def restart(side: Any) -> float:
+    """Return the milliseconds from a crash to the next answer."""
+    define(side, "crashing")
+    is_answered(side, "crashing", 1)
+    if is_answered(side, "crashing", -1):
         fail("a crash was answered without an error")
-    answered(repo, "crashing", 1)
-    return perf_counter() - began
+    began = perf_counter()
+    if not hasattr(side, "repo"):
+        define(side, "crashing")
+    if not is_answered(side, "crashing", 1):
+        fail(f"{side.name}: the model did not serve again after a crash")
+    return 1e3 * (perf_counter() - began)
 
 
 def main() -> int:
@@ -141,12 +164,13 @@ def main() -> int:
                         times[side.name].append(float(np.median(side.measure(case, calls))) / 1e3)
                 figures[case.label] = {name: float(np.median(parts)) for name, parts in times.items()}
                 print(case.label, {name: f"{micros:,.0f} µs" for name, micros in figures[case.label].items()})
-            repo = sides[1].repo
             steps = 10**5 if options.quick else 10**7
-            figures["parallel"] = {side.name: parallel(side.repo, steps) for side in sides[:2]}
-            define(repo, "again", factor=1)
-            figures["redefine_ms"] = 1e3 * float(np.median([define(repo, "again", factor=n) for n in range(2, 5)]))
-            figures["restart_ms"] = 1e3 * float(np.median([restart(repo) for _ in range(rounds)]))
+            figures["parallel"] = {side.name: parallel(side, steps) for side in sides}
+            figures["restart_ms"] = {
+                side.name: float(np.median([restart(side) for _ in range(rounds)])) for side in sides[1:]
+            }
+            define(sides[1], "again", factor=1)
+            figures["redefine_ms"] = 1e3 * float(np.median([define(sides[1], "again", factor=n) for n in range(2, 5)]))
             print({name: figures[name] for name in ("parallel", "redefine_ms", "restart_ms")})
         finally:
             for side in sides:

@@ -137,7 +137,10 @@ class ModelProcess:
         """Start a process that has died. Called at home."""
         if self.serves or self._closed or self._files is None or self._arguments is None:
             return
-        log.warning("the process of %s is started again", self.name)
+        log.warning(
+            "the process of %s is started again; on a server (24.10) its requests fail until the model is loaded again",
+            self.name,
+        )
         self._serves = False
         try:
             self.open(self._files)

@@ -205,7 +205,7 @@ def only_awaits(main: int, step: int) -> bool:
 
 
 def described(error: BaseException) -> dict[str, Any]:
-    """Return an exception as plain data: its class, text and places, innermost last. Only `str` runs code of its class."""
+    """Return an exception as plain data: its class, text and places, innermost last; of its class only `str` runs."""
     places = [
         [frame.f_code.co_filename, line, frame.f_code.co_name]
         for frame, line in traceback.walk_tb(_own(error, BaseException, "__traceback__"))
