@@ -342,6 +342,10 @@ def test_requests_of_a_batch_are_independent(slow: bls.ModelRepository) -> None:
     assert "return await asyncio.gather(*[self.one(pb_utils" in found.code.source
     assert "equal answers on 2 runs" in found.code.proof.lower()
     assert any("sends one call" in note for note in found.notes)
+    late = CALLEE.format(delay=0.02, body="answer = x + (self.count % 25 == 0)")
+    slow.define("a", late, config=CONFIG + "instance_group [ { count: 4 kind: KIND_CPU } ]")
+    found = bls.overlap("batches", {"IN": np.ones((1, 3), np.float32)}, repo=slow)
+    assert (found.outcome, "Whether the requests of a batch may be served" in found.sentence) == ("unknown", True)
 
 
 @pytest.mark.slow

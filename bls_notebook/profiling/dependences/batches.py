@@ -42,7 +42,9 @@ def with_batch(runs: Runs, overlap: Overlap) -> Overlap:
     models = sorted({call.model for call in overlap.calls})
     if doubts := [words for a in models for b in models if (words := runs.kept_between(a, b))]:
         note = f"Whether the requests of a batch may be served together is unknown: {doubts[0]}."
-        return replace(overlap, notes=(note, *overlap.notes))
+        if overlap.together:
+            return replace(overlap, notes=(note, *overlap.notes))
+        return replace(overlap, outcome="unknown", sentence=note, notes=(overlap.sentence, *overlap.notes))
     loop = request_loop(gathered, *key)
     at = f" (line {loop.line})" if loop is not None else ""
     gain = f"{time_of(then)} instead of {time_of(now)} for {number} requests ({times(now / then)}×)"
