@@ -3,9 +3,11 @@
 from bls_notebook.lazy_names import offer
 
 offer(__name__, {
+    "processes.backend": "Prelude",
+    "processes.error_facts": "ErrorFacts",
     "processes.environments": "ENVIRONMENT_MARKER environment_path open_archive unsafe_members",
     "protocol":
-        "BackendError BackendModel Deliver Exchange find_backend InThread Modules RemoteConnection "
+        "BackendError BackendModel Deliver DIED Exchange find_backend InThread Modules RemoteConnection "
         "VersionFiles",
     "python": "CLASS_NAME",
 })  # fmt: skip

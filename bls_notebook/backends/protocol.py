@@ -16,11 +16,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
+from bls_notebook.backends.processes.error_facts import ErrorFacts
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 _WRITTEN_PLACE = re.compile(r'^  File "(.+?)", line (\d+) in (.+)$', re.MULTILINE)
+
+
+DIED = "ProcessDiedError"  # the class of the error of an instance whose process has ended
 
 
 class BackendError(Exception):
@@ -55,12 +59,14 @@ class ModelError(Exception):
         super().__init__(text)
         self.kind, self.text, self.places, self.folders, self.own_words = kind, text, places, folders, own_words
         self.syntax: Sequence[Any] = ()  # message, file and line of a SyntaxError
+        self.chain: list[ErrorFacts] = []  # of it and its causes
 
     @classmethod
     def of(cls, data: Mapping[str, Any], folders: Sequence[str]) -> ModelError:
         """Return the exception that a worker has described."""
         error = cls(data["kind"], data["text"], data["places"], folders)
         error.syntax = data.get("syntax", ())
+        error.chain = [ErrorFacts(**facts) for facts in data["chain"]]
         return error
 
     @classmethod
@@ -71,7 +77,7 @@ class ModelError(Exception):
         """
         places = [(file, int(line), function) for file, line, function in _WRITTEN_PLACE.findall(reason)]
         text = f"Stub process '{name}' is not healthy: {reason}"
-        return cls("ProcessDiedError", text, places[::-1], folders, own_words=True)
+        return cls(DIED, text, places[::-1], folders, own_words=True)
 
 
 class Modules(Protocol):

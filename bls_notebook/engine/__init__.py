@@ -14,7 +14,7 @@ offer(__name__, {
     "core.signature_check": "input_reshapes output_reshapes Reshape",
     "core.tensor_data": "bytes_array",
     "errors": "BLSError ConfigError execute_failed ForkedError ModelLoadError unknown_model without_running",
-    "exception_text": "describe HOME home_of label_of ModelHome source_of traceback_of",
+    "exception_text": "describe facts_of HOME home_of label_of ModelHome source_of",
     "logs": "LOGGER LogLevels silenced",
     "response_stream": "TicketStream",
     "schedulers.dynamic": "BatchRules DynamicBatcher form",

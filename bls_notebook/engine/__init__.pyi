@@ -23,12 +23,12 @@ from .errors import ModelLoadError as ModelLoadError
 from .errors import unknown_model as unknown_model
 from .errors import without_running as without_running
 from .exception_text import describe as describe
+from .exception_text import facts_of as facts_of
 from .exception_text import HOME as HOME
 from .exception_text import home_of as home_of
 from .exception_text import label_of as label_of
 from .exception_text import ModelHome as ModelHome
 from .exception_text import source_of as source_of
-from .exception_text import traceback_of as traceback_of
 from .logs import LOGGER as LOGGER
 from .logs import LogLevels as LogLevels
 from .logs import silenced as silenced

@@ -18,6 +18,7 @@ from traceback import walk_tb
 from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any, NamedTuple, cast
 
+from bls_notebook.backends.processes import error_facts
 from bls_notebook.backends.protocol import ModelError
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.records.errors import FrameRecord
@@ -111,6 +112,13 @@ def describe(error: BaseException, model: str = "", version: int = 0) -> Descrip
     except BaseException:
         kind, text = "exception", _UNAVAILABLE
     return tuple.__new__(Description, (kind, text, text, f"{kind}: {text}", ()))  # needs no room on the stack
+
+
+def facts_of(error: BaseException) -> list[error_facts.ErrorFacts]:
+    """Return the facts of an exception and its causes, the last one first."""
+    if isinstance(error, ModelError):
+        return error.chain or [error_facts.ErrorFacts(error.kind, error.text)]
+    return error_facts.facts_of(error, lambda each: describe(each).text)
 
 
 def label_of(file: str) -> str:

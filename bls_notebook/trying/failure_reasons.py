@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError
 from importlib.util import find_spec
 from pathlib import Path
-from traceback import walk_tb
 
-from bls_notebook.backends import BackendError
+from bls_notebook.backends import DIED, ErrorFacts
 from bls_notebook.checking.declared_packages import declared_packages
 from bls_notebook.checking.discovery import is_model, project_folders
 from bls_notebook.checking.pip_packages import distribution_of, install_advice
-from bls_notebook.engine import describe, traceback_of
-from bls_notebook.records import ACTIONS, Remedy, first_line, remedy, source_text
+from bls_notebook.engine import describe, facts_of, place
+from bls_notebook.records import ACTIONS, FrameRecord, Remedy, first_line, remedy, source_text
 from bls_notebook.repository.config import scan
 from bls_notebook.repository.source import imported_files, shown_path, syntax_tree
 
@@ -108,50 +104,59 @@ def of_error(
     `gpu` describes this machine's GPUs. `--fill` can set the configuration's `parameters`.
     """
     cause = error.__cause__ or error
-    chain = list(_chain(cause))
-    text = [describe(exception).message for exception in chain]
-    message = first_line(text[0] if cause is not error else str(error), _LONGEST)
+    chain = facts_of(cause)
+    if chain[0].kind == DIED:
+        return _of_crash(name, chain[0].text, describe(cause, name).frames)
+    message = first_line(chain[0].message if cause is not error else str(error), _LONGEST)
     message = message.removeprefix(f"model {name!r}: ").removeprefix(f"model '{name}': ")
-    first = first_line(text[-1], _LONGEST)
+    first = first_line(chain[-1].message, _LONGEST)
     if cause is not error and first.partition(": ")[2] not in message:
         message += f" (from {first})"
     reason = _of_chain(name, chain, places, gpu, parameters or {})
     return replace(reason, why=": ".join(filter(None, (reason.why, message))))
 
 
+def _of_crash(name: str, text: str, frames: Sequence[FrameRecord]) -> FailureReason:
+    """Return the reason of a process that has ended: its signal or status, the line, and what it wrote last."""
+    why, _, words = text.partition("is not healthy: ")[2].partition(". Its last words:\n")
+    if own := [frame for frame in frames if frame.model]:
+        why += f" in {place(own[-1])}"
+    spoken = words.partition("Fatal Python error")[0].strip()
+    if spoken:
+        why += f"; it wrote: {first_line(spoken.splitlines()[-1], _LONGEST)}"
+    return replace(reason_of("crash:killed" if "SIGKILL" in why else "crash", name), why=why)
+
+
 def _of_chain(
-    name: str, chain: Sequence[BaseException], places: ModelPlaces, gpu: str, parameters: Mapping[str, str]
+    name: str, chain: Sequence[ErrorFacts], places: ModelPlaces, gpu: str, parameters: Mapping[str, str]
 ) -> FailureReason:
     """Return the reason by the types, origins and texts of exceptions; `why` is empty if these say nothing."""
-    texts = [describe(error).message for error in chain]
-    for error, text in zip(chain, texts, strict=True):
+    texts = [error.message for error in chain]
+    for error in chain:
         if other := _other_python(error):
             return reason_of("python", name, what=other[0], versions=other[1], here=_HERE)
-        module = error.name if isinstance(error, ModuleNotFoundError) else None
-        if isinstance(module, str) and not isinstance(error, PackageNotFoundError):
-            by_backend = any(isinstance(each, BackendError) for each in chain)
-            return _of_module(name, module, None if by_backend else places)
-        if library := _LIBRARY.search(text):
+        if error.is_a("ModuleNotFoundError") and error.name and error.kind != "PackageNotFoundError":
+            by_backend = any(each.is_a("bls_notebook.backends.protocol.BackendError") for each in chain)
+            return _of_module(name, error.name, error.loaded, None if by_backend else places)
+        if library := _LIBRARY.search(error.text):
             return reason_of("library", name, file=library[1])
-        raised_in, _, file = _origin(error)
-        installed = (getattr(error, "name", None) or raised_in).partition(".")[0]
-        if isinstance(error, ImportError) and installed not in _PROVIDED and not _TO_INSTALL.search(text):
+        raised_in, _, file = error.origin
+        installed = (error.name or raised_in).partition(".")[0]
+        if error.is_a("ImportError") and installed not in _PROVIDED and not _TO_INSTALL.search(error.message):
             file = file if _INSTALLED.search(file) else error.path or str(places.project)
             if not Path(file).is_relative_to(places.project) or _INSTALLED.search(file):
                 return reason_of("package:broken", name, package=installed)
-        match = _ATTRIBUTE.search(text) if isinstance(error, AttributeError) else None
-        if match and _INSTALLED.search(getattr(sys.modules.get(match[1]), "__file__", None) or ""):
+        if (match := _ATTRIBUTE.search(error.text)) and _INSTALLED.search(error.owner_file):
             package, module = match[1].partition(".")[0], f"{match[1]}.{match[2]}"
             return reason_of("package:attribute", name, package=package, module=module)
-        if isinstance(error, PermissionError) and isinstance(error.filename, str):
+        if error.is_a("PermissionError") and error.filename:
             return reason_of("file:denied", name, file=error.filename)
-        if type(error) is KeyError and raised_in == "os":
-            return reason_of("env", name, key=error.args[0])
-        if isinstance(error, subprocess.CalledProcessError) and error.returncode == 127:  # as shells say it
+        if error.kind == "KeyError" and raised_in == "os":
+            return reason_of("env", name, key=error.key)
+        if error.is_a("subprocess.CalledProcessError") and error.status == 127:  # as shells say it
             return reason_of("program", name)
         folder = _pretrained_folder(error)
-        named = error.filename if isinstance(error, FileNotFoundError) else None
-        if file := folder or str(os.fspath(named or "")):
+        if file := folder or (error.filename if error.is_a("FileNotFoundError") else ""):
             if raised_in == "subprocess" and not _is_working_folder(error, file):
                 return reason_of("file:program", name, file=file)
             return _of_file(name, file, places, parameters, "file:pretrained" if folder else "file:needed")
@@ -194,44 +199,43 @@ def _of_file(name: str, file: str, places: ModelPlaces, parameters: Mapping[str,
 _GUESS = ", which is missing here and may exist on your server"
 
 
-def _is_working_folder(error: BaseException, file: str) -> bool:
+def _is_working_folder(error: ErrorFacts, file: str) -> bool:
     """Return whether a program could not start because its working folder is missing."""
-    frames = [frame for frame, _ in walk_tb(traceback_of(error))]
-    return bool(frames) and file == str(frames[-1].f_locals.get("cwd"))
+    return bool(error.frames) and file == error.frames[-1][3].get("cwd")
 
 
-def _other_python(error: BaseException) -> tuple[str, str] | None:
+def _other_python(error: ErrorFacts) -> tuple[str, str] | None:
     """Return the name that is part of other versions of Python, and the versions; None if that is not certain."""
-    if isinstance(error, SyntaxError):
-        text = f"{error.msg}\n{error.text or ''}"
+    if error.syntax:
+        text = "\n".join(error.syntax)
         if any(re.search(form, text) for form in _DATA["syntax of Python 2"]):
             return "the syntax", "Python 2"
         newer = next((version for version, form in _DATA["syntax of later versions"] if re.search(form, text)), "0.0")
         is_newer = tuple(map(int, newer.split("."))) > sys.version_info[:2]
         return ("the syntax", f"Python from {newer}") if is_newer else None
-    owner, missing = "", str(getattr(error, "name", None) or "")
-    if isinstance(error, AttributeError):
-        owner = f"{getattr(error.obj, '__name__', type(error.obj).__name__)}."
-    elif isinstance(error, ImportError) and (match := re.match(r"cannot import name '(\w+)'", error.msg or "")):
+    owner, missing = "", error.name
+    if error.is_a("AttributeError"):
+        owner = f"{error.owner}."
+    elif error.is_a("ImportError") and (match := re.match(r"cannot import name '(\w+)'", error.text)):
         owner, missing = f"{missing}.", match[1]
-    elif isinstance(error, ValueError) and (match := _DEFAULT.match(str(error))):
+    elif error.is_a("ValueError") and (match := _DEFAULT.match(error.text)):
         unhashable = match[1] not in ("list", "dict", "set")  # which no version allows
         return (f"a default value of the class {match[1]}", "Python before 3.11") if unhashable else None
-    elif not isinstance(error, NameError):
+    elif not error.is_a("NameError"):
         return None
     versions = _OTHER_PYTHONS.get(f"{owner}{missing}")
     return (f"`{owner}{missing}`", versions) if versions else None
 
 
-def _pretrained_folder(error: BaseException) -> str:
+def _pretrained_folder(error: ErrorFacts) -> str:
     """Return the folder in which a hub's library misses files; empty if it looks for them on the hub."""
-    if (isinstance(error, OSError) and error.errno is None) or isinstance(error, ValueError):
-        for frame, _ in walk_tb(traceback_of(error)):
-            if str(frame.f_globals.get("__name__")).partition(".")[0] in _DATA["hubs"]:
-                value = frame.f_locals.get("pretrained_model_name_or_path") or frame.f_locals.get("repo_id")
-                if isinstance(value, (str, Path)) and (str(value)[:1] in ("/", ".") or os.path.isdir(value)):
-                    has_config = isinstance(error, ValueError) and Path(value, "config.json").is_file()
-                    return "" if has_config else str(value)
+    if (error.is_a("OSError") and error.errno is None) or error.is_a("ValueError"):
+        for module, _, _, variables in error.frames:
+            if module.partition(".")[0] in _DATA["hubs"]:
+                value = variables.get("pretrained_model_name_or_path") or variables.get("repo_id") or ""
+                if value[:1] in ("/", ".") or (value and os.path.isdir(value)):
+                    has_config = error.is_a("ValueError") and Path(value, "config.json").is_file()
+                    return "" if has_config else value
     return ""
 
 
@@ -250,41 +254,25 @@ def to_fill(name: str, text: str, parameters: Mapping[str, str], paths: bool) ->
     return {}
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception and its causes: explicit ones, and handled ones whose text it repeats."""
-    chain: list[BaseException] = []
-    while error is not None and error not in chain and len(chain) < 16:
-        chain.append(error)
-        yield error
-        cause, context = error.__cause__, error.__context__
-        if cause is None and context is not None and not error.__suppress_context__:
-            cause = context if (text := describe(context).text) and text in describe(error).text else None
-        error = cause
-
-
-def _category(error: BaseException) -> str:
+def _category(error: ErrorFacts) -> str:
     """Return ``gpu``, ``network`` or ``network:hub`` if an exception's class or origin is about it, else ""."""
-    module, function, _ = _origin(error)
-    classes = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
+    module, function, _ = error.origin
+    classes = set(error.classes)
     names = {name for dotted in (module, *classes) for name in dotted.split(".")}
     from_torch = module == "torch.serialization" and function in _DATA["gpu functions of torch.serialization"]
     if names.intersection(_DATA["gpu names"]) or classes.intersection(_DATA["gpu classes"]) or from_torch:
         return "gpu"
-    if classes.intersection(_DATA["network classes"]) and not isinstance(error, BrokenPipeError):
+    if classes.intersection(_DATA["network classes"]) and not error.is_a("BrokenPipeError"):
         return "network"
-    is_from_hub = isinstance(error, OSError) and error.errno is None and module.partition(".")[0] in _DATA["hubs"]
+    is_from_hub = error.is_a("OSError") and error.errno is None and module.partition(".")[0] in _DATA["hubs"]
     return "network:hub" if is_from_hub or classes.intersection(_DATA["hub classes"]) else ""
 
 
-def _origin(error: BaseException) -> tuple[str, str, str]:
-    """Return the module, function and file that raised an exception; empty if unknown."""
-    for frame, _ in deque(walk_tb(traceback_of(error)), 1):
-        return str(frame.f_globals.get("__name__")), frame.f_code.co_name, frame.f_code.co_filename
-    return "", "", ""
+def _of_module(name: str, module: str, loaded: bool, places: ModelPlaces | None) -> FailureReason:
+    """Return the reason for a missing module that the model's code imports, or its backend (no `places`).
 
-
-def _of_module(name: str, module: str, places: ModelPlaces | None) -> FailureReason:
-    """Return the reason for a missing module that the model's code imports, or its backend (no `places`)."""
+    `loaded`: the code has imported the module's package.
+    """
     first = module.partition(".")[0]
     module_folder = None if places is None else _project_folder(first, places.source.parent, places.project)
     if module_folder is not None:
@@ -295,7 +283,7 @@ def _of_module(name: str, module: str, places: ModelPlaces | None) -> FailureRea
         return reason_of("module", name, module=module, place=place)
     if versions := _OTHER_PYTHONS.get(first):
         return reason_of("python", name, what=f"`{first}`", versions=versions, here=_HERE)
-    if first in sys.modules and module != first:  # another version or another package of this name
+    if loaded and module != first:  # another version or another package of this name
         return reason_of("package:other", name, package=first, module=module)
     others = _missing_modules(places.source, places.project) if places is not None else ()
     modules = [module, *(m for m in others if m != first)]
@@ -313,7 +301,7 @@ def _install(modules: Sequence[str], places: ModelPlaces | None) -> Remedy:
 def _project_folder(module: str, folder: Path, top: Path) -> Path | None:
     """Return the folder in the project `top` that contains a top-level module, nearest to the model's `folder`."""
     above = [folder, *(place for place in folder.parents if place.is_relative_to(top))]
-    for inside in (place / part for place in above for part in ("", "src", "lib")):
+    for inside in (here / part for here in above for part in ("", "src", "lib")):
         parts = inside / module  # often a package without __init__.py
         package = (any(parts.glob("*.py")) or any(parts.glob("*/*.py"))) and not is_model(parts)
         if package or (inside / f"{module}.py").is_file():

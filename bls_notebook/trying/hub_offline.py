@@ -2,27 +2,25 @@
 
 The hub's libraries retry for half a minute; HF_HUB_OFFLINE prevents that. Pipelines that call a language model
 often fetch its tokenizer when they load; a tokenizer of single bytes replaces it, so that the pipeline's own code
-runs. Guarantees: available tokenizers are not replaced; responses that used a replacement name it in `stubs`.
+runs. Guarantees: available tokenizers are not replaced; responses that used a replacement name it in `stubs`. Workers
+run this module, too: `begin`.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import logging
 import os
 import re
 import socket
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from bls_notebook.engine import Execution, caller_var
-from bls_notebook.records import Stubbed
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
 
 _PATIENCE = 3.0  # seconds to wait for a connection
 _VARIABLE = "HF_HUB_OFFLINE"
@@ -79,63 +77,62 @@ def _set_offline(offline: bool) -> None:
 
 log = logging.getLogger("bls_notebook")
 
-# Special tokens, model families with another limit than 512 tokens, and a template of chats.
-_DATA = json.loads(Path(__file__).with_name("byte_tokenizer.json").read_text("utf-8"))
 _FEWEST = 64  # tokens; a tokenizer with fewer was created without its files
 _USES = ("__call__", "encode", "tokenize", "decode", "batch_decode", "apply_chat_template")
 
 
-_replaced: set[str] = set()  # tokenizers that a model of this process got as bytes: its next loads get the same
-_missing: list[str] | None = None  # those of the present load, inside `byte_tokenizers`
+_ask: Callable[[str], str]  # returns whether to replace a tokenizer: "try" the real one, "offline" the same, or ""
+_note: Callable[[str, str], None]  # "replaced" or "used", and the name
 
 
-@contextmanager
-def byte_tokenizers(wanted: bool) -> Iterator[list[str]]:
-    """Replace unavailable tokenizers of `transformers` in a ``with``, and in later loads of models that use them.
+def begin(arguments: Mapping[str, Any], note: Callable[[str, str], None]) -> None:
+    """Replace tokenizers for the rest of the process: `names`, or all (None) that are unavailable."""
+    names = arguments["names"]
 
-    Yields the list of their names. Does nothing unless `wanted`, because importing the package takes seconds.
-    """
-    global _missing
-    found = list[str]()
-    if wanted and importlib.util.find_spec("transformers") is not None:
-        try:
-            transformers = importlib.import_module("transformers")
-            for owner in (transformers.PreTrainedTokenizerBase, transformers.AutoTokenizer):
-                method = vars(owner).get("from_pretrained")
-                if method is not None and not hasattr(method.__func__, "replaces"):
-                    owner.from_pretrained = classmethod(_or_bytes(method.__func__))
-        except Exception as error:  # the model will report the same error
-            log.debug("tokenizers of transformers cannot be replaced: %s", error)
-        _missing = found
+    def ask(name: str) -> str:
+        return "try" if names is None else "offline" if name in names else ""
+
+    replace_unavailable(ask, note, arguments["data"])
+
+
+def replace_unavailable(ask: Callable[[str], str], note: Callable[[str, str], None], data: Mapping[str, Any]) -> None:
+    """Let `transformers` replace tokenizers, as `ask` and `note` above say; `data` is that of `byte_tokenizer`."""
+    global _ask, _note
+    _ask, _note = ask, note
+    if importlib.util.find_spec("transformers") is None:
+        return
     try:
-        yield found
-    finally:
-        _missing = None
+        transformers = importlib.import_module("transformers")
+        for owner in (transformers.PreTrainedTokenizerBase, transformers.AutoTokenizer):
+            method = vars(owner).get("from_pretrained")
+            if method is not None and not hasattr(method.__func__, "replaces"):
+                owner.from_pretrained = classmethod(_or_bytes(method.__func__, data))
+    except Exception as error:  # the model will report the same error
+        log.debug("tokenizers of transformers cannot be replaced: %s", error)
 
 
-def _or_bytes(fetch: Callable[..., Any]) -> Callable[..., Any]:
+def _or_bytes(fetch: Callable[..., Any], data: Mapping[str, Any]) -> Callable[..., Any]:
     def from_pretrained(cls: type, name: Any, *arguments: Any, **options: Any) -> Any:
-        key, is_again = os.fspath(name), caller_var.get() is not None and _missing is None
-        if _missing is None and not (is_again and key in _replaced):
+        key = os.fspath(name)
+        way = _ask(key)
+        if not way:
             return fetch(cls, name, *arguments, **options)
-        with suppress(Exception), _offline(is_again):  # OSError in most versions
+        with suppress(Exception), _offline(way == "offline"):  # OSError in most versions
             tokenizer = fetch(cls, name, *arguments, **options)
             if len(tokenizer) >= _FEWEST:
-                _replaced.discard(key)
                 return tokenizer
-        _replaced.add(key)
-        if _missing is not None:
-            _missing.append(key)
-        return byte_tokenizer(key, cls.__name__)
+        _note("replaced", key)
+        return byte_tokenizer(key, cls.__name__, data)
 
     from_pretrained.replaces = fetch  # type: ignore[attr-defined]
     return from_pretrained
 
 
-def byte_tokenizer(name: str, family: str) -> Any:
+def byte_tokenizer(name: str, family: str, data: Mapping[str, Any]) -> Any:
     """Return a tokenizer of `transformers` with a token per byte, and the length limit of the class `family`.
 
-    Responses of models that use it name it among their stubs.
+    `data` has its special tokens, model families with another limit than 512 tokens, and a template of chats. Responses
+    of models that use it name it among their stubs.
     """
     transformers = importlib.import_module("transformers")
     tokenizers = importlib.import_module("tokenizers")
@@ -143,19 +140,15 @@ def byte_tokenizer(name: str, family: str) -> Any:
     core = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate(alphabet)}, []))
     core.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = tokenizers.decoders.ByteLevel()
-    longest = next((length for part, length in _DATA["lengths"].items() if part in f"{family} {name}".lower()), 512)
+    longest = next((length for part, length in data["lengths"].items() if part in f"{family} {name}".lower()), 512)
     uses = {use: _marked(getattr(transformers.PreTrainedTokenizerFast, use), name) for use in _USES}
     kind = type("ByteTokenizer", (transformers.PreTrainedTokenizerFast,), uses)
-    return kind(tokenizer_object=core, model_max_length=longest, chat_template=_DATA["chat"], **_DATA["special"])
+    return kind(tokenizer_object=core, model_max_length=longest, chat_template=data["chat"], **data["special"])
 
 
 def _marked(use: Callable[..., Any], name: str) -> Callable[..., Any]:
-    mark = (Stubbed(f"the tokenizer {name}"),)
-
     def marked(self: Any, *arguments: Any, **options: Any) -> Any:
-        execution = caller_var.get()
-        if isinstance(execution, Execution):
-            execution.note_warnings(mark)
+        _note("used", name)
         return use(self, *arguments, **options)
 
     return marked

@@ -21,12 +21,13 @@ from bls_notebook.repository.source import ModelSource, pointers_in
 
 from . import failure_reasons as reasons
 from .failure_reasons import FailureReason
-from .hub_offline import byte_tokenizers
+from .observations import MissingFiles, byte_tokenizers
 from .trial_plan import ModelPlan, TrialPlan, prepare
 
 log = logging.getLogger("bls_notebook")
 
 _ON_CPU = "its instances are on the CPU, because it did not load on a simulated GPU"
+_NO_GPU = "its instances are on the CPU, because GPUs are simulated only with `in_kernel=True` or `--in-kernel`"
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,16 @@ class TrialLoad:
     notes: tuple[str, ...]
 
 
-def load_models(host: Host, plan: TrialPlan) -> TrialLoad:
+def load_models(host: Host, plan: TrialPlan, missing: MissingFiles) -> TrialLoad:
     """Load or stub the models of a plan; later loads by the user prepare them in the same way."""
-    host.before_load(lambda source: prepare(source, plan.options, plan.private).source)
+
+    def prepared(source: ModelSource) -> ModelSource:
+        source = prepare(source, plan.options, plan.private).source
+        uses_hub = source.name in plan.models and plan.models[source.name].uses_hub
+        prelude = None if plan.options.in_kernel else partial(missing.prelude, source, uses_hub)
+        return replace(source, isolation=plan.options.isolation, prelude=prelude)
+
+    host.before_load(prepared)
     notes = _simulate_missing_gpus(plan)
     outcomes: dict[str, LoadOutcome] = {}
     try:
@@ -114,6 +122,8 @@ def _missing_steps(host: Host, plan: TrialPlan, model: ModelPlan) -> FailureReas
 
 def _load_real(host: Host, plan: TrialPlan, model: ModelPlan) -> LoadOutcome | FailureReason:
     """Load the real model, if necessary with a simulated GPU or on the CPU; return the reason if that fails."""
+    if model.runs_code and not plan.options.in_kernel:
+        return _load_in_process(host, plan, model)
     failure = outcome = _attempt(host, plan, model)
     if isinstance(outcome, LoadOutcome) or outcome.kind != "gpu":
         return outcome
@@ -124,12 +134,31 @@ def _load_real(host: Host, plan: TrialPlan, model: ModelPlan) -> LoadOutcome | F
             return replace(outcome, note=note)
         simulate_gpus(0)
     if simulated_gpus() and model.backend != "ensemble":
-        undo = host.before_load(lambda source: _on_cpu(source) if source.name == model.name else source)
-        outcome = _attempt(host, plan, model, _ON_CPU)
+        outcome = _attempt_on_cpu(host, plan, model, _ON_CPU)
         if isinstance(outcome, LoadOutcome):
             return outcome
-        undo()
     return failure
+
+
+def _load_in_process(host: Host, plan: TrialPlan, model: ModelPlan) -> LoadOutcome | FailureReason:
+    """Load the real model in a process, where no GPU is simulated."""
+    if gpu_count() and not simulated_gpus():
+        return _attempt(host, plan, model)
+    if gpus_in(model.config):
+        outcome = _attempt_on_cpu(host, plan, model, _NO_GPU)
+    else:
+        outcome = _attempt(host, plan, model)
+    if isinstance(outcome, LoadOutcome) or outcome.kind != "gpu":
+        return outcome
+    return replace(reasons.reason_of("gpu:process", model.name), why=outcome.why)
+
+
+def _attempt_on_cpu(host: Host, plan: TrialPlan, model: ModelPlan, change: str) -> LoadOutcome | FailureReason:
+    undo = host.before_load(lambda source: _on_cpu(source) if source.name == model.name else source)
+    outcome = _attempt(host, plan, model, change)
+    if not isinstance(outcome, LoadOutcome):
+        undo()
+    return outcome
 
 
 def _on_cpu(source: ModelSource) -> ModelSource:
@@ -145,7 +174,7 @@ def _attempt(host: Host, plan: TrialPlan, model: ModelPlan, *changes: str) -> Lo
     """Load the real model once; `changes` are those beside the plan's."""
     name, seconds = model.name, plan.options.load_timeout
     try:
-        with byte_tokenizers(model.uses_hub) as replaced:
+        with byte_tokenizers(model.uses_hub, plan.options.in_kernel) as replaced:
             late = line_at_limit(seconds, partial(host.repository.load, name))
             if late is not None and not host.repository.ready(name):
                 return reasons.too_slow(name, seconds, late)
@@ -193,7 +222,7 @@ def _stub_source(plan: TrialPlan, model: ModelPlan, why: str, may_ask: bool) -> 
         if len(sizes := shapes.get(output.name, ())) == len(output.dims) and not output.HasField("reshape"):
             output.dims[:] = [size if dim == -1 else dim for dim, size in zip(output.dims, sizes, strict=True)]
     stub = replace(plan.options.stub(model.name), reason=why, asks=own, gpu=gpu)
-    return replace(model.prepared.source, config=config, stub=stub)
+    return replace(model.prepared.source, config=config, stub=stub, isolation=plan.options.isolation)
 
 
 def _shapes_for_next_steps(plan: TrialPlan, name: str) -> dict[str, tuple[int, ...]]:
@@ -213,7 +242,9 @@ def _shapes_for_next_steps(plan: TrialPlan, name: str) -> dict[str, tuple[int, .
 
 def _simulate_missing_gpus(plan: TrialPlan) -> tuple[str, ...]:
     """Simulate as many GPUs as the models need, if the machine has none; return a note."""
-    wanted = {name: model.gpus for name, model in sorted(plan.models.items()) if model.gpus}
+    wanted = {
+        name: model.gpus for name, model in sorted(plan.models.items())
+        if model.gpus and (plan.options.in_kernel or not model.runs_code)}  # fmt: skip
     count, before = min(MOST_GPUS, max(wanted.values(), default=0)), gpu_count()
     if count and before == 0:
         return (_simulated_for(listed(wanted, 6), count),)

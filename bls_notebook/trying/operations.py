@@ -73,16 +73,18 @@ TRY = OperationSpec(
     """Run any model repository, with stubs for models that cannot load. The report says which models are real, which
     are stubs and why, and how to make each real. A stub makes up responses from its model's configuration: names,
     data types and shapes of outputs; every response that depends on a stub names it. FOLDER may be a project that
-    contains a repository; nothing is written to it. The models' code runs here, with your permissions; --real limits
-    it to some models. In a notebook, the previous repository is closed, with the models that cells defined. Each real
-    model gets requests with generated values until it answers one; --no-ask sends none. After Ctrl-C, loaded models
-    stay loaded. Guide: docs/guides/templates.md.""",
+    contains a repository; nothing is written to it. The models' code runs with your
+    permissions, in processes of its own, where it stays; --in-kernel runs it here; --real limits it to some models. In
+    a notebook, the previous repository is closed, with the models that cells defined. Each real model gets requests
+    with generated values until it answers one; --no-ask sends none. After Ctrl-C, loaded models stay loaded.
+    Guide: docs/guides/templates.md.""",
     options=(
         option("folder", "FOLDER", "a model repository, or a folder that contains one"),
         option("--values", "VALUES", f"outputs of stubs: {_VALUES}", str, "notebook", choices=_CHOICES),
         option("--real", "MODEL,...", "run only the code of these models; none: of no model", _real),
         FILL,
         option("--model-config-name", "CONFIG", "use configs/CONFIG.pbtxt of models that have it"),
+        flag("--in-kernel", "run the models' code in this process, with simulated GPUs; it can end or change it"),
         timeout("time limit for loading a model, after which a stub replaces it (default: 60s)", "--load-timeout"),
         flag("--no-ask", "do not send generated requests to real models", dest="ask", action="store_false"),
         SEED,

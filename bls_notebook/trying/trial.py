@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple, TextIO
 from bls_notebook.checking.discovery import project_of, repository_folder
 from bls_notebook.engine import perform, undo
 from bls_notebook.extending import Host
-from bls_notebook.records import count, listed, visible
+from bls_notebook.records import count, listed, remedy, surfaces, visible
 from bls_notebook.repository import ModelRepository, Values
 from bls_notebook.repository.source import shown_path
 
@@ -23,13 +24,20 @@ from .failure_reasons import PATH
 from .generated_requests import RequestOutcome, TrialRequests, send_requests
 from .hub_offline import offline_if_unreachable
 from .load_or_stub import TrialLoad, load_models
-from .missing_files import looked_for
+from .observations import MissingFiles
 from .records import TrialReport, TriedModel
 from .server_files import located
 from .trial_plan import ModelPlan, TrialOptions, TrialPlan, plan_trial
 
 log = logging.getLogger("bls_notebook")
 
+_STAY = "Python models stay in processes of their own; debuggers and simulated GPUs need the kernel: {load}"
+_LOADS = {
+    "load": (
+        "`repository.load({name!r}, isolation='kernel')`, or try with `in_kernel=True`",
+        "`%tritonrepo load {name} --in-kernel`, or try with `--in-kernel`",
+    )
+}
 _OWN_SERVER = re.compile(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0):800[01]\b")
 
 
@@ -58,6 +66,7 @@ def try_repository(
     recorded: Mapping[str, Mapping[str, Any]] | None = None,
     real: Collection[str] | None = None,
     load_timeout: float = 60.0,
+    in_kernel: bool = False,
     ask: bool = True,
     tell: Callable[[str], None] | None = None,
 ) -> Trial:
@@ -65,7 +74,9 @@ def try_repository(
 
     A stub makes up responses from its model's configuration: names, data types and shapes of outputs; variable
     dimensions take sizes from the request. Every response that depends on a stub names it (`Response.stubs`). Writes
-    nothing to the folder. Runs the code of the models in this process.
+    nothing to the folder. Runs the code of Python models in processes of their own, which a crash, an endless loop or a
+    change of global state does not leave; see `in_kernel`. The models stay there: reload one with
+    ``repository.load(name, isolation="kernel")`` to debug it.
 
     Parameters
     ----------
@@ -88,6 +99,9 @@ def try_repository(
         Run and import only the code of these models; all others are stubs.
     load_timeout : float
         Time limit (s) for loading a model, after which a stub replaces it, and for its answer to a generated request.
+    in_kernel : bool
+        Run the code of Python models in this process, with simulated GPUs if the machine has none. A model can end or
+        change it then.
     ask : bool
         Send each real model generated requests until it answers one, and report errors and the runtime's warnings.
     tell : callable, optional
@@ -113,7 +127,17 @@ def try_repository(
     path = repository_folder(folder)
     project = project_of(path, Path(folder).expanduser().resolve())
     options = TrialOptions(
-        path, project, fill or {}, model_config_name, values, seed, latency or {}, recorded or {}, real, load_timeout
+        path,
+        project,
+        fill or {},
+        model_config_name,
+        values,
+        seed,
+        latency or {},
+        recorded or {},
+        real,
+        load_timeout,
+        in_kernel or not hasattr(socket, "SCM_RIGHTS"),
     )
 
     def run() -> Trial:
@@ -123,10 +147,11 @@ def try_repository(
         plan = plan_trial(host, options)
         _announce(tell, plan)
         fetches = any(model.uses_hub and model.may_run for model in plan.models.values())
-        with _kept_open_streams(), looked_for(project) as missing, offline_if_unreachable(fetches) as offline:
-            load = load_models(host, plan)
+        missing = MissingFiles(project)
+        with _kept_open_streams(), missing.recorded(), offline_if_unreachable(fetches) as offline:
+            load = load_models(host, plan, missing)
             requests = send_requests(host, plan, load, load_timeout if ask and not load.left else 0.0)
-        return Trial(repository, _report(plan, offline, load, requests, missing, perf_counter() - began))
+        return Trial(repository, _report(plan, offline, load, requests, missing.by_model, perf_counter() - began))
 
     return perform(run, partial_result=True)
 
@@ -134,9 +159,10 @@ def try_repository(
 def _announce(tell: Callable[[str], None] | None, plan: TrialPlan) -> None:
     """Name the models whose code will run, before it runs."""
     if names := sorted(name for name, model in plan.models.items() if model.runs_code):
+        where = "in this process" if plan.options.in_kernel else "in processes of their own"
         (tell or log.warning)(
-            f"this runs Python code of {count(len(names), 'model')} of {shown_path(plan.options.folder)} in this "
-            f"process, with your permissions: {', '.join(names)}; `--real a,b` runs only the code of a and b, "
+            f"this runs Python code of {count(len(names), 'model')} of {shown_path(plan.options.folder)} {where}, "
+            f"with your permissions: {', '.join(names)}; `--real a,b` runs only the code of a and b, "
             "`--real none` no code"
         )
 
@@ -192,6 +218,8 @@ def _report(
         )  # fmt: skip
     real = [plan.models[name] for name, outcome in sorted(load.outcomes.items()) if outcome.kind == "real"]
     notes = [*plan.notes, *load.notes, offline, *requests.notes]
+    if surfaces[-1:] != ["shell"] and (name := next((m.name for m in real if m.runs_code), "")):
+        notes += [] if plan.options.in_kernel else [str(remedy(_STAY, _LOADS, name=name))]
     if missing := [model.prepared.missing_version for model in real if model.prepared.missing_version]:
         line = f"`mkdir {' '.join(missing)}`"
         notes.append(f"version folders are missing, because Git stores no empty folders; a server needs them: {line}")

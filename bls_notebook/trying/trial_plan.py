@@ -63,6 +63,12 @@ class TrialOptions:
     recorded: Mapping[str, Any]
     real: Collection[str] | None
     load_timeout: float
+    in_kernel: bool = False
+
+    @property
+    def isolation(self) -> str:
+        """Where the models run."""
+        return "kernel" if self.in_kernel else "process"
 
     def check(self, names: Collection[str]) -> None:
         """Raise a BLSError if an option is invalid; `names` are the models."""

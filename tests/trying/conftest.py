@@ -100,6 +100,7 @@ def trying(tmp_path: Path) -> Iterator[Callable[..., tuple[bls.ModelRepository, 
 
     def run(folder: Path = tmp_path, **options: Any) -> tuple[bls.ModelRepository, dict[str, Any]]:
         options.setdefault("tell", lambda text: None)
+        options.setdefault("in_kernel", True)  # faster; `test_in_processes` compares
         repository, report = bls.try_repository(folder, **options)
         opened.append(repository)
         return repository, {"": report, **{row.name: row for row in report.models}}

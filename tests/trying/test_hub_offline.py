@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from bls_notebook.trying import hub_offline
+from bls_notebook.trying.observations import TOKENIZER
 from tests.trying.conftest import DOUBLES, IO, PYTHON, calling, put
 
 FETCHING = """
@@ -98,7 +99,7 @@ def test_a_tokenizer_that_cannot_be_had_is_stood_in_for(
 
 @pytest.mark.parametrize(("family", "longest"), [("AutoTokenizer", 512), ("CLIPTokenizer", 77)])
 def test_the_class_of_a_tokenizer_limits_its_length(transformers: Any, family: str, longest: int) -> None:
-    assert hub_offline.byte_tokenizer("org/stable-diffusion", family).options["model_max_length"] == longest
+    assert hub_offline.byte_tokenizer("org/stable-diffusion", family, TOKENIZER).options["model_max_length"] == longest
 
 
 def test_a_model_that_calls_no_other_gets_a_substitute_too(trying: Any, tmp_path: Path, transformers: Any) -> None:

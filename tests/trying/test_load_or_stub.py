@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -96,18 +97,19 @@ def test_a_program_in_the_background_has_its_deadline_too(trying: Any, tmp_path:
         signal.signal(signal.SIGINT, before)
 
 
-def test_ctrl_c_keeps_what_is_done(trying: Any, tmp_path: Path) -> None:
-    presses = """
+@pytest.mark.parametrize("in_kernel", [True, False])
+def test_ctrl_c_keeps_what_is_done(trying: Any, tmp_path: Path, in_kernel: bool) -> None:
+    presses = f"""
 import signal, os, threading
 class TritonPythonModel:
     def initialize(self, args):
-        os.kill(os.getpid(), signal.SIGINT)
-        threading.Event().wait(5)
+        os.kill({os.getpid()}, signal.SIGINT)
+        threading.Event().wait()
 """
     put(tmp_path, "a", PYTHON, {"1/model.py": DOUBLES})
     put(tmp_path, "b", PYTHON, {"1/model.py": presses})
     put(tmp_path, "c", PYTHON, {"1/model.py": DOUBLES})
-    repository, rows = trying()
+    repository, rows = trying(in_kernel=in_kernel)
     assert (rows[""].left, repository.infer("a", ONES)["OUT"].as_numpy().tolist()) == (("b", "c"), [2, 2, 2])
     assert repository.load("c").stub == ""
 

@@ -8,6 +8,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bls_notebook.display import render
 from tests.trying.conftest import DOUBLES, PYTHON, put
 
@@ -24,7 +26,8 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
-def test_files_that_code_looks_for_in_vain_are_listed(trying: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_kernel", [True, False])
+def test_files_that_code_looks_for_in_vain_are_listed(trying: Any, tmp_path: Path, in_kernel: bool) -> None:
     functions = os.stat, os.scandir, io.open, open
     beside = "def reads(path):\n    try:\n        return open(path)\n    except OSError:\n        pass"
     files = {"1/model.py": LOOKS + DOUBLES, "1/beside.py": beside, "later/data.txt": ""}
@@ -32,7 +35,7 @@ def test_files_that_code_looks_for_in_vain_are_listed(trying: Any, tmp_path: Pat
     put(tmp_path, "quiet", PYTHON, {"1/model.py": DOUBLES})
     late = DOUBLES.replace("arrays =", "raise ValueError('/no/later/data.txt does not exist')\n        arrays =")
     put(tmp_path, "late", PYTHON, {"1/model.py": late, "later/data.txt": ""})
-    _, rows = trying()
+    _, rows = trying(in_kernel=in_kernel)
     missing = {os.path.abspath(path): place for path, _, place in (each.partition(" (") for each in rows["m"].missing)}
     here = tmp_path / "m" / "1"
     assert missing.keys() - {"/no/folder"} >= {f"{here / 'a.txt'}", "/no/b.txt", "/no/c.txt", "/no/later/data.txt"}

@@ -45,7 +45,7 @@ def test_models_that_cannot_load_are_stubs_and_answers_say_so(trying: Any, tmp_p
 def test_remedies_suit_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(tmp_path, "needs", PYTHON, {"1/model.py": "import os; os.environ['NO_SUCH_KEY']"})
     put(tmp_path, "slow", PYTHON, {"1/model.py": "import time; time.sleep(100)"})
-    assert main(["try", str(tmp_path), "--load-timeout", "200ms", "--no-ask"]) == 0
+    assert main(["try", str(tmp_path), "--load-timeout", "200ms", "--no-ask", "--in-kernel"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "`export NO_SUCH_KEY=VALUE`, then try again" in out
     assert "try again with `--load-timeout 60s`" in out
@@ -80,82 +80,79 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
     assert "a stub" in render(session.record).text
 
 
-@pytest.mark.parametrize(
-    ("line", "why", "remedy"),
-    [
-        ("import no_such_thing_x", "the package no_such_thing_x is missing", "`no_such_thing_x`: the distribution is"),
-        ("import numpy.no_such_part", "the installed numpy has no numpy.no_such_part", "install a version of numpy"),
-        ("import os; os.environ['NO_SUCH_KEY']", "the environment variable NO_SUCH_KEY", "%env NO_SUCH_KEY="),
-        ("open('/nowhere/at/all.bin')", "needs the file /nowhere/at/all.bin", "reload broken"),
-        ("class E(Exception): __module__ = 'pynvml'\nraise E('no')", "a GPU (there is none here): E: no", "reload"),
-        (
-            "import socket\nraise OSError('no hub') from socket.gaierror(8, 'x')",
-            "over the network failed: OSError: no",
-            "reload",
-        ),
-        (
-            "exec('def f(repo_id): raise OSError(repo_id)', o := {'__name__': 'transformers.x'})\no['f']('/no/t5')",
-            "needs files of a pretrained model in /no/t5, which is missing here and may exist on your server",
-            "put them there, then",
-        ),
-        ("import tempfile\ntempfile.NO", "AttributeError: module 'tempfile' has no attribute 'NO'", "fix it"),
-        ("raise ValueError('oops <b>')", "ValueError: oops <b>", "fix it"),
-        ("raise RuntimeError('Found no NVIDIA driver at hf.co')", "RuntimeError: Found no NVIDIA", "fix it"),
-        (
-            "try:\n    1 / 0\nexcept Exception as e:\n    raise ImportError('CUDA') from e",
-            "ImportError: CUDA (from ZeroDivisionError: division by zero)",
-            "fix it",
-        ),
-        (
-            "import socket\ntry:\n    raise socket.gaierror(8)\nexcept OSError:\n    int(None)",
-            "TypeError: int()",
-            "fix",
-        ),
-        ("import helpers_of_mine", "of this name is in", "sys.path.insert(0, "),
-        ("import parts_of_mine.part", "of this name is in", "sys.path.insert(0, "),
-        ("import deep_down", "of this name is in", "sys.path.insert(0, "),
-        ("import own.gone", "own.gone is missing in ", "add it"),
-        (
-            "from numpy import no_such_name",
-            "an import from the installed numpy fails: ImportError",
-            "install a version",
-        ),
-        ("from collections import Mapping", "`collections.Mapping` is for Python before 3.10", "run it"),
-        ("import urllib2", "`urllib2` is for Python 2, and this is Python 3.", "run it with that version"),
-        ("print 'hello'", "the syntax is for Python 2", "run it with that version"),
-        ("lazy import json", "the syntax is for Python from 3.15", "run it with that version"),
-        ("{}.iteritems()", "`dict.iteritems` is for Python 2", "run it with that version"),
-        ("try:\n    1\nexcept ValueError, e:\n    2", "the syntax is for Python 2", "run it with"),
-        ("import numpy; numpy.float", "the installed numpy has no numpy.float: AttributeError", "that has it, or"),
-        ("raise RuntimeError('requires Python 3.8, got 3.11')", "its error names versions of Python", "run it with"),
-        ("raise PermissionError(13, 'denied', '/models/cache')", "may not use /models/cache here", "allow it"),
-        ("raise ValueError('GET http://x.y/a/b failed')", "ValueError: GET", "fix it"),
-        ("f(", "SyntaxError: '(' was never closed", "fix it"),
-        ("raise ValueError('`pip install no_such_x`')", "needs what its error names: ValueError", "install it"),
-        ("import importlib.metadata as m; m.version('no_x')", "what its error names: PackageNotFound", "install it"),
-        ("import ctypes; ctypes.CDLL('libnone.so.7')", "needs the shared library libnone.so.7", "install it"),
-        ("import os, subprocess as s; s.run(['/opt/none'])", "needs the program /opt/none", "install it"),
-        ("import subprocess as s; s.run('no-such', shell=True, check=True)", "a program that its", "install"),
-        ("import subprocess as s; s.run('true', cwd='/no/folder')", "needs the file /no/folder, which is", "put it"),
-        ("raise ValueError('/models/no/x.bin cannot be read')", "names the file /models/no/x.bin, which", "put"),
-        (
-            "import dataclasses, numpy as n\n@dataclasses.dataclass\nclass A:\n    x: n.ndarray = n.array([])",
-            "a default value of the class numpy.ndarray is for Python before 3.11",
-            "run it with that version",
-        ),
-        ("raise ValueError(f'cannot open {__file__}.jit')", "model.py.jit, which the project does not contain", "put"),
-        ("raise ValueError('weights/a.bin does not exist')", "names the file weights/a.bin, which is missing", "put"),
-        ("raise ValueError('No such file or directory (2)')", "needs a file that its error does not name", "put"),
-    ],
-)
+REASONS = [  # lines of model.py, why, and the remedy
+    ("import no_such_thing_x", "the package no_such_thing_x is missing", "`no_such_thing_x`: the distribution is"),
+    ("import numpy.no_such_part", "the installed numpy has no numpy.no_such_part", "install a version of numpy"),
+    ("import os; os.environ['NO_SUCH_KEY']", "the environment variable NO_SUCH_KEY", "%env NO_SUCH_KEY="),
+    ("open('/nowhere/at/all.bin')", "needs the file /nowhere/at/all.bin", "reload broken"),
+    ("class E(Exception): __module__ = 'pynvml'\nraise E('no')", "a GPU (there is none here): E: no", "reload"),
+    (
+        "import socket\nraise OSError('no hub') from socket.gaierror(8, 'x')",
+        "over the network failed: OSError: no",
+        "reload",
+    ),
+    (
+        "exec('def f(repo_id): raise OSError(repo_id)', o := {'__name__': 'transformers.x'})\no['f']('/no/t5')",
+        "needs files of a pretrained model in /no/t5, which is missing here and may exist on your server",
+        "put them there, then",
+    ),
+    ("import tempfile\ntempfile.NO", "AttributeError: module 'tempfile' has no attribute 'NO'", "fix it"),
+    ("raise ValueError('oops <b>')", "ValueError: oops <b>", "fix it"),
+    ("raise RuntimeError('Found no NVIDIA driver at hf.co')", "RuntimeError: Found no NVIDIA", "fix it"),
+    (
+        "try:\n    1 / 0\nexcept Exception as e:\n    raise ImportError('CUDA') from e",
+        "ImportError: CUDA (from ZeroDivisionError: division by zero)",
+        "fix it",
+    ),
+    ("import socket\ntry:\n    raise socket.gaierror(8)\nexcept OSError:\n    int(None)", "TypeError: int()", "fix"),
+    ("import helpers_of_mine", "of this name is in", "sys.path.insert(0, "),
+    ("import parts_of_mine.part", "of this name is in", "sys.path.insert(0, "),
+    ("import deep_down", "of this name is in", "sys.path.insert(0, "),
+    ("import own.gone", "own.gone is missing in ", "add it"),
+    ("from numpy import no_such_name", "an import from the installed numpy fails: ImportError", "install a version"),
+    ("from collections import Mapping", "`collections.Mapping` is for Python before 3.10", "run it"),
+    ("import urllib2", "`urllib2` is for Python 2, and this is Python 3.", "run it with that version"),
+    ("print 'hello'", "the syntax is for Python 2", "run it with that version"),
+    ("lazy import json", "the syntax is for Python from 3.15", "run it with that version"),
+    ("{}.iteritems()", "`dict.iteritems` is for Python 2", "run it with that version"),
+    ("try:\n    1\nexcept ValueError, e:\n    2", "the syntax is for Python 2", "run it with"),
+    ("import numpy; numpy.float", "the installed numpy has no numpy.float: AttributeError", "that has it, or"),
+    ("raise RuntimeError('requires Python 3.8, got 3.11')", "its error names versions of Python", "run it with"),
+    ("raise PermissionError(13, 'denied', '/models/cache')", "may not use /models/cache here", "allow it"),
+    ("raise ValueError('GET http://x.y/a/b failed')", "ValueError: GET", "fix it"),
+    ("f(", "SyntaxError: '(' was never closed", "fix it"),
+    ("raise ValueError('`pip install no_such_x`')", "needs what its error names: ValueError", "install it"),
+    ("import importlib.metadata as m; m.version('no_x')", "what its error names: PackageNotFound", "install it"),
+    ("import ctypes; ctypes.CDLL('libnone.so.7')", "needs the shared library libnone.so.7", "install it"),
+    ("import os, subprocess as s; s.run(['/opt/none'])", "needs the program /opt/none", "install it"),
+    ("import subprocess as s; s.run('no-such', shell=True, check=True)", "a program that its", "install"),
+    ("import subprocess as s; s.run('true', cwd='/no/folder')", "needs the file /no/folder, which is", "put it"),
+    ("raise ValueError('/models/no/x.bin cannot be read')", "names the file /models/no/x.bin, which", "put"),
+    (
+        "import dataclasses, numpy as n\n@dataclasses.dataclass\nclass A:\n    x: n.ndarray = n.array([])",
+        "a default value of the class numpy.ndarray is for Python before 3.11",
+        "run it with that version",
+    ),
+    ("raise ValueError(f'cannot open {__file__}.jit')", "model.py.jit, which the project does not contain", "put"),
+    ("raise ValueError('weights/a.bin does not exist')", "names the file weights/a.bin, which is missing", "put"),
+    ("raise ValueError('No such file or directory (2)')", "needs a file that its error does not name", "put"),
+]
+
+
+def project(root: Path) -> Path:
+    """Write the modules of a project, and return the folder for its models."""
+    (root / "src").mkdir(parents=True)
+    (root / "src" / "helpers_of_mine.py").write_text("")
+    (root / "parts_of_mine").mkdir()
+    (root / "parts_of_mine" / "part.py").write_text("")
+    (root / "tools" / "parts").mkdir(parents=True)
+    (root / "tools" / "parts" / "deep_down.py").write_text("")
+    return root / "models"
+
+
+@pytest.mark.parametrize(("line", "why", "remedy"), REASONS)
 def test_why_and_what_to_type(trying: Any, tmp_path: Path, line: str, why: str, remedy: str) -> None:
-    (tmp_path / "project" / "src").mkdir(parents=True)
-    (tmp_path / "project" / "src" / "helpers_of_mine.py").write_text("")
-    (tmp_path / "project" / "parts_of_mine").mkdir()
-    (tmp_path / "project" / "parts_of_mine" / "part.py").write_text("")
-    (tmp_path / "project" / "tools" / "parts").mkdir(parents=True)
-    (tmp_path / "project" / "tools" / "parts" / "deep_down.py").write_text("")
-    models = tmp_path / "project" / "models"
+    models = project(tmp_path / "project")
     put(models, "broken", PYTHON, {"1/model.py": f"{line}\n{DOUBLES}", "1/own/__init__.py": ""})
     repository, rows = trying(tmp_path / "project")
     assert rows["broken"].kind == "stub"

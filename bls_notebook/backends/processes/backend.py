@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any
 from weakref import ref
 
@@ -31,6 +32,20 @@ from .process import ProcessDiedError, WorkerProcess
 from .upcalls import Upcalls
 
 log = logging.getLogger("bls_notebook")
+PLACE_SECONDS = 2.0  # until a process says where its code is; native code may keep it from that
+_places = count(1)
+
+
+@dataclass(frozen=True)
+class Prelude:
+    """Modules that a worker runs before the model: by name the source text, and the arguments of its ``begin``.
+
+    ``begin(arguments, note)`` is called in the worker; `noted` gets what it passes to ``note(kind, text)``, in the
+    context of the execution that runs then.
+    """
+
+    modules: Mapping[str, tuple[str, Mapping[str, Any]]]
+    noted: Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
@@ -40,6 +55,7 @@ class ModelCode:
     folders: Sequence[str]
     sources: Mapping[str, tuple[str, str]]  # the name and the text to run, by file
     own_api: bool = False  # the folders have a copy of Triton's module, which a server, too, imports
+    prelude: Prelude | None = None
 
 
 class ModelProcess:
@@ -59,7 +75,7 @@ class ModelProcess:
         self._arguments: dict[str, str] | None = None  # of `initialize`, once it has succeeded
         self._process: WorkerProcess | None = None
         self._guard = threading.Lock()  # held to replace the process
-        self.upcalls = Upcalls()
+        self.upcalls = Upcalls(None if code.prelude is None else code.prelude.noted)
         self._closed = self._serves = self._used = False
 
     @property
@@ -123,6 +139,7 @@ class ModelProcess:
             "open", name=f"{files.version}.{file.stem}" if folder is None else "model", file=str(file),
             folders=list(self._code.folders), sources=dict(self._code.sources), own_api=self._code.own_api,
             directory=str(files.folder), instance=self.name,
+            prelude={} if self._code.prelude is None else dict(self._code.prelude.modules),
         )  # fmt: skip
         return bool(answer.header["completes"])
 
@@ -187,6 +204,18 @@ class ModelProcess:
             pass  # `come` is called
         return answer
 
+    def place(self) -> tuple[str, int, str, int, str] | None:
+        """Return where the model's code is: model, version, file, line and function; None if that is unknown."""
+        if self._files is None:
+            return None
+        try:
+            places = self.begin({"op": "where", "call": next(_places)}, ()).result(PLACE_SECONDS).header["places"]
+        except Exception:  # it has died, or does not answer
+            return None
+        own = tuple(self._own_places())
+        files = self._files
+        return next(((files.name, files.version, *each) for each in places if each[0].startswith(own)), None)
+
     def cancel(self, number: int, done: Callable[[], bool]) -> None:
         """Cancel an async execution, and kill the process if it continues."""
         process = self._process
@@ -245,6 +274,11 @@ class ProcessModel:
         if "problem" in header:
             return _Unserializable(header["problem"])
         return _stand_in(["builtins", header["returned"]])
+
+    def close(self) -> None:
+        """End the process of a model without instances."""
+        if self._first is not None:
+            self._first.close()
 
     def make_instance(self, arguments: dict[str, str]) -> ProcessInstance:
         """Return a new, initialized instance in its own process."""

@@ -50,7 +50,8 @@ def on_cpu(tensors: Iterable[Tensor]) -> list[Tensor]:
 class Upcalls(Listener):
     """The objects of one worker's model in the kernel, by their numbers."""
 
-    def __init__(self) -> None:
+    def __init__(self, noted: Callable[[str, str], None] | None = None) -> None:
+        self._noted = noted
         self._numbers = count(1)
         self._requests: dict[int, InferenceRequest] = {}  # that the model has
         self._calls: dict[int, tuple[Any, Context]] = {}  # the last executions, and the contexts of their output
@@ -315,6 +316,15 @@ class Upcalls(Listener):
 
         return {"ready": self._on_behalf(header, ask)}, ()
 
+    def _note(self, message: Message) -> Reply:
+        header, noted = message.header, self._noted
+        if noted is not None:
+            self._on_behalf(header, lambda _: noted(header["kind"], header["text"]))
+        return _NOTHING
+
+    def _ask_note(self, message: Message) -> Reply:
+        return self._note(message)
+
     def _family(self, message: Message) -> Reply:
         header, caller = message.header, self._caller(message.header)[0]
         names = header["name"], header["description"], header["kind"]
@@ -340,7 +350,7 @@ class Upcalls(Listener):
         return {"value": getattr(metric, header["method"])(*header["values"])}, ()
 
 
-_TOLD = {"write", "log", "drop", "discard", "drop_family", "stalled"}  # messages without an answer
+_TOLD = {"write", "note", "log", "drop", "discard", "drop_family", "stalled"}  # messages without an answer
 _WAITS = {"stalled", "exec", "next", "load", "unload", "is_ready", "cancel_stream"}
 
 

@@ -28,7 +28,17 @@ from typing import Any
 
 from bls_notebook.backends.processes import messages
 from bls_notebook.backends.processes.messages import Channel, Message
-from bls_notebook.backends.processes.worker_link import Kernel, ModelOutput, caller_here, described, flush, taken
+from bls_notebook.backends.processes.worker_link import (
+    OWN,
+    Kernel,
+    ModelOutput,
+    caller_here,
+    current_number,
+    described,
+    flush,
+    places,
+    taken,
+)
 from bls_notebook.backends.processes.worker_objects import ReceivedTicket, ServerProxy, WorkerCaller, packed_answer
 from bls_notebook.pb_utils import _runtime, stub_modules
 from bls_notebook.pb_utils.model_config import ModelConfig
@@ -55,11 +65,23 @@ class WorkerInstance:
         if opening["own_api"]:
             del sys.modules[stub_modules.API]
         sys.modules[stub_modules.C_API] = stub_modules.c_module()
+        for name, (text, arguments) in opening["prelude"].items():
+            variables: dict[str, Any] = {"__name__": name}
+            exec(compile(text, f"{OWN}/{name}", "exec"), variables)
+            variables["begin"](arguments, self._note)
         module = self._import(opening["name"])
         stub_modules.add_names(sys.modules.get(stub_modules.API, api))
         self._class: Any = getattr(module, "TritonPythonModel", None)
         if self._class is None:  # Triton's message, with its name for the module
             raise AttributeError(f"module '{opening['name']}' has no attribute 'TritonPythonModel'")
+
+    def _note(self, kind: str, text: str) -> None:
+        """Tell the kernel what a prelude saw; answers and reports wait for all but files."""
+        header = {"kind": kind, "text": text, "call": current_number()}
+        if kind == "file":
+            self._kernel.tell({"op": "note", **header})
+        else:
+            self._kernel.ask("ask_note", **header)
 
     def _import(self, name: str) -> Any:
         spec: Any = importlib.util.spec_from_file_location(name, self._file)
@@ -189,6 +211,10 @@ class WorkerInstance:
         except BaseException as error:  # no memory, for example
             self._kernel.side.send({"error": described(error), **ended})
 
+    def tasks(self) -> list[Any]:
+        """Return the running async executions."""
+        return list(self._tasks.values())
+
     def cancel(self, number: int) -> None:
         """Cancel an async execution. Called on the reader's thread."""
         task = self._tasks.get(number)
@@ -236,6 +262,9 @@ def _read_side(kernel: Kernel, instance: list[WorkerInstance]) -> None:
                 instance[0].begin(message)
             elif op == "cancel":
                 instance[0].cancel(message.header["call"])
+            elif op == "where":
+                found = places(kernel.main, kernel.step, instance[0].tasks() if instance else [])
+                kernel.side.send({"op": "where", "call": message.header["call"], "places": found})
             elif op == "ready":
                 threading.Thread(target=instance[0].ready, args=(message.header["call"],), daemon=True).start()
             message = None  # type: ignore[assignment]  # an idle worker must not keep tensors alive

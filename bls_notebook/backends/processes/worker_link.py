@@ -17,6 +17,7 @@ from itertools import count
 from queue import SimpleQueue
 from typing import Any
 
+from bls_notebook.backends.processes.error_facts import facts_of
 from bls_notebook.backends.processes.messages import Channel, Message
 from bls_notebook.pb_utils import _runtime
 from bls_notebook.pb_utils.errors import TritonModelException
@@ -204,8 +205,23 @@ def only_awaits(main: int, step: int) -> bool:
     return True
 
 
+def places(main: int, step: int, tasks: list[Any]) -> list[list[Any]]:
+    """Return the places of running code, innermost first: of the step, of other threads, and of suspended tasks."""
+    stacks = sys._current_frames()
+    innermost = [stacks.pop(main)]
+    innermost = [*(innermost if step else []), *stacks.values()]
+    out = []
+    for frame in innermost:
+        while frame is not None:
+            out.append([frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name])
+            frame = frame.f_back  # type: ignore[assignment]
+    for task in tasks:
+        out += [[f.f_code.co_filename, f.f_lineno, f.f_code.co_name] for f in reversed(task.get_stack())]
+    return out
+
+
 def described(error: BaseException) -> dict[str, Any]:
-    """Return an exception as plain data: its class, text and places, innermost last; of its class only `str` runs."""
+    """Return an exception as plain data: its class, text and places, innermost last."""
     places = [
         [frame.f_code.co_filename, line, frame.f_code.co_name]
         for frame, line in traceback.walk_tb(_own(error, BaseException, "__traceback__"))
@@ -213,6 +229,10 @@ def described(error: BaseException) -> dict[str, Any]:
     ]
     kind = _own(type(error), type, "__name__")
     out: dict[str, Any] = {"kind": kind, "text": _text_of(error), "places": places[-30:]}
+    try:
+        out["chain"] = [vars(facts) for facts in facts_of(error, _text_of)]
+    except BaseException:  # the class of an exception is the model's code
+        out["chain"] = []
     if issubclass(type(error), SyntaxError):
         message, file, line = (_own(error, SyntaxError, name) for name in ("msg", "filename", "lineno"))
         if type(line) is int:

@@ -15,13 +15,14 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
-from bls_notebook.engine.exception_text import frame_at, home_of
+from bls_notebook.backends.processes.backend import ModelProcess, ProcessInstance
+from bls_notebook.engine.exception_text import frame_at, frame_in_process, home_of
 from bls_notebook.records.errors import FrameRecord
 from bls_notebook.records.remedy_words import remedy
 
 from .clock import Clock, system_clock
 from .parker import acting_for, blocked
-from .stack_frames import frame_of, stack_of
+from .stack_frames import frame_of, stack_of, variables_of
 from .worker_threads import start_in_thread
 
 REPORT_AFTER = 1.0
@@ -38,7 +39,18 @@ def line_of(execution: Any) -> FrameRecord | None:
 
 def _line(frames: list[FrameType]) -> FrameRecord | None:
     lines = (frame_at(frame.f_code, frame.f_lineno or 0, home_of(frame.f_globals)) for frame in frames)
-    return next(filter(None, lines), None)
+    return next(filter(None, lines), None) or next(filter(None, map(_line_in_process, frames)), None)
+
+
+def _line_in_process(frame: FrameType) -> FrameRecord | None:
+    """Return the line of a process that a frame waits for."""
+    if frame.f_code is ModelProcess.run.__code__:
+        place = variables_of(frame)["self"].place()
+    elif frame.f_code is ProcessInstance._execute_async.__code__:
+        place = variables_of(frame)["self"].process.place()
+    else:
+        return None
+    return None if place is None else frame_in_process(*place)
 
 
 def is_suspended(execution: Any) -> bool:

@@ -245,7 +245,10 @@ class InstanceMaker:
         else:
             from bls_notebook.repository.substitution.stub_backend import StubModel  # first needed here
 
-            open_model = partial(StubModel, source.stub)
+            stub, in_process = source.stub, partial(ProcessModel, partial(self._new_process, config, None))
+            if stub.asks is PythonModel and self._in_process(config):
+                stub = replace(stub, asks=in_process)
+            open_model = partial(StubModel, stub)
         assert open_model is not None  # python_backend raises for unknown backends
         if backend_folder is not None:
             config.runtime = RUNTIME
@@ -282,9 +285,12 @@ class InstanceMaker:
         sources = {} if place is None else {str(file): noted_source(str(file), place)}
         own_api = any((folder / name).exists() for folder in folders for name in (API, f"{API}.py"))
         half: ModelHalf = caller.half
-        packed = self._environment(config)
+        packed, prelude = self._environment(config), self._source.prelude
+        if packed is not None and not packed.exists() and prelude is not None:
+            packed = None  # it may exist on a server; a warning says so
         environment = own_environment() if packed is None else environment_at(packed)
-        return half.new_process(environment, ModelCode([str(folder) for folder in folders], sources, own_api))
+        code = ModelCode([str(folder) for folder in folders], sources, own_api, prelude and prelude())
+        return half.new_process(environment, code)
 
     def _searched(self, backend_folder: Path | None) -> list[Path]:
         return [self._folder, self._source.folder] if backend_folder is None else [backend_folder]

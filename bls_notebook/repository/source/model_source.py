@@ -30,6 +30,7 @@ from .namespaces import identified, model_of
 from .replaced_config import ReplacedConfig
 
 if TYPE_CHECKING:
+    from bls_notebook.backends.processes.backend import Prelude
     from bls_notebook.backends.protocol import BackendInstance, OpenModel, RemoteBackend
     from bls_notebook.repository.modules.module_home import SourcePlace
 
@@ -101,6 +102,7 @@ class ModelSource:
     remote: RemoteModel | None = None  # the model on the server that runs it
     replaced: ReplacedConfig | None = None  # the configuration that a cell kept
     isolation: str = ""  # "process" or "kernel"; empty for the repository's
+    prelude: Callable[[], Prelude] | None = field(default=None, compare=False)  # of a model that is tried, in a process
     environment: str = ""  # a folder or archive, in place of the configuration's EXECUTION_ENV_PATH
     namespace: str = ""  # of a model in a folder, if there are namespaces
     steps: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # namespaces and keys of its steps

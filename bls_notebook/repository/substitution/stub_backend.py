@@ -18,6 +18,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
+from bls_notebook.backends.processes.backend import ProcessModel
 from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
 from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.pb_utils.errors import TritonError, TritonModelException
@@ -80,7 +81,9 @@ class StubModel:
         return complete
 
     def make_instance(self, arguments: dict[str, str]) -> BackendInstance:
-        self._own = None
+        own, self._own = self._own, None
+        if isinstance(own, ProcessModel):
+            own.close()
         if self._stub.make is not None:
             return self._stub.make(arguments)
         return StubInstance(json.loads(arguments["model_config"]), self._stub)
