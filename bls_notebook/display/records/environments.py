@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.records.environments import EnvironmentRecord
+from bls_notebook.records.remedy_words import remedy
 from bls_notebook.records.units import size
 from bls_notebook.records.visible_text import shortened
 
-_NONE = "no environments: make one with %%tritonmodel NAME --requirements PACKAGES"
+_NONE = remedy("no environments: make one with {environment}")
 
 
 def environment_document(record: EnvironmentRecord) -> doc.Document:
@@ -22,7 +23,7 @@ def environment_document(record: EnvironmentRecord) -> doc.Document:
 
 def environments_document(records: Sequence[EnvironmentRecord]) -> doc.Document:
     if not records:
-        return doc.Document([doc.Words(parts.quiet(_NONE))])
+        return doc.Document([doc.Words(parts.coded(str(_NONE)))])
     columns = doc.columns("environment | Python | size:r | used by | requirements")
     rows = [
         doc.Row([
