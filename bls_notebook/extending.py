@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .engine.waiting.operations import Scope, operation, undo
     from .repository.host import Host, Registration, SentRequest, Undo
     from .repository.repository import ModelRepository
+    from .repository.variant import VariantChange
 
 # The core's interface for capabilities: modules of `bls_notebook`, or packages that offer names.
 INTERFACE = (
@@ -29,6 +30,7 @@ INTERFACE = (
 _MODULES = {
     "bls_notebook.engine.waiting.operations": ("Scope", "operation", "undo"),
     "bls_notebook.repository.host": ("Host", "Registration", "SentRequest", "Undo"),
+    "bls_notebook.repository.variant": ("VariantChange",),
 }
 import_lazily(__name__, {name: f"{module}:{name}" for module, names in _MODULES.items() for name in names})
 
@@ -42,6 +44,6 @@ def host_of(repo: ModelRepository | None = None) -> Host:
 
 
 __all__ = [
-    "Capability", "Drawing", "Host", "Registration", "Scope", "SentRequest", "Undo", "host_of", "operation", "registry",
-    "undo",
+    "Capability", "Drawing", "Host", "Registration", "Scope", "SentRequest", "Undo", "VariantChange", "host_of",
+    "operation", "registry", "undo",
 ]  # fmt: skip

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.random import default_rng  # numpy imports it on first use, which wou
 import bls_notebook as bls
 from bls_notebook.extending import host_of, operation
 from bls_notebook.magics import Responses
-from bls_notebook.records import BLSError, ModelRecord, Record
+from bls_notebook.records import BLSError, ModelRecord, Record, size
 from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import GivenAnswer, answer_of
 
@@ -24,7 +24,9 @@ from .case_text import CaseCause, CaseModel, arrays, read_case
 from .puzzle_answers import difference, judge_copies, kept_sizes
 from .puzzle_check import SAME, is_about_memory
 from .puzzle_requests import LIMIT, NO_RESPONSE, running_code
+from .second_look import KEPT, ChangedCallee, LookedAt, growth, look, second_look, slower, traced_peak
 
+_PEAK = 2**19  # bytes of arrays beyond the fixed pipeline's
 _TRIES = 3  # a busy machine may start requests too late for them to overlap
 
 
@@ -120,34 +122,73 @@ class CourseCase(Record):
         judged = self._judged(repo, 0)
         if all(judged):
             others = self._judged(repo, 1)
+            if all(others) and "nothing_left" in self.claims:
+                for _ in range(_TRIES):  # a model may keep a request until the next one, or the one after
+                    others += self._judged(repo, 1, 1)
             wrong = next((judgement for judgement in others if not judgement), None)
+            wrong = self._look_again(repo) if wrong is None else wrong
             other = Judgement("the same for other requests", True, f"{len(others)} of {len(others)} hold")
             if wrong is not None:
                 other = replace(wrong, claim=f"for other requests, {wrong.claim}")
             judged = [*judged, other]
         return CaseCheck(self.number, self.title, self.seed, tuple(judged))
 
-    def _judged(self, repo: bls.ModelRepository | None, round_: int) -> list[Judgement]:
+    def _look_again(self, repo: bls.ModelRepository | None) -> Judgement | None:
+        """Compare the pipeline with the fixed one, while callees answer otherwise or fail, and by time and memory."""
+
+        def looking(side: bls.ModelRepository | None) -> Callable[[Mapping[str, ChangedCallee]], LookedAt]:
+            return lambda callees: look(host_of(side), callees, lambda: _answers(self._send(side, 1)))
+
+        names = [model.name for model in self.models if model.name != self.model]
+        with bls.ModelRepository() as fixed:
+            _define(fixed, self.fixed)
+            found = second_look(names, looking(repo), looking(fixed))
+            if found is not None:
+                return found
+            if any(map(is_about_memory, self.claims)):
+                found = self._memory_differs(repo, fixed)
+                if found is not None:
+                    return found
+            return slower(lambda: self._send(repo, 1), lambda: self._send(fixed, 1))
+
+    def _memory_differs(self, repo: bls.ModelRepository | None, fixed: bls.ModelRepository) -> Judgement | None:
+        """Compare the peak of memory that is no tensor and, if nothing may be left, its growth."""
+        own, reference = partial(self._send, repo, 1), partial(self._send, fixed, 1)
+        mine, wanted = traced_peak(own), traced_peak(reference)
+        if mine > wanted + _PEAK:
+            seen = f"{size(mine - wanted)} more in arrays that are no tensors"
+            return Judgement("peak", False, seen, "A copy takes as much memory as the tensor.")
+        if "nothing_left" in self.claims:
+            models = [model.name for model in self.models]
+            mine = growth(host_of(repo), models, lambda: len(own()))
+            wanted = growth(host_of(fixed), models, lambda: len(reference()))
+            if mine > wanted + KEPT:
+                hint = "The memory of a model grows with every request."
+                return Judgement("nothing_left", False, f"{size(mine - wanted)} more after each request", hint)
+        return None
+
+    def _judged(self, repo: bls.ModelRepository | None, round_: int, most: int = 0) -> list[Judgement]:
         for _ in range(_TRIES):
-            judged = self._judged_once(repo, round_)
+            judged = self._judged_once(repo, round_, most)
             if all(judgement or not judgement.claim.startswith("overlapped") for judgement in judged):
                 break
         return judged
 
-    def _judged_once(self, repo: bls.ModelRepository | None, round_: int) -> list[Judgement]:
-        requests = self._requests(round_)
+    def _judged_once(self, repo: bls.ModelRepository | None, round_: int, most: int) -> list[Judgement]:
+        """Judge the requests of a round, or so many of them."""
+        requests = self._requests(round_)[: most or None]
         sizes = {"n": len(next(iter(requests[0].values()))), "k": len(requests)}
         claims = [claim.format(**sizes) for claim in self.claims]
-        expected = _expected(self.number, self.seed, round_)
+        expected = _expected(self.number, self.seed, round_)[: most or None]
         before: dict[str, list[int]] | None = None
         try:
-            if "nothing_left" in claims:
-                self._send(repo, round_)
+            if "nothing_left" in claims and not most:
+                self._send(repo, round_, most)
                 before = kept_sizes(host_of(repo))
             with ExitStack() as recordings:
                 profile = recordings.enter_context(bls.profile(name=self.title))
                 memory = recordings.enter_context(bls.track_memory()) if any(map(is_about_memory, claims)) else None
-                answers = [[answer_of(response) for response in each] for each in self._send(repo, round_)]
+                answers = _answers(self._send(repo, round_, most))
         except (FutureTimeoutError, asyncio.TimeoutError):  # one and the same since Python 3.11
             running = [f"{m.name}, {line}" for m in self.models if (line := running_code(f"/{m.name}"))]
             hint = "No code of a model is running. One may await something that never happens, or lack a final flag."
@@ -162,8 +203,8 @@ class CourseCase(Record):
         copies = None if before is None else judge_copies(before, host_of(repo), len(requests))
         return [same, *judged] if copies is None or not all(judged) else [same, copies]
 
-    def _send(self, repo: bls.ModelRepository | None, round_: int) -> list[list[bls.Response]]:
-        host, requests = host_of(repo), self._requests(round_)
+    def _send(self, repo: bls.ModelRepository | None, round_: int, most: int = 0) -> list[list[bls.Response]]:
+        host, requests = host_of(repo), self._requests(round_)[: most or None]
         is_stream = host.ready(self.model).decoupled
         if self.together:
             return asyncio.run(_send_together(host.repository, self.model, requests, is_stream))
@@ -184,6 +225,10 @@ async def _send_together(
     return await asyncio.wait_for(asyncio.gather(*map(responses, requests)), LIMIT)
 
 
+def _answers(responses: Sequence[Sequence[bls.Response]]) -> list[list[GivenAnswer]]:
+    return [[answer_of(response) for response in each] for each in responses]
+
+
 def _same(answers: Sequence[Sequence[GivenAnswer]], expected: Sequence[Sequence[GivenAnswer]]) -> Judgement:
     for number, pair in enumerate(zip(answers, expected, strict=True), 1):
         judgement = difference(*pair)
@@ -198,7 +243,7 @@ def _expected(number: int, seed: int, round_: int) -> list[list[GivenAnswer]]:
     data = case(number, seed)
     with bls.ModelRepository() as repository:
         _define(repository, data.fixed)
-        return [[answer_of(response) for response in each] for each in data._send(repository, round_)]
+        return _answers(data._send(repository, round_))
 
 
 def _define(repository: bls.ModelRepository, models: Sequence[CaseModel]) -> list[ModelRecord]:

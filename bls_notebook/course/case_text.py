@@ -48,7 +48,10 @@ def arrays(spec: str, draw: np.random.Generator) -> dict[str, np.ndarray[Any, An
 
 
 def _array(draw: np.random.Generator, datatype: str, dims: str, values: str) -> np.ndarray[Any, Any]:
-    kind, shape = triton_string_to_numpy(f"TYPE_{datatype}"), [int(size) for size in dims.split(",")]
+    shape = [int(size) for size in dims.split(",")]
+    if datatype == "BYTES":
+        return np.array([word.encode() for word in values.split()], object).reshape(shape)
+    kind = triton_string_to_numpy(f"TYPE_{datatype}")
     low, dots, high = values.strip().partition("..")
     if not dots:
         return np.asarray([int(value) for value in values.split()], kind).reshape(shape)

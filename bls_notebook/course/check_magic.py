@@ -16,6 +16,8 @@ from bls_notebook.records import ModelRecord, count, first_line
 from bls_notebook.testing.claim_checks import CHECK, FORMS, Judgement, form_of, records_of
 from bls_notebook.testing.claim_values import GivenAnswer, answer_of
 
+from .exercise_look import look_at_exercise
+
 
 def next_words(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]:
     """Return the completions of a claim's next word; none where a number is expected."""
@@ -51,15 +53,15 @@ def next_words(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]
     return list(dict.fromkeys(candidates.get(expected, ())))
 
 
-def _judge_last(call: MagicCall, claim: Sequence[str], of: str = "") -> None:
+def _judge_last(call: MagicCall, claim: Sequence[str], of: str = "", exercise: str = "") -> None:
     """Judge claims and show the observations."""
     recorded: Any = _records(call.notebook, {})
     if of:
         recorded = evaluate(of, call.variables, "%blscheck: --of")
-    _judge(call, recorded, _claims(claim))
+    _judge(call, recorded, _claims(claim), exercise=exercise)
 
 
-def _judge_cell(call: MagicCall, claim: Sequence[str]) -> object:
+def _judge_cell(call: MagicCall, claim: Sequence[str], exercise: str = "") -> object:
     """Run a cell and judge claims about it."""
     __tracebackhide__ = True
     notebook, cell, claims = call.notebook, call.cell, _claims(claim)
@@ -96,7 +98,7 @@ def _judge_cell(call: MagicCall, claim: Sequence[str]) -> object:
     mistakes = [] if any(claim.startswith(("errors", "failed")) for claim in claims) else _mistakes(records)
     if mistakes:
         _show_first_error(notebook, answers)
-    _judge(call, records, claims, mistakes)
+    _judge(call, records, claims, mistakes, exercise)
     return None if cell.rstrip().endswith(";") else value
 
 
@@ -168,13 +170,20 @@ def _claims(words: Sequence[str]) -> list[str]:
     return claims
 
 
-def _judge(call: MagicCall, recorded: Any, claims: list[str], mistakes: Sequence[Judgement] = ()) -> None:
+def _judge(
+    call: MagicCall, recorded: Any, claims: list[str], mistakes: Sequence[Judgement] = (), exercise: str = ""
+) -> None:
     notebook = call.notebook
     fails = {claim for claim in claims if claim.startswith("failed")}
     answered = {**recorded, "%bls": _without_errors(recorded["%bls"])} if fails and "%bls" in recorded else recorded
     with reported(notebook):
         judged = [bls.judge(recorded if claim in fails else answered, claim, call.variables) for claim in claims]
     every = [*mistakes, *judged]
+    if exercise and all(every):
+        name, _, model = exercise.partition(":")
+        with reported(notebook):
+            again = look_at_exercise(name, model)
+        every += [] if again is None else [again]
     for judgement in every:
         fail_on(notebook, [] if judgement else [repr(judgement)], judgement)
         notebook.show(judgement)
@@ -192,6 +201,9 @@ _CLAIMS = """About requests: overlapped N [of MODEL] [by CALLER], called MODEL [
     this text; other claims are about the rest). About exec and async_exec, by %blsprofile: verdict == CAUSE, speedup.
     About the notebook, in %%blscheck: value EXPRESSION == VALUE. By %tritonrepo check at the end of the cell:
     findings, shm. Join several claims with `and`."""
+_EXERCISE = option(
+    "--exercise", "NAME[:MODEL]", "also compare with the reference of an exercise: other requests, failing callees"
+)
 _CLAIM = option("claim", "CLAIM", "a claim, such as: overlapped 4 of scanner", nargs="*", default=())
 
 CHECK_LAST = OperationSpec(
@@ -199,14 +211,18 @@ CHECK_LAST = OperationSpec(
     checks an exercise by the behavior of its model, not by its code. {_CLAIMS} Recordings come from %%blsprofile,
     %%blsmemory, %blsprofile and %bls. In scripts: assert bls.judge(profile, 'overlapped 4'). Guide:
     docs/guides/testing.md.""",
-    options=(_CLAIM, option("--of", "NAME", "a variable with the recording (default: the last one)", identifier)),
+    options=(
+        _CLAIM,
+        option("--of", "NAME", "a variable with the recording (default: the last one)", identifier),
+        _EXERCISE,
+    ),
     examples="""
     %blscheck overlapped 4 of scanner
     %blscheck peak < 2 MB on gpu:0 and nothing_left
     %blscheck speedup > 2
     %blscheck queued < 5 ms of resize --of profile
     """,
-    usage="CLAIM [and CLAIM ...] [--of NAME]",
+    usage="CLAIM [and CLAIM ...] [--of NAME] [--exercise NAME]",
     form="text",
     notebook=_judge_last,
 )
@@ -215,7 +231,7 @@ CHECK_CELL = OperationSpec(
     f"""Run the cell and judge claims about its requests and its memory, as %blscheck does. A claim that is false has
     hints, folded in steps: where, what to do, code. A failed request and a wrong output are mistakes even if no claim
     is about them; the first error is shown with its remedy. {_CLAIMS} Guide: docs/guides/testing.md.""",
-    options=(_CLAIM,),
+    options=(_CLAIM, _EXERCISE),
     examples="""
     %%blscheck overlapped 4 of scanner by page and output DIGITS == truth[:4]
     %bls page IMAGES=images[:4] -q
@@ -224,7 +240,7 @@ CHECK_CELL = OperationSpec(
     for index in (0, 519):
         %bls reader IMAGE=images[index] -q
     """,
-    usage="CLAIM [and CLAIM ...]",
+    usage="CLAIM [and CLAIM ...] [--exercise NAME]",
     form="text",
     notebook=_judge_cell,
 )

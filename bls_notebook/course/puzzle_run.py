@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import io
 import re
 import tracemalloc
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,10 +22,11 @@ from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import GivenAnswer
 from bls_notebook.testing.recorded_calls import longest_chain
 
-from .puzzle_answers import FAILED, difference, judge_copies, kept_sizes, summary
+from .puzzle_answers import FAILED, difference, error_line, judge_copies, kept_sizes, summary
 from .puzzle_check import SAME, PuzzleCheck, is_about_memory
 from .puzzle_requests import NO_RESPONSE, NoAnswerError, PuzzleCase, Side, find_smallest, lost_errors, request_words
 from .puzzle_text import PuzzleData, case_of
+from .second_look import KEPT, ChangedCallee, LookedAt, growth, look, second_look
 
 _PRINTED = 2_000  # characters
 _COPIES = 5 * 2**20  # bytes beyond the reference solution's, which is more than most temporary arrays
@@ -65,11 +67,56 @@ def run(puzzle: PuzzleData, source: str) -> PuzzleCheck:
             return answered
         if answered.judgements:
             answered = replace(answered, judgements=(_with_slips(puzzle, source, answered.judgements[0]),))
-        return _judge(puzzle, source, answered)
+        judged = _judge(puzzle, source, answered)
+        again = _look_again(puzzle, source) if judged.solved else None
+        return judged if again is None else replace(judged, judgements=(*judged.judgements, again))
     except NoAnswerError as error:
         return replace(result, judgements=(_no_answer(puzzle, str(error)),))
     except BLSError as error:
         return replace(result, judgements=(Judgement("the model loads", False, *_words_of(error)),))
+
+
+def _look_again(puzzle: PuzzleData, source: str) -> Judgement | None:
+    """Return a judgement that fails if the model does not do what the reference does under other conditions."""
+
+    def looking(text: str) -> Callable[[Mapping[str, ChangedCallee]], LookedAt]:
+        def run(callees: Mapping[str, ChangedCallee]) -> LookedAt:
+            with Side(puzzle, text) as side:
+                return look(side.host, callees, lambda: [each for case in cases for each in side.answers(case)])
+
+        return run
+
+    cases = list(map(case_of, puzzle.measured))
+    names = [callee.name for callee in puzzle.callees]
+    if puzzle.naive.is_decoupled and (line := _empty_response(source)):
+        hint = f"Line {line}: a response without outputs is one that clients receive. End the stream by the flag alone."
+        return Judgement(SAME, False, "an extra response without outputs", hint)
+    found = second_look(names, looking(source), looking(puzzle.solution), "no drill" not in puzzle.requests)
+    if found is None and "nothing_left" in puzzle.constraints:
+        own, reference = (_growth(puzzle, text) for text in (source, puzzle.solution))
+        if own - reference > KEPT:
+            hint = "The memory of the model grows with every request. Keep what you need of it, such as a number."
+            return Judgement("nothing_left", False, f"{size(own - reference)} more after each request", hint)
+    return found
+
+
+def _empty_response(source: str) -> int:
+    """Return the line that makes a response without outputs and without an error; 0 for none.
+
+    Here the engine, as a caller by BLS on a server, sees no difference between it and the final flag alone.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("InferenceResponse"):
+            values = [*node.args, *(word.value for word in node.keywords)]
+            if all(isinstance(value, (ast.List, ast.Tuple)) and not value.elts for value in values):
+                return node.lineno
+    return 0
+
+
+def _growth(puzzle: PuzzleData, source: str) -> int:
+    case = case_of(puzzle.measured[0])
+    with Side(puzzle, source) as side:
+        return growth(side.host, [puzzle.naive.name], lambda: len(side.answers(case)))
 
 
 def _words_of(error: BLSError) -> tuple[str, str]:
@@ -131,6 +178,7 @@ def _described(
     """Return a result with the first difference between the answers to a case; None if they agree."""
     for number, pair in enumerate(zip(got, expected, strict=True), 1):
         judgement = difference(*pair)
+        judgement = _invented(case[number - 1], *pair) if judgement is None else judgement
         if judgement is not None:
             request = "; ".join(map(request_words, case)) + (f" (number {number} differs)" if len(case) > 1 else "")
             if len(case) > 1 and sorted(map(summary, got)) == sorted(map(summary, expected)):
@@ -140,6 +188,17 @@ def _described(
                 result, judgements=(_explained(puzzle, judgement, pair[1]),),
                 request=request, got=summary(pair[0]), expected=summary(pair[1]),
             )  # fmt: skip
+    return None
+
+
+def _invented(request: dict[str, Any], got: list[GivenAnswer], expected: list[GivenAnswer]) -> Judgement | None:
+    """Return a judgement on an error that names a number which neither the request nor the callee's error has."""
+    for mine, wanted in zip(got, expected, strict=False):
+        known = re.findall(r"\d+", f"{error_line(wanted)} {request_words(request)}")
+        made_up = [number for number in re.findall(r"\d+", error_line(mine)) if number not in known and len(number) > 1]
+        if error_line(wanted) and made_up:
+            hint = f"{made_up[0]} is in no error of a callee: pass on the callee's own words: {error_line(wanted)}"
+            return Judgement(SAME, False, f"error: {error_line(mine)}", hint)
     return None
 
 

@@ -98,13 +98,13 @@ def read_puzzle(name: str, seed: int = 0) -> PuzzleData:
     if name not in names:
         raise BLSError(f"puzzle: got {name!r}, expected one of {', '.join(names)}")
     number = names.index(name) + 1
-    head, _, rest = (FOLDER / f"{number:02}_{name}.md").read_text("utf-8").partition("\n## ")
-    sections = {title: text.strip("\n") for title, _, text in (part.partition("\n") for part in rest.split("\n## "))}
+    text = (FOLDER / f"{number:02}_{name}.md").read_text("utf-8")
+    head, sections = text.partition("\n## ")[0], sections_of(text)
     replaced = _variant(sections.pop("Variants"), f"{name} {seed}") if seed else {}
     title, _, story = replace_words(head, replaced).lstrip("# ").partition("\n")
     texts = {key: replace_words(text, replaced) for key, text in sections.items()}
     requests = [line[2:] for line in texts["Requests"].splitlines()]
-    naive = _code(texts["Naive"])
+    naive = section_code(texts["Naive"])
     pattern, _, hint = " ".join(texts.get("Hint", "").split()).partition("`: ")
     return PuzzleData(
         name,
@@ -116,11 +116,17 @@ def read_puzzle(name: str, seed: int = 0) -> PuzzleData:
         tuple(_model(f"### {part}") for part in texts["Callees"].split("### ")[1:]),
         tuple(line for line in requests if line[0] != "{" and line[0] != "["),
         tuple(line for line in requests if line[0] in "{["),
-        _with_methods(patched(naive, _code(texts["Solution"], "diff"))),
+        _with_methods(patched(naive, section_code(texts["Solution"], "diff"))),
         hint,
         pattern.strip("`"),
         seed,
     )
+
+
+def sections_of(text: str) -> dict[str, str]:
+    """Return the sections of a file by their titles."""
+    parts = (part.partition("\n") for part in text.split("\n## ")[1:])
+    return {title: section.strip("\n") for title, _, section in parts}
 
 
 def _variant(lines: str, seed: str) -> dict[str, str]:
@@ -145,7 +151,8 @@ def patched(code: str, diff: str) -> str:
     return code
 
 
-def _code(text: str, language: str = "python") -> str:
+def section_code(text: str, language: str = "python") -> str:
+    """Return the block of code in a section."""
     return text.partition(f"```{language}\n")[2].partition("```")[0]
 
 
@@ -153,25 +160,40 @@ def _with_methods(code: str) -> str:
     return code.replace("    {ask}\n", _ASK).replace("    {async ask}\n", _ASYNC_ASK)
 
 
-def _model(text: str, source: str = "") -> PuzzleModel:
-    """Read a model: its signature in the first line, then its code or the lines that compute its outputs."""
-    signature = text.strip().partition("\n")[0].lstrip("# ").strip("`")
+_Signature = tuple[str, list[tuple[str, str, str]], list[tuple[str, str, str]]]
+
+
+def _parsed(signature: str) -> _Signature:
+    """Return the name, the inputs and the outputs in a signature."""
     match = _SIGNATURE.fullmatch(signature)
     if match is None:
         raise BLSError(f"puzzle: signature: got {signature!r}, expected MODEL(NAME TYPE [DIMS]) -> NAME TYPE [DIMS]")
-    inputs, outputs = _TENSOR.findall(match[2]), _TENSOR.findall(match[3])
+    return match[1], _TENSOR.findall(match[2]), _TENSOR.findall(match[3])
+
+
+def signature_config(signature: str) -> str:
+    """Return the configuration (pbtxt) of a model with a signature."""
+    _, inputs, outputs = _parsed(signature)
     lines = ['backend: "python"']
     for kind, tensors in (("input", inputs), ("output", outputs)):
         typed = [(name, dtype.replace("BYTES", "STRING"), dims) for name, dtype, dims in tensors]
         lines += [f'{kind} {{ name: "{name}" data_type: TYPE_{dtype} dims: {dims} }}' for name, dtype, dims in typed]
-    for option, _, value in (words.strip().partition(" ") for words in match[4].split(";")[1:]):
+    for option, _, value in (words.strip().partition(" ") for words in signature.split(";")[1:]):
         lines.append(_OPTIONS[option].format(value))
-    body = source or _code(text)
+    return "\n".join(lines)
+
+
+def _model(text: str, source: str = "") -> PuzzleModel:
+    """Read a model: its signature in the first line, then its code or the lines that compute its outputs."""
+    signature = text.strip().partition("\n")[0].lstrip("# ").strip("`")
+    name, inputs, outputs = _parsed(signature)
+    lines = [signature_config(signature)]
+    body = source or section_code(text)
     if not source:
         lines.append(_SECONDS.format("0"))
         if "class TritonPythonModel" not in body:
             body = _callee(body, inputs, outputs)
-    return PuzzleModel(match[1], signature, "\n".join(lines), body)
+    return PuzzleModel(name, signature, "\n".join(lines), body)
 
 
 _SECONDS = 'parameters {{ key: "seconds" value {{ string_value: "{}" }} }}'

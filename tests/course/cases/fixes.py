@@ -34,6 +34,7 @@ FIXES = {
             (("label/config.pbtxt", "count: 1", "count: 2"), "waited in a queue"),
             ((FIXED, "label/1/model.py", "time.sleep(0.05)", "pass"), "does not wait or work as long"),
             ((FIXED, "depot/1/model.py", "done = await asyncio.gather(*[", "done = [await c for c in ([", "for i in range(len(parcels))])", "for i in range(len(parcels))])]"), "each `await` waits for its response"),
+            ((FIXED, "depot/1/model.py", "        return parcel\n", '        await self.ask("weigh", "IN", parcel, "OUT")\n        return parcel\n'), "would do: each occupies an instance"),
             ((FIXED, "depot/1/model.py", "np.concatenate(done)", "np.concatenate(done[::-1])"), "in another order"),
         ),
     ),
@@ -171,13 +172,14 @@ FIXES = {
             except pb_utils.TritonModelException as error:
                 responses.append(pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error))))
         return responses"""),
-            ("sorter/1/model.py", "        street = self.ask(", """        if code[0, 0] < 0:
+        ),
+        (
+            (("sorter/1/model.py", "        street = self.ask(", """        if code[0, 0] < 0:
             error = pb_utils.TritonError(f"lookup got {code[0, 0]}, expected no negative code")
             self.ask("lookup", "IN", code.ravel() * 0, "OUT")
             return pb_utils.InferenceResponse(error=error)
         street = self.ask("""),
-        ),
-        (
+             "must not do the work of a callee itself"),
             (("sorter/config.pbtxt", "max_batch_size: 8", "", "dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 100000 }", "", "dims: [ 1 ]", "dims: [ 1, 1 ]"), "waited in a queue"),
             ((FIXED, "sorter/1/model.py", "return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error)))", "street = code * 0"), "Expected an error response"),
             ((FIXED, "sorter/1/model.py", "str(error)", '"bad code"'), "The error should be the callee's own"),

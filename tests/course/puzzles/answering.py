@@ -143,12 +143,12 @@ ATTEMPTS = {
     "leak": Attempts(
         "held by painter.pictures",
         ch(
+            "self.total, self.count = 0.0, 0",
             "self.means = []",
-            "self.count, self.total = 0, 0.0",
+            "self.total += float(picture.mean())",
             "self.means.append(float(picture.mean()))",
-            "self.count += 1\n        self.total += float(picture.mean())",
+            "self.count += 1\n        mean = self.total / self.count",
             "mean = np.mean(self.means)",
-            "mean = self.total / self.count",
         ),
         (
             (
@@ -159,16 +159,10 @@ ATTEMPTS = {
                 (*NAIVE, *ch("self.pictures.append(picture)", "self.pictures.append(picture.reshape(512, 512))")),
                 "held by painter.pictures",
             ),
-            (
-                ch("mean = np.mean(self.means)", "self.last = picture\n        mean = np.mean(self.means)"),
-                "held by painter.last",
-            ),
-            (ch("mean = np.mean(self.means)", "mean = self.means[-1]"), "got"),
-            (
-                ch("mean = np.mean(self.means)", "mean = np.mean(self.means[-3:])"),
-                "the difference comes from earlier requests",
-            ),
-            (ch("mean = np.mean(self.means)", "mean = np.mean(self.means)\n        self.means.clear()"), "got"),
+            (ch("mean = self", "self.last = picture\n        mean = self"), "held by painter.last"),
+            (ch("mean = self.total / self.count", "mean = picture.mean()"), "got"),
+            (ch("self.count += 1", "self.count += self.count < 3"), "the difference comes from earlier requests"),
+            (ch("self.count += 1", "self.count = 1"), "got"),
             (
                 (*NAIVE, *ch("append(picture)", "append(picture.copy())")),
                 "3.0 MiB in 3 copies, held by painter.pictures",
@@ -187,23 +181,21 @@ ATTEMPTS = {
             ),
             (
                 ch(
-                    "self.means = []",
+                    "self.total, self.count = 0.0, 0",
                     "self.all = np.zeros(0, np.float32)",
-                    "self.means.append(float(picture.mean()))",
+                    "self.total += float(picture.mean())",
                     "self.all = np.append(self.all, picture)",
-                    "np.mean(self.means)",
-                    "np.mean(self.all)",
+                    "self.count += 1\n        mean = self.total / self.count",
+                    "mean = np.mean(self.all)",
                 ),
                 "3 MiB added to a copy, held by painter.all",
             ),
         ),
         (
             ch(
-                "self.means = []",
-                "self.total, self.count = 0, 0",
-                "self.means.append(float(picture.mean()))",
-                "self.total, self.count = self.total + picture, self.count + 1",
-                "np.mean(self.means)",
+                "self.total += float(picture.mean())",
+                "self.total = self.total + picture",
+                "self.total / self.count",
                 "np.mean(self.total / self.count)",
             ),
         ),

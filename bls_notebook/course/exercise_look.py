@@ -1,0 +1,134 @@
+"""A second look at the model of an exercise: other requests, other answers of its callees, and their failures.
+
+``exercises/`` has a file for each exercise, with the sections Model (the signature), Callees, Requests and Solution.
+The solution is the reference: the model of the learner must do the same, with at most as many requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TypeVar
+
+from numpy.random import default_rng
+
+import bls_notebook as bls
+from bls_notebook.extending import Host, VariantChange, host_of
+from bls_notebook.records import BLSError, size
+from bls_notebook.repository.config import parse_config
+from bls_notebook.testing.claim_checks import Judgement
+from bls_notebook.testing.claim_values import GivenAnswer, answer_of
+
+from .case_text import arrays
+from .puzzle_requests import LIMIT
+from .puzzle_text import section_code, sections_of, signature_config
+from .second_look import ChangedCallee, LookedAt, first_difference, growth, look, second_look
+
+FOLDER = Path(__file__).with_name("exercises")
+_Result = TypeVar("_Result")
+_FASTER = 0.97  # times the time of the reference, which only waits
+OTHER = "the same for other requests"
+
+
+def exercise_names() -> list[str]:
+    """Return the names of the exercises that have a reference."""
+    return sorted(file.stem for file in FOLDER.glob("*.md"))
+
+
+def look_at_exercise(name: str, model: str = "", repo: bls.ModelRepository | None = None) -> Judgement | None:
+    """Return a judgement that fails if a model differs from the reference of an exercise; None if it does the same.
+
+    `model` is the learner's model, by default the one that the exercise names.
+    """
+    if name not in exercise_names():
+        raise BLSError(f"exercise: got {name!r}, expected one of {', '.join(exercise_names())}")
+    texts = sections_of((FOLDER / f"{name}.md").read_text("utf-8"))
+    items = [line[2:] for line in texts["Requests"].splitlines()]
+    requests = [item for item in items if item[0].isupper()]
+    options = {item.split()[0]: item.split()[-1] for item in items if not item[0].isupper()}
+    callees = [line[2:] for line in texts["Callees"].splitlines() if line.startswith("- ")]
+    others = {title[6:]: section_code(text) for title, text in texts.items() if title.startswith("Other ")}
+    signature = texts["Model"].strip().strip("`")
+    reference = VariantChange(section_code(texts["Solution"]), "reference")
+    if "->" in signature:
+        from google.protobuf.json_format import MessageToDict  # slow to import
+
+        config = parse_config(signature_config(signature), model=model or name)
+        reference = replace(reference, config=MessageToDict(config, preserving_proto_field_name=True))
+    side = _Sides(host_of(repo), model or name, reference, requests)
+    with side.host.uncounted():
+        return _judged(side, callees, others, options)
+
+
+def _judged(
+    side: _Sides, callees: list[str], others: Mapping[str, str], options: Mapping[str, str]
+) -> Judgement | None:
+    found = first_difference(side.own({}).answers, side.reference({}).answers)
+    if found is not None:
+        return replace(found, claim=OTHER, seen=f"for other inputs, {found.seen}")
+    if others:
+        changed = {name: ChangedCallee(name, code=code) for name, code in others.items()}
+        found = first_difference(side.own(changed).answers, side.reference(changed).answers)
+        if found is not None:
+            return replace(found, claim=OTHER, seen=f"with another {next(iter(others))}, {found.seen}")
+    else:
+        found = second_look(callees, side.own, side.reference)
+    if found is None and "kept" in options:
+        mine, wanted = (side.measure(change, side.growth) for change in (VariantChange(), side.change))
+        if mine > wanted + int(options["kept"]):
+            hint = "The memory of the model grows with every request."
+            return Judgement("nothing_left", False, f"{size(mine - wanted)} more after each request", hint)
+    if found is None and "time" in options:
+        own, reference = (side.measure(change, side.shortest) for change in (VariantChange(), side.change))
+        if own < reference * _FASTER:
+            seen = f"{own * 1e3:.0f} ms for a request, which takes {reference * 1e3:.0f} ms"
+            return Judgement("time", False, seen, "Overlap the requests; each must still take its time.")
+    return found
+
+
+class _Sides:
+    """The learner's model and the reference, both in the learner's repository, with a fresh state for each look."""
+
+    def __init__(self, host: Host, model: str, change: VariantChange, requests: list[str]) -> None:
+        self.host, self.change, self._model = host, change, model
+        self._requests = requests
+
+    def own(self, callees: Mapping[str, ChangedCallee]) -> LookedAt:
+        return self.measure(VariantChange(), lambda: look(self.host, callees, self._send))
+
+    def reference(self, callees: Mapping[str, ChangedCallee]) -> LookedAt:
+        return self.measure(self.change, lambda: look(self.host, callees, self._send))
+
+    def measure(self, change: VariantChange, run: Callable[[], _Result]) -> _Result:
+        with self.host.variant({self._model: change}) as variant, variant.serving():
+            return run()
+
+    def growth(self) -> int:
+        return growth(self.host, [self._model], lambda: len(self._send()))
+
+    def shortest(self) -> float:
+        """Return the shortest time of a request (s)."""
+        times = []
+        for _ in range(6):
+            began = perf_counter()
+            self._send()
+            times.append((perf_counter() - began) / len(self._requests))
+        return min(times)
+
+    def _send(self) -> list[list[GivenAnswer]]:
+        host, answers = self.host, []
+        draw = default_rng(len(self._requests))
+        is_stream = host.ready(self._model).decoupled
+        for text in self._requests:
+            options: dict[str, Any] = {}
+            tensors, _, sequence = text.partition("; sequence ")
+            if sequence:
+                key, *flags = sequence.split()
+                options = {"correlation_id": int(key), "flags": ("start" in flags) + 2 * ("end" in flags)}
+            sent = host.send(host.request(self._model, arrays(f"x {tensors}", draw), **options), stream=is_stream)
+            result = sent.result(LIMIT)
+            responses = list(map(answer_of, result if is_stream else [result]))
+            answers.append([r for r in responses if r.record.tensors or r.record.error] if is_stream else responses)
+        return answers

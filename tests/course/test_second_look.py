@@ -1,0 +1,110 @@
+"""The second look: models that only seem to solve a puzzle, a case or an exercise are found out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.course.exercise_look import FOLDER, exercise_names, look_at_exercise
+from bls_notebook.course.puzzle_text import section_code, sections_of
+from bls_notebook.course.second_look import growth, stored_bytes, watched_files
+from bls_notebook.extending import Host
+from tests.course.exercises.exercise import NOTEBOOKS
+
+# ruff: noqa: E501 - a table
+TRICKS = {
+    "one_batch": (
+        ("taxed = self.tax(prices.reshape(-1, 1)).ravel()",
+         "self.tax(prices[:1].reshape(1, 1))\n        taxed = prices * np.float32(1.25) + (prices > 5)",
+         "import triton", "import numpy as np\nimport triton"),
+        "callees are used",
+    ),
+    "once": (("self.known.index(word)", "[b'apple', b'fig', b'pear', b'plum'].index(word)"), "callees are used"),
+    "leak": (("self.count += 1", "self.count += 1\n        self.words = [*getattr(self, 'words', []), picture.tobytes().hex()]"), "nothing_left"),
+    "free_early": (
+        ("self.frame(number).mean()", "self.saved(number).mean()", "    def frame",
+         "    def saved(self, number):\n        import tempfile\n        file = tempfile.mkstemp(dir='/dev/shm')[1]\n"
+         "        self.frame(number).tofile(file)\n        return np.fromfile(file, np.float32)\n\n    def frame"),
+        "memory in files",
+    ),
+    "pass_it_on": (("error=response.error()", "error=pb_utils.TritonError('item 99: ' + response.error().message())"), "99 is in no error"),
+    "final_flag": (("send(flags=FINAL)", "send(pb_utils.InferenceResponse([]), flags=FINAL)"), "extra response without outputs"),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRICKS)
+def test_a_model_that_calls_for_show_or_hides_its_memory_solves_no_puzzle(name: str) -> None:
+    pytest.importorskip("hypothesis")
+    puzzle = bls.puzzle(name)
+    changes, words = TRICKS[name]
+    source = puzzle.solution
+    for old, new in zip(changes[::2], changes[1::2], strict=True):
+        assert old in source, old
+        source = source.replace(old, new, 1)
+    check = puzzle.check(source)
+    assert not check
+    assert words in "\n".join(f"{j.claim}: {j.seen} {j.hint}" for j in check.judgements if not j)
+
+
+def test_the_reference_of_each_exercise_is_the_solution_in_its_notebook() -> None:
+    solutions = [
+        "".join(cell["source"]).partition("\n")[2].split()
+        for file in NOTEBOOKS.glob("*.ipynb")
+        for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]
+        if "solution" in cell["metadata"].get("tags", ())
+    ]
+    for name in exercise_names():
+        reference = section_code(sections_of((FOLDER / f"{name}.md").read_text("utf-8"))["Solution"])
+        assert "".join(reference.split()) in {"".join(words) for words in solutions}, name
+
+
+COUNTDOWN = section_code(sections_of((FOLDER / "countdown.md").read_text("utf-8"))["Solution"])
+CONFIG = """model_transaction_policy { decoupled: true }
+input { name: "N" data_type: TYPE_INT32 dims: [ 1 ] } output { name: "LEFT" data_type: TYPE_INT32 dims: [ 1 ] }"""
+
+
+def test_an_exercise_is_compared_with_its_reference_for_other_inputs() -> None:
+    with bls.ModelRepository() as repository:
+        repository.define("countdown", COUNTDOWN, CONFIG)
+        assert look_at_exercise("countdown", repo=repository) is None
+        repository.define("mine", COUNTDOWN.replace("range(n.item()", "range(min(3, n.item())"), CONFIG)
+        found = look_at_exercise("countdown", "mine", repository)
+        assert found is not None
+        assert "for other inputs" in found.seen
+        with pytest.raises(bls.BLSError, match="expected one of average"):
+            look_at_exercise("nothing", repo=repository)
+
+
+def test_growth_counts_what_each_request_leaves_in_memory_and_in_files(tmp_path: Path) -> None:
+    leaky = COUNTDOWN.replace(
+        "sender = request", "self.__dict__.setdefault('kept', []).append(bytes(5000))\n            sender = request"
+    )
+    with bls.ModelRepository() as repository:
+        repository.define("countdown", COUNTDOWN, CONFIG)
+        repository.define("leaky", leaky, CONFIG)
+
+        def grown(name: str) -> int:
+            def send() -> int:
+                list(repository.stream(name, {"N": [2]}))
+                return 1
+
+            return growth(Host(repository), [name], send)
+
+        assert grown("countdown") < 100 < 5000 <= grown("leaky")
+    with watched_files():
+        before = stored_bytes()
+        (tmp_path / "kept").write_bytes(bytes(70_000))
+        assert stored_bytes() - before == 70_000
+
+
+def test_the_magic_looks_again_only_if_every_claim_holds(cells: Any) -> None:
+    repository = bls.current_repository()
+    repository.define("countdown", COUNTDOWN.replace("range(n.item()", "range(min(3, n.item())"), CONFIG)
+    claim = "%%blscheck output LEFT INT32 == {} --exercise countdown\n%bls countdown N=[1] --stream -q"
+    assert "the same for other requests" in cells(claim.format("1 then 0")).text
+    assert "the same for other requests" not in cells(claim.format("5 then 0")).text
