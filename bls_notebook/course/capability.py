@@ -20,7 +20,7 @@ CAPABILITY = Capability(
         "%blspuzzle": ".puzzle_magic:SHOW",
         "%%blspuzzle": ".puzzle_magic:CHECK",
     },
-    commands={"learn": ".learn_command:LEARN"},
+    commands={"grade": ".grade_command:GRADE", "learn": ".learn_command:LEARN"},
     completions={
         "CASE": ".case_magic:next_cases",
         "CAUSE": ".case_magic:next_causes",

@@ -18,7 +18,7 @@ from .puzzle_check import is_about_memory
 class CaseScore(Record):
     """The progress with one case: how many causes were named until the right one, and whether a fix works.
 
-    ``shown``: the solution was shown before.
+    ``shown``: the solution was shown before. ``given``: the cell that named the cause also shows the solution.
     """
 
     number: int
@@ -28,11 +28,12 @@ class CaseScore(Record):
     named: bool = False
     fixed: bool = False
     shown: bool = False
+    given: bool = False
 
     @property
     def points(self) -> int:
         """Two for the right cause at once, one for it later, two for the reader's own fix."""
-        return (1 + (self.tries == 1)) * self.named + 2 * (self.fixed and not self.shown)
+        return (1 + (self.tries == 1)) * (self.named and not self.given) + 2 * (self.fixed and not self.shown)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -93,6 +94,8 @@ POINTS = "2 for the cause at once (1 later), 2 for your fix"
 
 
 def _tries(row: CaseScore) -> str:
+    if row.given:
+        return "given"
     if not row.named:
         return "not yet" if row.tries else ""
     return "at once" if row.tries == 1 else f"at try {row.tries}"

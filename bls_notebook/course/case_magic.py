@@ -10,6 +10,8 @@ import bls_notebook as bls
 from bls_notebook.display import release_inks
 from bls_notebook.magics import MagicCall, Notebook, fail_on
 from bls_notebook.operations import OperationSpec, UsageProblem, flag, option, whole_number
+from bls_notebook.profiling import session_report
+from bls_notebook.profiling.session import Session
 from bls_notebook.records import ModelRecord
 
 from .case_display import CaseScore, CaseScores
@@ -37,6 +39,7 @@ def _case(call: MagicCall, case: int = 0, seed: int = 0, score: bool = False, **
         if (last := notebook.state.get("course.case")) is not None:
             release_inks(model.name for model in last.models)
         notebook.state["course.case"] = loaded
+        _fold_verdicts(notebook)
         notebook.assign("case", loaded)
     if score:
         numbers = {row.number: row for row in _scores(notebook).values()}
@@ -61,9 +64,11 @@ def _use(
         judgement = case.answer(cause)
         if not score.named:
             score = replace(score, tries=score.tries + 1, named=bool(judgement))
+            notebook.state["course.named in"] = (case.number, case.seed, notebook.cell_number)
         notebook.show(judgement)
     if fix:
-        score = replace(score, shown=score.shown or not score.fixed)
+        given = notebook.state.get("course.named in") == (case.number, case.seed, notebook.cell_number)
+        score = replace(score, shown=score.shown or not score.fixed, given=score.given or given)
         for record in case.fix():
             notebook.show(record)
         for before, after in zip(case.models, case.fixed, strict=True):
@@ -87,6 +92,20 @@ def _use(
         shell.set_next_input(f"{magic} {model.name}\n{text}", replace=False)
     if not (cause or check or fix or opened):
         notebook.show(case)
+
+
+def _fold_verdicts(notebook: Notebook) -> None:
+    """Fold the verdict on the requests of the last case until its cause is named."""
+
+    def is_open(session: Session) -> bool:
+        case: CourseCase | None = notebook.state.get("course.case")
+        roots = {span.model for span in session.spans if not span.parent}
+        if case is None or case.model not in roots:
+            return False
+        score = _scores(notebook).get((case.number, case.seed))
+        return score is None or not (score.named or score.shown)
+
+    session_report.verdict_folds[:] = [is_open]
 
 
 def _scores(notebook: Notebook) -> dict[tuple[int, int], CaseScore]:

@@ -74,7 +74,7 @@ def _judged(
         if found is not None:
             return replace(found, claim=OTHER, seen=f"with another {next(iter(others))}, {found.seen}")
     else:
-        found = second_look(callees, side.own, side.reference)
+        found = second_look(callees, side.own, side.reference, counts="batched" not in options)
     if found is None and "kept" in options:
         mine, wanted = (side.measure(change, side.growth) for change in (VariantChange(), side.change))
         if mine > wanted + int(options["kept"]):

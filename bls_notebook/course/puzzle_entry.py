@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from .puzzle_check import PuzzleCheck
 from .puzzle_text import PuzzleData, read_puzzle
@@ -11,7 +11,8 @@ from .puzzle_worker import check
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Puzzle(PuzzleData):
-    """A puzzle: a ``story``, ``constraints`` (claims of `bls.judge`), the naive model and a reference ``solution``.
+    """A puzzle: a ``story``, ``constraints`` (claims of `bls.judge`), the naive model and a reference ``solution``,
+    which is empty for a variant (``seed``): graders use variants.
 
     ``callees`` are the models that the naive model calls. ``requests`` describe the generated requests, a line for each
     input; ``measured`` are the requests, as JSON, for which the constraints are judged. ``hint`` is shown for answers
@@ -61,4 +62,5 @@ def puzzle(name: str, seed: int = 0) -> Puzzle:
     >>> assert check, check
     """
     data = read_puzzle(name, seed)
+    data = replace(data, solution="") if seed else data
     return Puzzle(**{field.name: getattr(data, field.name) for field in fields(data)})

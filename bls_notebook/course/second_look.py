@@ -105,6 +105,7 @@ def second_look(
     own: Callable[[Mapping[str, ChangedCallee]], LookedAt],
     reference: Callable[[Mapping[str, ChangedCallee]], LookedAt],
     faults: bool = True,
+    counts: bool = True,
 ) -> Judgement | None:
     """Compare a model with a reference while its callees are changed, and while each fails; None if they agree."""
     mine, wanted = (run({name: ChangedCallee(name) for name in callees}) for run in (own, reference))
@@ -113,7 +114,8 @@ def second_look(
         seen = f"the answers differ from the reference's if {_named(callees)} answers otherwise: {found.seen}"
         hint = "Use the outputs of each call, for any values: your model must not do the work of a callee itself."
         return replace(found, claim=CALLEES, seen=seen, hint=hint)
-    for name in () if any(answer.record.error for each in wanted.answers for answer in each) else callees:
+    counts = counts and not any(answer.record.error for each in wanted.answers for answer in each)
+    for name in callees if counts else ():
         if mine.calls[name] > wanted.calls[name]:
             seen = f"{count(mine.calls[name], 'request')} to {name}"
             hint = f"{count(wanted.calls[name], 'request')} to `{name}` would do: each occupies an instance."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bls_notebook.display import Display, Html, clip, parts, table, text
@@ -40,19 +40,27 @@ _COLUMNS = (
 )
 
 
+verdict_folds: list[Callable[[Session], bool]] = []
+"""Functions that say whether the reader of a session should look at the picture before the verdict."""
+
+
 def session_document(session: Session, *, widget: Any = None) -> doc.Document:
     """Describe a session: verdict, figures, timeline, a row for each model, errors and notes.
 
     A `widget` covers the picture of the timeline while a kernel is running.
     """
     picture = [timeline_block([session], widget=widget)] if session.spans else []
+    verdict, notes = verdict_words(session.verdict()), session.unbatched + session.notes
+    if any(folds(session) for folds in verdict_folds):
+        more = [doc.Words(parts.quiet(parts.coded(note)), indent="  ") for note in notes]
+        verdict, notes = [doc.Forms([], [doc.Fold("the verdict", [*verdict, *more])])], ()
     return figures_document(
         session.statistics(),
         name=session.name,
-        verdict=verdict_words(session.verdict()),
+        verdict=verdict,
         picture=picture,
         errors=_errors(session),
-        notes=session.unbatched + session.notes,
+        notes=notes,
         sender=session.sender,
     )
 

@@ -156,10 +156,21 @@ def test_a_worker_whose_parent_was_killed_removes_its_folder(tmp_path: Path) -> 
 def test_a_variant_has_other_names_accepts_its_own_solution_and_rejects_its_naive_model(name: str) -> None:
     puzzle = bls.puzzle(name, seed=5)
     assert puzzle.naive.name != bls.puzzle(name).naive.name
-    check = puzzle.check(puzzle.solution)
+    check = puzzle.check(read_puzzle(name, 5).solution)
     assert check, told(check)
     assert "variant 5" in check.card()
+    assert not puzzle.solution
     assert not puzzle.check(puzzle.naive.source)
+
+
+def test_a_grader_judges_the_text_of_a_cell_in_a_process_of_its_own() -> None:
+    command = [sys.executable, "-m", "bls_notebook", "grade", "gather", "--seed", "7"]
+    data = read_puzzle("gather", 7)
+    for source, status in ((data.solution, 0), (data.naive.source, 1)):
+        cell = f"%%blspuzzle gather --seed 7 --into check\n{source}"
+        done = subprocess.run(command, input=cell, text=True, capture_output=True, timeout=LIMIT)
+        assert done.returncode == status, done.stdout + done.stderr
+    assert "waits" in done.stdout + done.stderr
 
 
 def test_an_unknown_puzzle_is_an_error_with_the_names() -> None:
@@ -170,7 +181,7 @@ def test_an_unknown_puzzle_is_an_error_with_the_names() -> None:
 @pytest.mark.parametrize("name", puzzle_names())
 @pytest.mark.parametrize("seed", [1, 2])
 def test_variants_replace_whole_words_of_valid_models(name: str, seed: int) -> None:
-    puzzle = bls.puzzle(name, seed)
+    puzzle = read_puzzle(name, seed)
     for model in (puzzle.naive, *puzzle.callees):
         compile(model.source, model.name, "exec")
         assert model.name.isidentifier()

@@ -152,8 +152,12 @@ def test_the_magic_leads_from_the_story_to_the_score(cells: Any) -> None:
     assert "%blscase 1" in cells("%blscase").stderr
     assert "parcel" in cells("%blscase 1").text
     assert cells("print(len(case.send()))").stdout == "1\n"
+    pictured = "%%blsprofile\ncase.send();"
+    assert "the one instance of `label`" not in (shown := cells(pictured)).text
+    assert "the verdict" in shown.html
     assert "✗" in cells("%blscase --cause chain").text
     assert "one instance" in cells("%blscase --cause queue").text
+    assert "`label`" in cells(pictured).text
     assert "waited in a queue" in cells("%blscase --check").text
     config = next(model.config for model in bls.case(1).fixed if model.name == "label")
     cells(f"%%tritonconfig label\n{config}")
@@ -162,4 +166,8 @@ def test_the_magic_leads_from_the_story_to_the_score(cells: Any) -> None:
     assert "at try 2" in cells("%blscase --score").text
     assert "count: 4" in cells("%blscase 1\n%blscase --fix\n%blscase --check").text
     assert "3 of " in cells("%blscase --score").text  # the reader's own fix still counts
+    cells("%blscase 2\n%blscase --cause sync_exec\n%blscase --fix\n%blscase --check")  # as "Run all" does
+    assert "3 of " in (scored := cells("%blscase --score").text)
+    assert "given" in scored
+    cells("%blscase 1")
     assert "expected one of depot, label" in cells("%blscase --code nothing").stderr

@@ -94,12 +94,12 @@ EXERCISES = {
         ch("import asyncio", "import asyncio, time", "asyncio.sleep(0.05)", "asyncio.to_thread(time.sleep, 0.05)"),
         (
             (ch("await asyncio.sleep(0.05)", "__import__('time').sleep(0.05)"), "blocks"),
-            (ch("await asyncio.sleep(0.05)", "pass"), "does not wait or work as long"),
-            (ch("await asyncio.sleep(0.05)", "asyncio.sleep(0.05)"), "took of listener"),
+            (ch("await asyncio.sleep(0.05)", "pass"), "must still take its time"),
+            (ch("await asyncio.sleep(0.05)", "asyncio.sleep(0.05)"), "must still take its time"),
             (ch('pb_utils.Tensor("SCAN", image)', 'pb_utils.Tensor("SCAN", image * 0)'), "got 0, expected 5"),
             (ch('pb_utils.Tensor("SCAN", image)', 'pb_utils.Tensor("SCAN", image.astype("float32"))'), "SCAN is FP32"),
             (ch("await asyncio.sleep(0.05)", "await time.sleep(0.05)"), "name 'time' is not defined"),
-            (ch("await asyncio.sleep(0.05)", "await asyncio.sleep(0)"), "took of listener"),
+            (ch("await asyncio.sleep(0.05)", "await asyncio.sleep(0)"), "must still take its time"),
         ),
     ),
     "calls of a sync model": Exercise(
