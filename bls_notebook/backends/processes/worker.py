@@ -21,10 +21,12 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from contextvars import copy_context
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 from bls_notebook.backends.processes import messages
 from bls_notebook.backends.processes.messages import Channel, Message
@@ -57,6 +59,9 @@ class WorkerInstance:
         self._model: Any = None
         self._loop: Any = None
         self._tasks: dict[int, Any] = {}
+        self._decoupled = False
+        self._received: WeakSet[ReceivedTicket] = WeakSet()  # of a decoupled model
+        self._collecting = threading.Lock()
         caller_here.set(WorkerCaller(kernel, 0, *self._names, may_send=False))
         _runtime.loose_family = partial(ServerProxy(kernel).metric_family, "", "")
         _runtime.finders.append(lambda frame: WorkerCaller(kernel, 0, *self._names))
@@ -115,6 +120,8 @@ class WorkerInstance:
 
     def initialize(self, arguments: dict[str, str]) -> dict[str, Any]:
         self._names = arguments["model_instance_name"], self._names[1]
+        policy = json.loads(arguments["model_config"]).get("model_transaction_policy", {})
+        self._decoupled = bool(policy.get("decoupled"))
         caller_here.set(WorkerCaller(self._kernel, 0, *self._names, may_send=False))
         self._model = self._class()
         if hasattr(self._model, "initialize"):
@@ -135,6 +142,8 @@ class WorkerInstance:
             request._maker = None
             request._release_flags = 0
             request._answerable = ReceivedTicket(self._kernel, number)
+            if self._decoupled:
+                self._received.add(request._answerable)
             out.append(request)
         return out
 
@@ -150,6 +159,7 @@ class WorkerInstance:
             return self._result(returned, requests)
         finally:
             caller_here.set(caller)
+            self._leave_to_senders()
 
     def _result(self, returned: Any, requests: list[InferenceRequest]) -> tuple[dict[str, Any], list[Any]]:
         header: dict[str, Any] = {"read": taken(self._kernel.read), "flags": [r._release_flags for r in requests]}
@@ -202,6 +212,7 @@ class WorkerInstance:
             header = {"interrupted": True}
         except BaseException as error:
             header = {"error": described(error), "read": taken(self._kernel.read)}
+        self._leave_to_senders()
         flush()
         ended = {"op": "ended", "call": message.header["call"]}
         try:
@@ -210,6 +221,20 @@ class WorkerInstance:
             pass
         except BaseException as error:  # no memory, for example
             self._kernel.side.send({"error": described(error), **ended})
+
+    def _leave_to_senders(self) -> None:
+        """Collect garbage while senders are left, as the kernel does: a dropped one may be in a reference cycle."""
+        if self._received and self._collecting.acquire(False):
+            threading.Thread(target=self._collect, name="bls-garbage", daemon=True).start()
+
+    def _collect(self) -> None:
+        pause = 1.0
+        while self._received:
+            time.sleep(pause)
+            gc.collect()
+            pause = min(2 * pause, 60.0)
+        self._collecting.release()
+        self._leave_to_senders()  # of a request that came meanwhile
 
     def tasks(self) -> list[Any]:
         """Return the running async executions."""

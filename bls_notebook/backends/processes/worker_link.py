@@ -24,6 +24,7 @@ from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.response import StreamEnded
 
 WATCH_SECONDS = 1.0
+FRAMES = 200  # that an exchange with the kernel may use beyond the recursion limit
 OWN = "<bls_notebook>"  # the files of this package in tracebacks begin with it
 RAISES = {cls.__name__: cls for cls in (TritonModelException, ValueError, TypeError, RuntimeError, StreamEnded)}
 
@@ -113,12 +114,16 @@ class Kernel:
         header["op"] = op
         if self.on_home:
             flush()
+            limit = sys.getrecursionlimit()
             self._asking = True
             try:
+                # A RecursionError would leave a part of the answer in the channel.
+                sys.setrecursionlimit(limit + FRAMES)
                 self.home.send(header, tensors)
                 answer = self.home.receive()
             finally:
                 self._asking = False
+                sys.setrecursionlimit(limit)
             self._raise_struck()
         else:
             answer = self.begin(header, tensors, _Pending()).wait()

@@ -290,6 +290,54 @@ class TritonPythonModel:
     assert "dropped before its final flag" in message(next(iter(apart.stream("m", x(0)))))
 
 
+IN_A_CYCLE = """
+class TritonPythonModel:
+    def execute(self, requests):
+        sender = requests[0].get_response_sender()
+
+        def again():
+            again.sender = sender
+
+        again()
+"""
+
+
+def test_a_sender_in_a_reference_cycle_is_noticed(apart: bls.ModelRepository) -> None:
+    define(apart, "m", IN_A_CYCLE, DECOUPLED)
+    (response,) = apart.stream("m", x())
+    assert "the response sender was dropped" in message(response)
+
+
+DEEP = """
+import sys
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        self.left = int(pb.get_input_tensor_by_name(requests[0], "X").as_numpy()[0])
+        limit = sys.getrecursionlimit()
+        try:
+            self.deeper()
+        except RecursionError:
+            assert sys.getrecursionlimit() == limit
+        return [answer(number(request)) for request in requests]
+
+    def deeper(self):
+        if self.left:
+            self.left -= 1
+        else:
+            ask("callee").exec()
+        self.deeper()
+"""
+
+
+def test_a_recursion_error_beside_bls_requests_loses_no_answer(apart: bls.ModelRepository) -> None:
+    define(apart, "callee", IDENTITY, isolation="kernel")
+    define(apart, "m", DEEP)
+    for padding in range(12):
+        assert value(apart.infer("m", x(padding))) == padding
+
+
 def test_a_sequence_an_accumulator_and_metrics(apart: bls.ModelRepository) -> None:
     source = """
 class TritonPythonModel:
