@@ -2,6 +2,7 @@
 from .processes.backend import Prelude as Prelude
 from .processes.error_facts import ErrorFacts as ErrorFacts
 from .processes.environments import ENVIRONMENT_MARKER as ENVIRONMENT_MARKER
+from .processes.environments import environment_at as environment_at
 from .processes.environments import environment_path as environment_path
 from .processes.environments import open_archive as open_archive
 from .processes.environments import unsafe_members as unsafe_members

@@ -29,12 +29,12 @@ _VCS = re.compile(
     r"(?:#(?:[^\s'\"]*&)?egg=(?P<egg>[\w.-]+)[^\s'\"]*|#[^\s'\"]*)?)(?=['\"\s]|$)"
 )
 # Commands at the beginning of a line or of a quotation, or behind another command: no prose.
-_PIP = re.compile(
+PIP_INSTALL = re.compile(
     r"""(?m)(?:^[ \t>$!%-]*|[`;&|("']\s*|(?:\b(?:RUN|sudo|uv)|\s-m)\s+)"""
     r"pip[\d.]*\s+install\s+((?:\\\n|[^\n;&|`#])*)"
 )
 _REQUIREMENT = re.compile(r"\s*['\"]?([A-Za-z0-9][\w.-]*)(\[[\w\s,.-]+\])?\s*(@\s*[^\s;'\"]+)?(?![\w/:.+-])")
-_INDEX = re.compile(r"(?m)(?:^|\s)(-i|--index-url|--extra-index-url|-f|--find-links)[\s=]")
+INDEX = re.compile(r"(?m)(?:^|\s)(-i|--index-url|--extra-index-url|-f|--find-links)[\s=]")
 _HAS_VALUE = re.compile(r"-[rcet]|--(requirement|constraint|editable|target|timeout|platform)")  # options of pip
 _QUOTED = re.compile(r"""["']([^"'\n]+)["']""")
 _INSTALLS = re.compile(r"(?:install_requires|extras_require)\s*=\s*([\[{].*?[\]}])\s*(?:,|\n|\))", re.DOTALL)
@@ -63,7 +63,7 @@ def declared_packages(project: Path, near: Path) -> dict[str, str]:
 def _packages(name: str, text: str) -> Iterator[tuple[str, str]]:
     """Yield names of packages in a file, and the arguments of ``pip install``."""
     if _LISTS.search(name):
-        yield from _requirements(text.splitlines(), bool(_INDEX.search(text)))
+        yield from _requirements(text.splitlines(), bool(INDEX.search(text)))
     elif name in _TOML:
         if sys.version_info >= (3, 11):
             import tomllib
@@ -77,20 +77,21 @@ def _packages(name: str, text: str) -> Iterator[tuple[str, str]]:
         listed = re.findall(r"(?m)^install_requires\s*=((?:.*\n(?=\s))*.*)", text)
         yield from _requirements(line for part in listed for line in part.splitlines())
     else:
-        yield from _requirements(re.findall(r"(?m)^\s*-\s+([^\s:].*)", _under_pip(text)))
-        for command in _PIP.findall(text):
-            yield from _requirements(_words(command), bool(_INDEX.search(f" {command}")))
+        part = under_pip(text)
+        yield from _requirements(re.findall(r"(?m)^\s*-\s+([^\s:].*)", part), bool(INDEX.search(part)))
+        for command in PIP_INSTALL.findall(text):
+            yield from _requirements(words_of(command), bool(INDEX.search(f" {command}")))
         if re.search(r"(?i)^(environment|conda|env)[\w.-]*\.ya?ml$", name):
             yield from _requirements(re.findall(r"(?m)^\s*-\s+(\w[^:\n]*)$", text), True)
 
 
-def _under_pip(text: str) -> str:
+def under_pip(text: str) -> str:
     """Return the items below ``- pip:`` of an environment.yml."""
     part = re.search(r"(?m)^([ \t]*)-[ \t]*pip:[ \t]*\n((?:\1[ \t]+.*\n?|[ \t]*\n|[ \t]*#.*\n)*)", text)
-    return "" if part is None or _INDEX.search(part[2]) else part[2]
+    return "" if part is None else part[2]
 
 
-def _words(command: str) -> Iterator[str]:
+def words_of(command: str) -> Iterator[str]:
     """Yield the arguments of ``pip install`` that are no options and no options' values."""
     before = ""
     for word in command.replace("\\\n", " ").split():

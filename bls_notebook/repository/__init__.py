@@ -5,6 +5,7 @@ from bls_notebook.lazy_names import offer
 offer(__name__, {
     "bls_notebook.pb_utils.stub_modules": "add_names ADDED API NAMES NEEDED utils_module",
     "call_order": "callees calls_of entries in_order load_with_callees reached runs_python sources_in",
+    "environments": "environments_folder shown_requirements",
     "gpus": "gpus_in simulate_gpus",
     "host": "load_again SentRequest",
     "installation": "locked run_installer user_cache",

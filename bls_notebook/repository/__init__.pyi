@@ -13,6 +13,8 @@ from .call_order import load_with_callees as load_with_callees
 from .call_order import reached as reached
 from .call_order import runs_python as runs_python
 from .call_order import sources_in as sources_in
+from .environments import environments_folder as environments_folder
+from .environments import shown_requirements as shown_requirements
 from .gpus import gpus_in as gpus_in
 from .gpus import simulate_gpus as simulate_gpus
 from .host import load_again as load_again

@@ -49,7 +49,7 @@ def make_environment(requirements: str | Sequence[str], python: str | None, upgr
     check_isolation("process")  # raises on Windows
     wanted = _requirements(requirements)
     folder = environments_folder()
-    shown = _shown(wanted)
+    shown = shown_requirements(wanted)
     with Progress(f"environment with {shown}") as status, locked(folder):
         for left in (*folder.glob(f"{_NEW}*"), *folder.glob(f"{_DELETED}*")):
             shutil.rmtree(left, ignore_errors=True)  # of a process that was killed
@@ -118,7 +118,7 @@ def _environments(folder: Path) -> Iterator[tuple[EnvironmentRecord, dict[str, A
     for path in sorted(folder.glob(f"[0-9a-f]*/{ENVIRONMENT_MARKER}")):
         try:
             marker = json.loads(path.read_text("utf-8"))
-            requests = tuple(_shown(each["requirements"]) for each in marker["made_for"])
+            requests = tuple(shown_requirements(each["requirements"]) for each in marker["made_for"])
             packages, size = tuple(marker["packages"]), int(marker["bytes"])
         except (OSError, ValueError, KeyError, TypeError):
             continue  # of another release of this package
@@ -128,7 +128,7 @@ def _environments(folder: Path) -> Iterator[tuple[EnvironmentRecord, dict[str, A
         ), marker  # fmt: skip
 
 
-def _shown(requirements: Sequence[str]) -> str:
+def shown_requirements(requirements: Sequence[str]) -> str:
     """Return requirements as text, without the passwords of URLs."""
     return re.sub(r"//[^/@\s]+@", "//...@", ", ".join(requirements))
 
@@ -214,7 +214,7 @@ def _version_of(python: str) -> str:
 
 def _install(new: Path, interpreter: str, wanted: Sequence[str], status: Progress) -> None:
     """Make a virtual environment with packages, by uv if it is installed, or else by venv and pip."""
-    purpose = f"install {_shown(wanted)} for Python {_version_of(interpreter)}"
+    purpose = f"install {shown_requirements(wanted)} for Python {_version_of(interpreter)}"
     python = str(new / "bin" / "python")
     if uv := shutil.which("uv"):
         run_installer([uv, "venv", "--relocatable", "--python", interpreter, str(new)], "create an environment")

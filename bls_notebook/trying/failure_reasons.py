@@ -17,10 +17,11 @@ from bls_notebook.checking.declared_packages import declared_packages
 from bls_notebook.checking.discovery import is_model, project_folders
 from bls_notebook.checking.pip_packages import distribution_of, install_advice
 from bls_notebook.engine import describe, facts_of, place
-from bls_notebook.records import ACTIONS, FrameRecord, Remedy, first_line, remedy, source_text
+from bls_notebook.records import ACTIONS, FrameRecord, Remedy, first_line, listed, remedy, source_text
 from bls_notebook.repository.config import scan
 from bls_notebook.repository.source import imported_files, shown_path, syntax_tree
 
+from .model_environment import ModelEnvironment
 from .server_files import located
 
 _LONGEST = 240
@@ -53,6 +54,12 @@ class ModelPlaces:
     source: Path
     repository: Path
     project: Path
+    environment: ModelEnvironment | None = None  # None: the kernel's
+
+    @property
+    def python(self) -> tuple[int, ...]:
+        """The version of the Python that runs the model."""
+        return sys.version_info[:2] if self.environment is None else self.environment.version
 
     @property
     def around(self) -> tuple[Path, Path, Path]:
@@ -131,10 +138,10 @@ def _of_chain(
     name: str, chain: Sequence[ErrorFacts], places: ModelPlaces, gpu: str, parameters: Mapping[str, str]
 ) -> FailureReason:
     """Return the reason by the types, origins and texts of exceptions; `why` is empty if these say nothing."""
-    texts = [error.message for error in chain]
+    texts, here = [error.message for error in chain], ".".join(map(str, places.python))
     for error in chain:
-        if other := _other_python(error):
-            return reason_of("python", name, what=other[0], versions=other[1], here=_HERE)
+        if other := _other_python(error, places.python):
+            return reason_of("python", name, what=other[0], versions=other[1], here=here)
         if error.is_a("ModuleNotFoundError") and error.name and error.kind != "PackageNotFoundError":
             by_backend = any(each.is_a("bls_notebook.backends.protocol.BackendError") for each in chain)
             return _of_module(name, error.name, error.loaded, None if by_backend else places)
@@ -166,10 +173,12 @@ def _of_chain(
     if case := next((case for case in ("gpu", "network") if case in categories), ""):
         return reason_of(case, name, gpu=gpu)
     if any(re.search(_DATA["versions of Python"], text) for text in texts):
-        return reason_of("python:named", name, here=_HERE)
+        return reason_of("python:named", name, here=here)
     for text in filter(_TO_INSTALL.search, texts):
         modules = [module for found in _NAMED.findall(text) if (module := "".join(found).rstrip("."))]
         install = _install(modules, places)
+        if places.environment is not None and modules:
+            return reason_of("install:made" if places.environment.made else "install:known", name, install=install)
         is_known = install.python.startswith("`pip install")
         return reason_of("install:known" if is_known else "install", name, install=install)
     if "network:hub" in categories:
@@ -204,14 +213,14 @@ def _is_working_folder(error: ErrorFacts, file: str) -> bool:
     return bool(error.frames) and file == error.frames[-1][3].get("cwd")
 
 
-def _other_python(error: ErrorFacts) -> tuple[str, str] | None:
+def _other_python(error: ErrorFacts, here: tuple[int, ...]) -> tuple[str, str] | None:
     """Return the name that is part of other versions of Python, and the versions; None if that is not certain."""
     if error.syntax:
         text = "\n".join(error.syntax)
         if any(re.search(form, text) for form in _DATA["syntax of Python 2"]):
             return "the syntax", "Python 2"
         newer = next((version for version, form in _DATA["syntax of later versions"] if re.search(form, text)), "0.0")
-        is_newer = tuple(map(int, newer.split("."))) > sys.version_info[:2]
+        is_newer = tuple(map(int, newer.split("."))) > here
         return ("the syntax", f"Python from {newer}") if is_newer else None
     owner, missing = "", error.name
     if error.is_a("AttributeError"):
@@ -282,18 +291,26 @@ def _of_module(name: str, module: str, loaded: bool, places: ModelPlaces | None)
             return reason_of("module:missing", name, module=module, place=place)
         return reason_of("module", name, module=module, place=place)
     if versions := _OTHER_PYTHONS.get(first):
-        return reason_of("python", name, what=f"`{first}`", versions=versions, here=_HERE)
+        here = ".".join(map(str, places.python)) if places is not None else _HERE
+        return reason_of("python", name, what=f"`{first}`", versions=versions, here=here)
     if loaded and module != first:  # another version or another package of this name
         return reason_of("package:other", name, package=first, module=module)
-    others = _missing_modules(places.source, places.project) if places is not None else ()
+    others = _missing_modules(places.source, places.project, places.environment) if places is not None else ()
     modules = [module, *(m for m in others if m != first)]
     packages = f"the package {module} is" if len(modules) == 1 else f"the packages {', '.join(modules)} are"
-    return reason_of("package", name, packages=packages, install=_install(modules, places))
+    environment = None if places is None else places.environment
+    case = "package" if environment is None else "package:made" if environment.made else "package:environment"
+    return reason_of(case, name, packages=packages, install=_install(modules, places))
 
 
 def _install(modules: Sequence[str], places: ModelPlaces | None) -> Remedy:
     """Return how to install modules, by the names that the project uses."""
     declared = {} if places is None else declared_packages(places.project, places.source.parent)
+    if places is not None and (environment := places.environment) is not None:
+        if environment.made:
+            words = f"add {listed(modules, 12)} to the project's requirements, and try again with"
+            return Remedy(f"{words} `install=True`", *[f"{words} `--install`"] * 2)
+        return Remedy(install_advice(modules, f"{environment.python} -m pip install", declared))
     pip = "pip install", "%pip install", "python -m pip install"
     return Remedy(*(install_advice(modules, command, declared) for command in pip))
 
@@ -314,7 +331,7 @@ def _project_folder(module: str, folder: Path, top: Path) -> Path | None:
     return None
 
 
-def _missing_modules(source: Path, top: Path) -> list[str]:
+def _missing_modules(source: Path, top: Path, environment: ModelEnvironment | None) -> list[str]:
     """Return the modules, not of the project, that a source and its helper modules import and that are missing here."""
     missing: dict[str, None] = {}
     pending = [source]
@@ -327,12 +344,15 @@ def _missing_modules(source: Path, top: Path) -> list[str]:
         tree = syntax_tree(source_text(file))
         for module, _, files in imported_files(file, tree, folders) if tree is not None else ():
             pending += [f for f in files if f not in pending]
-            if not (files or module in ("", *missing, *_PROVIDED) or _is_installed(module) or folders(module)):
+            known = ("", *missing, *_PROVIDED)
+            if not (files or module in known or _is_installed(module, environment) or folders(module)):
                 missing[module] = None
     return list(missing)
 
 
-def _is_installed(module: str) -> bool:
+def _is_installed(module: str, environment: ModelEnvironment | None = None) -> bool:
+    if environment is not None:
+        return environment.has(module)
     with suppress(ValueError):  # of modules without a spec
         return module in sys.modules or find_spec(module) is not None
     return False

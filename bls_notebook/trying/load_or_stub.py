@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from threading import TIMEOUT_MAX, Timer
 from time import perf_counter
+from typing import Any
 
-from bls_notebook.backends import find_backend
+from bls_notebook.backends import BackendError, environment_at, environment_path, find_backend
 from bls_notebook.devices import MOST_GPUS, gpu_count, simulated_gpus
 from bls_notebook.engine import BLSError, Operation, WaitInterruptedError, line_behind, place, requester
 from bls_notebook.extending import Host
 from bls_notebook.progress import progress
 from bls_notebook.records import first_line, listed
 from bls_notebook.repository import as_stub, gpus_in, main_file, members_of, reached, simulate_gpus
-from bls_notebook.repository.config import model_config_pb2
+from bls_notebook.repository.config import environment_parameter, model_config_pb2
 from bls_notebook.repository.source import ModelSource, pointers_in
 
 from . import failure_reasons as reasons
 from .failure_reasons import FailureReason
+from .model_environment import ModelEnvironment
 from .observations import MissingFiles, byte_tokenizers
 from .trial_plan import ModelPlan, TrialPlan, prepare
 
@@ -55,9 +59,10 @@ def load_models(host: Host, plan: TrialPlan, missing: MissingFiles) -> TrialLoad
 
     def prepared(source: ModelSource) -> ModelSource:
         source = prepare(source, plan.options, plan.private).source
-        uses_hub = source.name in plan.models and plan.models[source.name].uses_hub
+        model = plan.models.get(source.name)
+        uses_hub = model is not None and model.uses_hub
         prelude = None if plan.options.in_kernel else partial(missing.prelude, source, uses_hub)
-        return replace(source, isolation=plan.options.isolation, prelude=prelude)
+        return replace(source, **_home(plan, model), prelude=prelude)
 
     host.before_load(prepared)
     notes = _simulate_missing_gpus(plan)
@@ -77,6 +82,14 @@ def load_models(host: Host, plan: TrialPlan, missing: MissingFiles) -> TrialLoad
         log.debug("interrupted: %d of %d models were tried", len(outcomes), len(plan.models))
     left = tuple(name for name in plan.models if name not in outcomes)
     return TrialLoad(outcomes, left, notes + tuple(outcome.note for outcome in outcomes.values() if outcome.note))
+
+
+def _home(plan: TrialPlan, model: ModelPlan | None) -> dict[str, Any]:
+    """Return the fields of a `ModelSource` that say where a model runs."""
+    home = {"isolation": plan.options.isolation}
+    if model is None or model.backend != "python" or environment_parameter(model.config):
+        return home
+    return home | {"environment": plan.options.environment}
 
 
 def load_stub(host: Host, source: ModelSource, seconds: float) -> str:
@@ -192,7 +205,7 @@ def _why_failed(plan: TrialPlan, model: ModelPlan, error: BLSError) -> FailureRe
         file = main_file(config, model.backend, model.prepared.source.folder)
         source = (file or model.folder / "1" / "model.py").resolve()
         gpu = f"{gpu_count()} {'simulated' if simulated_gpus() else 'here'}" if gpu_count() else "there is none here"
-        places = reasons.ModelPlaces(source, plan.options.folder, plan.options.project)
+        places = reasons.ModelPlaces(source, plan.options.folder, plan.options.project, _environment_of(plan, model))
         reason = reasons.of_error(name, error, places, gpu, parameters)
     except Exception:  # the methods of a model's exception may fail
         reason = replace(reasons.reason_of("error", name), why=first_line(str(error)))
@@ -210,6 +223,19 @@ def _why_failed(plan: TrialPlan, model: ModelPlan, error: BLSError) -> FailureRe
     return replace(pointer, why=f"{pointer.why}: {reason.why}")
 
 
+def _environment_of(plan: TrialPlan, model: ModelPlan) -> ModelEnvironment | None:
+    """Return the environment of a model's process; None if it is the kernel's, or cannot be used."""
+    if plan.options.in_kernel or model.backend != "python":
+        return None
+    path = environment_path(environment_parameter(model.config), model.folder)
+    made = path is None
+    if path is None and plan.options.environment:
+        path = Path(plan.options.environment)
+    with suppress(BackendError):
+        return None if path is None else ModelEnvironment(environment_at(path).python, made)
+    return None
+
+
 def _stub_source(plan: TrialPlan, model: ModelPlan, why: str, may_ask: bool) -> ModelSource:
     """Return the source of a model's stub; `may_ask`: the model's `auto_complete_config` may run."""
     is_complete = model.backend != "python" and model.config.input and model.config.output
@@ -222,7 +248,7 @@ def _stub_source(plan: TrialPlan, model: ModelPlan, why: str, may_ask: bool) -> 
         if len(sizes := shapes.get(output.name, ())) == len(output.dims) and not output.HasField("reshape"):
             output.dims[:] = [size if dim == -1 else dim for dim, size in zip(output.dims, sizes, strict=True)]
     stub = replace(plan.options.stub(model.name), reason=why, asks=own, gpu=gpu)
-    return replace(model.prepared.source, config=config, stub=stub, isolation=plan.options.isolation)
+    return replace(model.prepared.source, config=config, stub=stub, **_home(plan, model))
 
 
 def _shapes_for_next_steps(plan: TrialPlan, name: str) -> dict[str, tuple[int, ...]]:

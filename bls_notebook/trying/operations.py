@@ -85,6 +85,7 @@ TRY = OperationSpec(
         FILL,
         option("--model-config-name", "CONFIG", "use configs/CONFIG.pbtxt of models that have it"),
         flag("--in-kernel", "run the models' code in this process, with simulated GPUs; it can end or change it"),
+        flag("--install", "ask to install the project's requirements into an environment for its Python models"),
         timeout("time limit for loading a model, after which a stub replaces it (default: 60s)", "--load-timeout"),
         flag("--no-ask", "do not send generated requests to real models", dest="ask", action="store_false"),
         SEED,

@@ -9,12 +9,13 @@ import socket
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, TextIO
 
 from bls_notebook.checking.discovery import project_of, repository_folder
-from bls_notebook.engine import perform, undo
+from bls_notebook.engine import BLSError, perform, undo
 from bls_notebook.extending import Host
 from bls_notebook.records import count, listed, remedy, surfaces, visible
 from bls_notebook.repository import ModelRepository, Values
@@ -24,6 +25,7 @@ from .failure_reasons import PATH
 from .generated_requests import RequestOutcome, TrialRequests, send_requests
 from .hub_offline import offline_if_unreachable
 from .load_or_stub import TrialLoad, load_models
+from .model_environment import project_environment
 from .observations import MissingFiles
 from .records import TrialReport, TriedModel
 from .server_files import located
@@ -67,6 +69,7 @@ def try_repository(
     real: Collection[str] | None = None,
     load_timeout: float = 60.0,
     in_kernel: bool = False,
+    install: bool = False,
     ask: bool = True,
     tell: Callable[[str], None] | None = None,
 ) -> Trial:
@@ -102,6 +105,9 @@ def try_repository(
     in_kernel : bool
         Run the code of Python models in this process, with simulated GPUs if the machine has none. A model can end or
         change it then.
+    install : bool
+        Show what the project asks pip to install (requirements.txt, environment.yml, pyproject.toml, ``pip install`` in
+        a Dockerfile), ask, and run Python models without an environment of their own in one with these packages.
     ask : bool
         Send each real model generated requests until it answers one, and report errors and the runtime's warnings.
     tell : callable, optional
@@ -115,7 +121,7 @@ def try_repository(
     Raises
     ------
     BLSError
-        The folder contains no model repository or several, or an option is invalid.
+        The folder contains no model repository or several, an option is invalid, or nobody can answer `install`.
 
     Examples
     --------
@@ -139,6 +145,12 @@ def try_repository(
         load_timeout,
         in_kernel or not hasattr(socket, "SCM_RIGHTS"),
     )
+    installed = ""
+    if install:
+        if options.in_kernel:
+            raise BLSError("try: install: got in_kernel as well, but an environment needs processes; omit one of them")
+        environment, installed = project_environment(project, path, tell)
+        options = replace(options, environment=environment)
 
     def run() -> Trial:
         repository = ModelRepository(fill=options.fill)
@@ -151,6 +163,7 @@ def try_repository(
         with _kept_open_streams(), missing.recorded(), offline_if_unreachable(fetches) as offline:
             load = load_models(host, plan, missing)
             requests = send_requests(host, plan, load, load_timeout if ask and not load.left else 0.0)
+        plan = replace(plan, notes=(*filter(None, [installed]), *plan.notes))
         return Trial(repository, _report(plan, offline, load, requests, missing.by_model, perf_counter() - began))
 
     return perform(run, partial_result=True)

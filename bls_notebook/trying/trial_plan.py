@@ -64,6 +64,7 @@ class TrialOptions:
     real: Collection[str] | None
     load_timeout: float
     in_kernel: bool = False
+    environment: str = ""  # of Python models, made by `project_environment`
 
     @property
     def isolation(self) -> str:
