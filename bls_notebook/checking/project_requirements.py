@@ -49,7 +49,7 @@ class Requirement:
 
 @dataclass
 class ProjectRequirements:
-    """What to install, what is left out, and the version of Python that environment.yml names, or None."""
+    """The requirements to install, the ones left out, and environment.yml's version of Python, or None."""
 
     wanted: list[Requirement] = field(default_factory=list)
     left_out: list[Requirement] = field(default_factory=list)

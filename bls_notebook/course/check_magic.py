@@ -155,7 +155,7 @@ def _without_errors(answers: Sequence[GivenAnswer]) -> tuple[GivenAnswer, ...]:
 
 
 def _records(notebook: Notebook, before: Mapping[type, Any]) -> dict[str, Any]:
-    """Return what claims can judge, by magic: the last record of each, without those that were there before."""
+    """Return the records that claims can judge, by magic: the last new one of each."""
     records: dict[str, Any] = {}
     for kind, record in notebook.recorded.items():
         if before.get(kind) is not record:

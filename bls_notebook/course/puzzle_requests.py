@@ -104,7 +104,7 @@ def find_smallest(puzzle: PuzzleData, differs: Callable[[PuzzleCase], bool]) -> 
         max_examples=EXAMPLES // 3 if sequences else EXAMPLES, phases=[module.Phase.generate, module.Phase.shrink],
         suppress_health_check=list(module.HealthCheck), database=None, deadline=None,
     )  # fmt: skip
-    with ExitStack() as stack:  # hypothesis writes into a folder of its own
+    with ExitStack() as stack:  # hypothesis writes into its own folder
         stack.callback(configuration.set_hypothesis_home_dir, vars(configuration).get("__hypothesis_home_directory"))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bls-notebook-hypothesis-"))
         configuration.set_hypothesis_home_dir(folder)

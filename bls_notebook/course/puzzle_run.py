@@ -77,7 +77,7 @@ def run(puzzle: PuzzleData, source: str) -> PuzzleCheck:
 
 
 def _look_again(puzzle: PuzzleData, source: str) -> Judgement | None:
-    """Return a judgement that fails if the model does not do what the reference does under other conditions."""
+    """Return a judgement that fails if the model differs from the reference under other conditions."""
 
     def looking(text: str) -> Callable[[Mapping[str, ChangedCallee]], LookedAt]:
         def run(callees: Mapping[str, ChangedCallee]) -> LookedAt:

@@ -42,7 +42,7 @@ _TIMES = 10  # requests between two measurements of memory
 class ChangedCallee:
     """Answers of a callee: the real ones with other values or, if it `fails`, errors.
 
-    Or, with `code`, those that lines of Python compute from the inputs.
+    Or, with `code`, lines of Python compute them from the inputs.
     """
 
     def __init__(self, name: str, fails: bool = False, code: str = "") -> None:

@@ -352,7 +352,7 @@ class RowSender:
         return AnsweredRows(chunk.first, chunk.rows, arrays)
 
     def _lists(self, chunk: _Chunk, responses: Sequence[Response]) -> AnsweredRows:
-        """Return the answers of a decoupled model to one row: for each output a list with those of all responses."""
+        """Return a decoupled model's answers to one row: for each output a list with the arrays of all responses."""
         lists: dict[str, list[Array]] = {name: [] for name in self.outputs}
         for response in responses:
             for name, array in response.as_numpy().items():

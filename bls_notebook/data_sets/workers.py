@@ -1,4 +1,4 @@
-"""Where the parts of a data set are answered: in this kernel, or by the workers of a Dask cluster.
+"""Answer the parts of a data set in this kernel, or by the workers of a Dask cluster.
 
 Guarantees: each part comes back exactly once. If a worker ends, its rows are sent again, by Dask or in smaller runs. A
 row is blamed only after `KILLS` workers ended while they had it alone, the last ones while nothing else was running.
@@ -83,7 +83,7 @@ class _Task:
 
 @dataclass
 class _Pending:
-    """What has come back of a part."""
+    """The answers to a part so far."""
 
     rows: int = 0
     answers: list[RowAnswers] = field(default_factory=list)

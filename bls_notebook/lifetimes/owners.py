@@ -137,7 +137,7 @@ _interface = np.ndarray.__dict__["__array_interface__"].__get__
 _nbytes = np.ndarray.__dict__["nbytes"].__get__
 
 
-# What objects of C keep, without showing it to the garbage collector or as a part of them.
+# Objects kept by objects of C, which show them neither to the garbage collector nor as parts.
 _HIDDEN: dict[type, Callable[[Any], Any]] = {
     types.BuiltinMethodType: lambda method: method.__self__,  # of `array.sum` the array, of `math.sqrt` the module
     np.flatiter: lambda iterator: iterator.base,

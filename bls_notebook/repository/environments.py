@@ -91,7 +91,7 @@ def environment_records() -> list[EnvironmentRecord]:
 
 
 def delete_environments(names: Sequence[str], unused: bool) -> list[EnvironmentRecord]:
-    """Delete environments by name, and with `unused` those that no process uses now; return their records."""
+    """Delete environments by name, and with `unused` all that no process uses now; return their records."""
     deleted = []
     folder = environments_folder()
     with locked(folder):
@@ -229,7 +229,7 @@ def _install(new: Path, interpreter: str, wanted: Sequence[str], status: Progres
 
 
 def _packages(folder: Path) -> list[str]:
-    """Return the installed packages with their versions, and a hash of the files of those that no index had."""
+    """Return the installed packages with their versions, and a hash of the files of packages without an index."""
     packages = set()
     for metadata in folder.glob("lib*/python3*/site-packages/*.dist-info/METADATA"):
         name, version = metadata.parent.name.removesuffix(".dist-info").rsplit("-", 1)

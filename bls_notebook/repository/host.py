@@ -65,7 +65,7 @@ class Host:
         return self.repository._known
 
     def names(self) -> list[str]:
-        """Return the names of the loaded models, sorted, without those of several namespaces; a snapshot."""
+        """Return the names of the loaded models, sorted, without ambiguous names; a snapshot."""
         return [name for name in self._server.names() if self._server.find(name) is not None]
 
     def model_keys(self) -> list[str]:

@@ -71,7 +71,7 @@ class ModelRepository(Catalog):
         As Triton's ``--rate-limit-resource``: counts of resources, ``"R1:4"``, or on one device, ``"R1:4:0"``.
     model_namespacing : bool
         As Triton's ``--model-namespacing``: each folder of `paths` is a namespace, so several may have a model of the
-        same name. The steps of an ensemble are those of its own folder, or else the only ones of their names. Loads
+        same name. The steps of an ensemble are models of its own folder, or else the only ones of their names. Loads
         and unloads of a name concern all of its models; a request for it is an error.
 
     Raises

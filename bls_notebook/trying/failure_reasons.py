@@ -124,7 +124,7 @@ def of_error(
 
 
 def _of_crash(name: str, text: str, frames: Sequence[FrameRecord]) -> FailureReason:
-    """Return the reason of a process that has ended: its signal or status, the line, and what it wrote last."""
+    """Return the reason of a process that has ended: its signal or status, the line, and its last words."""
     why, _, words = text.partition("is not healthy: ")[2].partition(". Its last words:\n")
     if own := [frame for frame in frames if frame.model]:
         why += f" in {place(own[-1])}"

@@ -96,7 +96,7 @@ def begin(arguments: Mapping[str, Any], note: Callable[[str, str], None]) -> Non
 
 
 def replace_unavailable(ask: Callable[[str], str], note: Callable[[str, str], None], data: Mapping[str, Any]) -> None:
-    """Let `transformers` replace tokenizers, as `ask` and `note` above say; `data` is that of `byte_tokenizer`."""
+    """Let `transformers` replace tokenizers, as `ask` and `note` above say; `data` is as for `byte_tokenizer`."""
     global _ask, _note
     _ask, _note = ask, note
     if importlib.util.find_spec("transformers") is None:

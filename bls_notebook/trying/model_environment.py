@@ -52,7 +52,7 @@ def project_environment(project: Path, repository: Path, tell: Callable[[str], N
     Raises
     ------
     BLSError
-        There is something to install, and nobody to ask.
+        There is something to install, and no input for the question.
     """
     found = project_requirements(project, repository)
     left = [f"{_shown(each)}: {each.left_out}" for each in found.left_out]

@@ -1,4 +1,4 @@
-"""What a trial sees of the code of models: files that it looks for in vain, and tokenizers that bytes replace.
+"""Observations of the code of models in a trial: files that it misses, and tokenizers that bytes replace.
 
 Models in the kernel are observed there. A model in a process gets a prelude, which observes it there and sends notes.
 """
@@ -25,7 +25,7 @@ from .missing_files import looked_for
 _HERE = Path(__file__).parent
 TOKENIZER = json.loads((_HERE / "byte_tokenizer.json").read_text("utf-8"))
 _replaced: set[str] = set()  # tokenizers that a model of this process got as bytes: its next loads get the same
-_found: list[str] | None = None  # those of the present load, inside `byte_tokenizers`
+_found: list[str] | None = None  # of the present load, inside `byte_tokenizers`
 
 
 class MissingFiles:

@@ -121,7 +121,8 @@ def try_repository(
     Raises
     ------
     BLSError
-        The folder contains no model repository or several, an option is invalid, or nobody can answer `install`.
+        The folder contains no model repository or several, an option is invalid, or the question of `install` cannot
+        be asked.
 
     Examples
     --------

@@ -68,7 +68,7 @@ class TrialOptions:
 
     @property
     def isolation(self) -> str:
-        """Where the models run."""
+        """The place where the models run."""
         return "kernel" if self.in_kernel else "process"
 
     def check(self, names: Collection[str]) -> None:

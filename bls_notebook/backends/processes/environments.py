@@ -140,7 +140,7 @@ def leave_environment(environment: Environment) -> None:
 
 
 def users_of(folder: Path) -> list[int]:
-    """Return the processes that run models in an environment; those that have ended have no lock any more."""
+    """Return the processes that run models in an environment; an ended process has no lock any more."""
     import fcntl  # not on Windows
 
     users = []

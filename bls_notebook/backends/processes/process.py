@@ -254,7 +254,7 @@ class WorkerProcess:
             waiting = list(self._waiting.values())
             self._waiting.clear()
         if runs:
-            self.home.end()  # the home has to read what was sent before the death
+            self.home.end()  # the home has to read the messages that were sent before the death
         else:
             self.home.close()
         self.side.close()

@@ -81,7 +81,7 @@ class WorkerInstance:
             raise AttributeError(f"module '{opening['name']}' has no attribute 'TritonPythonModel'")
 
     def _note(self, kind: str, text: str) -> None:
-        """Tell the kernel what a prelude saw; answers and reports wait for all but files."""
+        """Tell the kernel about a prelude's observation; answers and reports wait for all but files."""
         header = {"kind": kind, "text": text, "call": current_number()}
         if kind == "file":
             self._kernel.tell({"op": "note", **header})

@@ -327,7 +327,7 @@ def _what_ifs(e: WorkloadEvidence, cause: str, advises: bool) -> tuple[WhatIf, .
 
 
 def _own_instances(e: WorkloadEvidence, key: ModelKey | None) -> WhatIf | None:
-    """Return more instances to try for requests that wait for each other on one; what they bring is unknown."""
+    """Return more instances to try for requests that wait for each other on one; their gain is unknown."""
     now = len(e.simulation.models[key].instances) if key else 0
     counts = [count for count in (*e.counts, 2 * now) if now < count <= e.requests]
     return WhatIf(max(counts), 0, 0.0, 0.0) if now and counts else None
@@ -570,7 +570,7 @@ def _or_batch(seen: ModelSeen | None, let: str) -> str:
 
 
 def _if_own(e: WorkloadEvidence, v: Verdict) -> str:
-    """Advise to try more instances for requests that share one: only a trial shows what they bring."""
+    """Advise to try more instances for requests that share one: only a trial shows their gain."""
     if not v.count:
         return ""
     verify = Remedy(f"`bls.compare({v.model!r}, inputs, verify=True)`", f"`%blsprofile {v.model} … --verify`")

@@ -190,7 +190,7 @@ class WorkloadEvidence:
 
     @cached_property
     def is_unexplained(self) -> bool:
-        """True if requests sent at once took much longer than what was recorded of them explains."""
+        """True if requests sent at once took much longer than their record explains."""
         return self.way == COMPARED and _is_unexplained(self.simulation)
 
     @property

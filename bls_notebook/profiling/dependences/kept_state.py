@@ -45,8 +45,8 @@ _Root = tuple[str, str]
 class KeptState(NamedTuple):
     """The state of one model.
 
-    ``own`` names what it keeps and reads again, with the line that changes it; "" if nothing was found. ``changed``
-    and ``touched`` are the modules and files beyond the model that its requests change, and use.
+    ``own`` names the state that it keeps and reads again, with the line that changes it; "" if nothing was found.
+    ``changed`` and ``touched`` are the modules and files beyond the model that its requests change, and use.
     """
 
     own: str = ""
@@ -110,7 +110,7 @@ class _Code:
                 self._read_aliases(function)
 
     def _reached(self) -> list[_Function]:
-        """Return the functions that requests may run: those that `execute` names, those they name, and so on."""
+        """Return the functions that requests may run: `execute`, the functions that it names, and so on."""
         todo, reached = [*self._by_name["execute"]], dict[_Function, None]()
         always = [f for n, fs in self._by_name.items() for f in fs if n[:2] == "__" and n not in _START]
         todo += always + self._by_name["forward"] + self._made_at_start()
@@ -164,7 +164,7 @@ class _Code:
     # An object outlives a request if its name leads to a member, a global, or a default.
 
     def roots(self, function: _Function, node: ast.AST | None) -> set[_Root]:
-        """Return what an expression may be, or be a part of."""
+        """Return the places whose value an expression may be, or be a part of."""
         if isinstance(node, ast.Attribute):
             above = node.value
             if isinstance(above, ast.Call) and getattr(above.func, "id", "") == "type" and above.args:
@@ -425,7 +425,7 @@ def _defaults(function: _Function) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _targets(node: ast.AST) -> list[ast.AST]:
-    """Return what a statement assigns or deletes."""
+    """Return the targets that a statement assigns or deletes."""
     targets: list[ast.AST] = []
     if isinstance(node, (ast.Assign, ast.Delete)):
         targets = list(node.targets)

@@ -65,7 +65,7 @@ class Namespaces:
     def steps(self, namespace: str, models: Iterable[str]) -> dict[str, tuple[str, str]]:
         """Return namespace and key of the models of an ensemble's steps, by name.
 
-        They are those of the ensemble's own namespace, or else the only ones of their names.
+        They are models of the ensemble's own namespace, or else the only ones of their names.
         """
         out = {}
         for name in models if namespace else ():
