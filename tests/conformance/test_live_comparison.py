@@ -33,7 +33,7 @@ def test_calls_together_are_shorter_there_than_calls_in_order_can_be(sides: Side
 
     here = bls.overlap("script_async", inputs("in_order"), repo=sides.here)
     assert not here.problem
-    assert 1 < here.predicted <= 2
+    assert (here.outcome, "`FAMILIES` (line" in here.sentence) == ("unknown", True)  # which requests of `script` share
     assert real("in_order") > calls * REST
     until = time.monotonic() + PATIENCE
     while (took := real("together")) >= calls * REST:
