@@ -32,7 +32,7 @@ def _map(
 MAP = OperationSpec(
     """Answer all rows of a data set. Sends rows of arrays, frames or Parquet files to a model in requests that its
     configuration allows, in this kernel or on a Dask cluster (--on), and shows rows per second, each worker's parts
-    over time and the rows without an answer. With --into, it writes one Parquet file per part, and running the cell
+    over time and the rows without an answer. With --answers, it writes one Parquet file per part, and running the cell
     again continues after the last finished part. In scripts: bls.map(); for other engines: bls.batch_function().
     Guide: docs/guides/data_sets.md.""",
     options=(
@@ -40,15 +40,15 @@ MAP = OperationSpec(
         option("--data", "EXPRESSION", "a frame, a path of Parquet files, or an iterable of batches"),
         option("--batch", "N", "rows of a part (default: 256)", whole_number(1)),
         option("--on", "EXPRESSION", "a number of worker processes, or a dask.distributed.Client"),
-        option("--into", "FOLDER", "write the answers there, a Parquet file per part"),
+        option("--answers", "FOLDER", "write the answers there, a Parquet file per part", dest="into"),
         option("--errors", "HOW", "raise (default), or column: failed rows have a message", choices=ERRORS),
-        option("--outputs", "A,B", "outputs to return (default: all)", names),
-        option("--keep", "A,B", "columns to write beside the answers", names),
+        option("--outputs", "OUTPUT,...", "request only these outputs (default: all)", names),
+        option("--keep", "COLUMN,...", "columns to write beside the answers", names),
         option("--concurrency", "N", "requests in flight at a time (default: 1)", whole_number(1)),
-        option("--check", "N", "random rows that the kernel answers, too, to compare", whole_number(0)),
+        option("--compare", "N", "random rows that the kernel answers, too", whole_number(0), dest="check"),
     ),
     examples="""
-    %blsmap reader IMAGE=images --on 4 --into answers/
+    %blsmap reader IMAGE=images --on 4 --answers answers/
     %blsmap double --data frame --batch 1024 --errors column
     """,
     form="inputs",

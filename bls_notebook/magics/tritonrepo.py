@@ -233,7 +233,7 @@ ENVIRONMENTS = OperationSpec(
     docs/guides/package_environments.md.""",
     _environments,
     (
-        option("--delete", "NAME", "delete these environments", nargs="+"),
+        option("--delete", "ENVIRONMENT", "delete these environments", nargs="+"),
         flag("--delete-unused", "delete the environments that no model uses now"),
     ),
     """

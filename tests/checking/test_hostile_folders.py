@@ -183,7 +183,7 @@ def test_hostile_models_do_not_stop_the_others(tmp_path: Path, monkeypatch: pyte
     expected = {"latin": "code-syntax", "pt": "file-damaged", "self": "ensemble-misfit", "folder": "file-missing"}
     assert expected.items() <= found.items()
     try:
-        repository, report = bls.try_repository(tmp_path, tell=lambda line: None)
+        repository, report = bls.try_repository(tmp_path, tell=lambda line: None, in_kernel=True)
     finally:
         signal.signal(signal.SIGINT, before)
     repository.close()

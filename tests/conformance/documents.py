@@ -220,7 +220,7 @@ EXPLAINED = {
     r"an error only here: (?s:.*)OverflowError: Python integer": "NumPy 1.26",
     r"error code: gRPC status \w+ here, INTERNAL on the server": "release 24.10",
     # `sensor` of notebook 07 waits for at most 60 ms in its queue.
-    r".*an error only [\w ]+: Request timeout expired": "the time limit of a queue",
+    r".*(an error only [\w ]+: |errors: .*')Request timeout expired": "the time limit of a queue",
 }
 
 

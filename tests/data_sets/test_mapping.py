@@ -248,7 +248,7 @@ def test_wrong_arguments(repo: bls.ModelRepository, data: Any, options: dict[str
 def test_the_magic_and_its_display(cells: Cells) -> None:  # noqa: F811
     define_pipeline(bls.current_repository())
     cells.shell.user_ns["rows"] = np.append(ROWS, np.float32(13))
-    assert cells("found = %blsmap double IN=rows --batch 100 --errors column --check 3").success
+    assert cells("found = %blsmap double IN=rows --batch 100 --errors column --compare 3").success
     result = cells.shell.user_ns["found"]
     assert isinstance(result, MapResult)
     text = str(result)

@@ -10,6 +10,7 @@ from bls_notebook.course.case_display import CaseScore, CaseScores
 from bls_notebook.course.case_entry import CaseCheck, case
 from bls_notebook.course.puzzle_check import PuzzleCheck
 from bls_notebook.course.puzzle_entry import puzzle
+from bls_notebook.data_sets.records import FailedRow, MapRecord, PartRecord
 from bls_notebook.inspection.records import (
     Compared,
     ConfigSetting,
@@ -21,6 +22,7 @@ from bls_notebook.inspection.records import (
     TensorView,
 )
 from bls_notebook.network.records import ConnectionRecord, EndpointModel, EndpointRecord
+from bls_notebook.records.environments import EnvironmentRecord
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
 from bls_notebook.records.messages import MessageRecord
 from bls_notebook.records.models import Change, ModelRecord, TensorSpecRecord
@@ -260,6 +262,11 @@ def histogram(**changes: Any) -> FamilyRecord:
     return FamilyRecord(**{"name": "seconds", "kind": "histogram", "metrics": metrics, **changes})
 
 
+def environment(**more: Any) -> EnvironmentRecord:
+    made = EnvironmentRecord("e1", "/cache/e1", "3.10", ("numpy==1.26.4",), ("numpy<2",), 10**8, ("m",))
+    return replace(made, **more)
+
+
 def everything() -> list[Any]:
     """Each kind of record that has a display, except recordings of time and memory, with its variants."""
     made: list[Any] = [
@@ -271,6 +278,11 @@ def everything() -> list[Any]:
         tensor_view(), ResponseView(response(), (tensor_view(),) * 2), compared(), model_view(),
         *(MessageRecord("t", kind, "h", 0.1) for kind in ("done", "info", "warning", "error")),
         recorded(), recorded(dropped=3), replayed(), replayed(only="page", stubbed=("a",), skipped=("b",), to="t"),
+        MapRecord(
+            "m", ("OUT",), 9, 12, 1.0, (PartRecord(0, 0, 4), PartRecord(1, 4, 5, "kernel", 0.1, 0.2, 1)),
+            (FailedRow(5, "<b>no</b>"),), 1, "answers", True, 2, ("row 1: output 'OUT': 1 of 1 elements differ",),
+        ),
+        environment(),
         findings(), tried(), tried(left=("b", "c"), models=()),
         tried(models=(TriedModel("a"),) * 12 + tried().models), tried(requests=("%bls a",) * 5),
         certificate(), certificate(unequal=(), generated=0), drilled(),
@@ -303,6 +315,7 @@ def lists() -> list[list[Any]]:
         [statistics(), statistics(success=Times(), fail=Times())],
         [StreamRecord("m", 1, i, 2, 0.1, 0.2, "text") for i in range(30)], [StreamRecord("m", error=error())],
         [family(), histogram(), family(name="nv_own")], [family(metrics=(MetricRecord(),) * 60)],
+        [environment(), environment(users=())],
     ]  # fmt: skip
 
 

@@ -66,7 +66,7 @@ ONE: list[Any] = [
     *(make() for make in lifetimes_samples.ALL.values()),
 ]  # fmt: skip
 MANY = lists()
-KINDS = ("ModelRecord", "ResponseRecord", "StreamRecord", "StatisticsRecord", "FamilyRecord")
+KINDS = ("ModelRecord", "ResponseRecord", "StreamRecord", "StatisticsRecord", "FamilyRecord", "EnvironmentRecord")
 
 PARTS = {name: rules for name, rules in parts().items() if name not in COMMON}
 
