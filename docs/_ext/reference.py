@@ -28,6 +28,9 @@ from bls_notebook.records.remedy_words import on_surface, remedy
 ROOT = Path(__file__).resolve().parents[2]
 _PACKAGE = ROOT / "bls_notebook"
 _VARIABLES = {
+    "BLS_NOTEBOOK_": (
+        "Prefix of headers that a worker of a data set sends to a remote server; an error names the whole variable."
+    ),
     "BLS_NOTEBOOK_SIMULATED_GPUS": "Number of simulated GPUs, as `BLSNotebook.simulated_gpus`.",
     "BLS_NOTEBOOK_SIMULATED_GPU_MEMORY": "Capacity of each simulated GPU, as `BLSNotebook.simulated_gpu_memory`.",
     "BLS_NOTEBOOK_TRITON_ENV": "Folder into which `serve` and `prove` install NVIDIA's tritonserver.",
