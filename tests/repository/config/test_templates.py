@@ -212,6 +212,7 @@ max_batch_size: {{ size | default(4) }}
 
 
 def test_statements_of_jinja_run_with_the_values_that_there_are() -> None:
+    pytest.importorskip("jinja2")
     values = {"inputs": '[{"name": "A", "dims": 2}]', "use_gpu": "false", "m.count": 3}
     filled = fill_templates(JINJA, values, environment={}, defaults=True, model="m")
     config = parse_pbtxt(filled.text, model="m")
@@ -225,6 +226,7 @@ def test_statements_of_jinja_run_with_the_values_that_there_are() -> None:
 
 
 def test_statements_of_jinja_without_values_say_which_are_missing() -> None:
+    pytest.importorskip("jinja2")
     with pytest.raises(ConfigError, match=r"2 templates are not filled: .*\{% if use_gpu %\}"):
         parse_pbtxt("{% if use_gpu %}\nmax_batch_size: {{ n * 2 }}\n{% endif %}{% if b %}{% endif %}", model="m")
     text = "{% if use_gpu or n * 2 %}max_batch_size: 1{% endif %}"
