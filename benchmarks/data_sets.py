@@ -66,15 +66,16 @@ def scaling(repo: bls.ModelRepository, rows: Any, rounds: int) -> dict[str, floa
     """Return the seconds of one and of two workers, their ratio, and the seconds of a worker's first batch."""
     from distributed import Client, LocalCluster
 
+    function = bls.batch_function("heavy", repo)
     seconds: dict[int, list[float]] = {1: [], 2: []}
     first: list[float] = []
     for workers in (1, 2) * rounds:
         with (
-            LocalCluster(workers, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
+            LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
             Client(cluster, set_as_default=False) as client,
         ):
             began = perf_counter()
-            bls.map("heavy", {"IN": rows[: 4 * workers]}, batch=1, on=client, repo=repo)
+            client.run(function, {"IN": rows[:4]})  # on each worker
             first.append(perf_counter() - began)
             began = perf_counter()
             bls.map("heavy", {"IN": rows}, batch=max(1, len(rows) // 40), on=client, repo=repo)
@@ -101,7 +102,7 @@ def main() -> int:
             "loop_us_per_row": 1e6 * loop / count,
             "map_us_per_row": 1e6 * kernel / count,
             "overhead": float(np.median([b / a for a, b in runs])),
-            **scaling(repo, rows if options.quick else rows[:4000], rounds),
+            **scaling(repo, rows, rounds),
         }
     print(json.dumps(figures, indent=1))
     if path := options.json or (None if options.quick else RESULTS):

@@ -7,6 +7,7 @@ Leaving the iteration cancels the unfinished parts, and closes a local cluster.
 
 from __future__ import annotations
 
+import pickle
 import time
 import warnings
 from collections.abc import Iterator
@@ -25,6 +26,9 @@ KILLS = 3
 
 CUTS = 16
 """Runs into which rows are cut whose worker has ended."""
+
+SMALL = 1 << 20
+"""Bytes of a function that travels with each part."""
 
 AHEAD = 2
 """Parts that are sent per thread of the workers, so that none is idle."""
@@ -99,8 +103,12 @@ def on_client(client: Any, function: BatchFunction, parts: Iterator[DataPart]) -
     running: dict[Any, _Task] = {}
     pending: dict[int, _Pending] = {}
     suspects: list[_Task] = []
-    # As the result of a task it reaches each worker once, and again if a worker is lost.
-    sent = client.submit(_same, function, pure=False)
+    sent: Any = function
+    if len(pickle.dumps(function)) > SMALL:
+        # As the result of a task it reaches each worker once, and again if a worker is lost. Dask prefers the workers
+        # that have it.
+        sent = client.submit(_same, function, pure=False)
+        client.replicate([sent])
     arriving = as_completed(loop=client.loop)
 
     def start(task: _Task) -> None:
@@ -151,7 +159,7 @@ def on_client(client: Any, function: BatchFunction, parts: Iterator[DataPart]) -
                 whole = together(task.part.rows, so_far.answers)
                 yield PartDone(task.part, whole, so_far.worker, so_far.began, so_far.seconds)
     finally:
-        client.cancel([*running, sent])
+        client.cancel([*running, *([] if sent is function else [sent])])
 
 
 def _same(function: BatchFunction) -> BatchFunction:
