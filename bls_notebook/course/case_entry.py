@@ -24,7 +24,7 @@ from .case_text import CaseCause, CaseModel, arrays, read_case
 from .puzzle_answers import difference, judge_copies, kept_sizes
 from .puzzle_check import SAME, is_about_memory
 from .puzzle_requests import LIMIT, NO_RESPONSE, running_code
-from .second_look import KEPT, ChangedCallee, LookedAt, growth, look, second_look, slower, traced_peak
+from .second_look import KEPT, ChangedCallee, LookedAt, growth, kept_more, look, second_look, slower, traced_peak
 
 _PEAK = 2**19  # bytes of arrays beyond the fixed pipeline's
 _TRIES = 3  # a busy machine may start requests too late for them to overlap
@@ -162,9 +162,7 @@ class CourseCase(Record):
             models = [model.name for model in self.models]
             mine = growth(host_of(repo), models, lambda: len(own()))
             wanted = growth(host_of(fixed), models, lambda: len(reference()))
-            if mine > wanted + KEPT:
-                hint = "The memory of a model grows with every request."
-                return Judgement("nothing_left", False, f"{size(mine - wanted)} more after each request", hint)
+            return kept_more(mine, wanted, KEPT, "The memory of a model grows with every request.")
         return None
 
     def _judged(self, repo: bls.ModelRepository | None, round_: int, most: int = 0) -> list[Judgement]:

@@ -16,7 +16,7 @@ from numpy.random import default_rng
 
 import bls_notebook as bls
 from bls_notebook.extending import Host, VariantChange, host_of
-from bls_notebook.records import BLSError, size
+from bls_notebook.records import BLSError
 from bls_notebook.repository.config import parse_config
 from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import GivenAnswer, answer_of
@@ -24,7 +24,7 @@ from bls_notebook.testing.claim_values import GivenAnswer, answer_of
 from .case_text import arrays
 from .puzzle_requests import LIMIT
 from .puzzle_text import section_code, sections_of, signature_config
-from .second_look import ChangedCallee, LookedAt, first_difference, growth, look, second_look
+from .second_look import ChangedCallee, LookedAt, first_difference, growth, kept_more, look, second_look
 
 FOLDER = Path(__file__).with_name("exercises")
 _Result = TypeVar("_Result")
@@ -77,9 +77,8 @@ def _judged(
         found = second_look(callees, side.own, side.reference, counts="batched" not in options)
     if found is None and "kept" in options:
         mine, wanted = (side.measure(change, side.growth) for change in (VariantChange(), side.change))
-        if mine > wanted + int(options["kept"]):
-            hint = "The memory of the model grows with every request."
-            return Judgement("nothing_left", False, f"{size(mine - wanted)} more after each request", hint)
+        hint = "The memory of the model grows with every request."
+        found = kept_more(mine, wanted, int(options["kept"]), hint)
     if found is None and "time" in options:
         own, reference = (side.measure(change, side.shortest) for change in (VariantChange(), side.change))
         if own < reference * _FASTER:

@@ -26,7 +26,7 @@ from .puzzle_answers import FAILED, difference, error_line, judge_copies, kept_s
 from .puzzle_check import SAME, PuzzleCheck, is_about_memory
 from .puzzle_requests import NO_RESPONSE, NoAnswerError, PuzzleCase, Side, find_smallest, lost_errors, request_words
 from .puzzle_text import PuzzleData, case_of
-from .second_look import KEPT, ChangedCallee, LookedAt, growth, look, second_look
+from .second_look import KEPT, ChangedCallee, LookedAt, growth, kept_more, look, second_look
 
 _PRINTED = 2_000  # characters
 _COPIES = 5 * 2**20  # bytes beyond the reference solution's, which is more than most temporary arrays
@@ -94,9 +94,8 @@ def _look_again(puzzle: PuzzleData, source: str) -> Judgement | None:
     found = second_look(names, looking(source), looking(puzzle.solution), "no drill" not in puzzle.requests)
     if found is None and "nothing_left" in puzzle.constraints:
         own, reference = (_growth(puzzle, text) for text in (source, puzzle.solution))
-        if own - reference > KEPT:
-            hint = "The memory of the model grows with every request. Keep what you need of it, such as a number."
-            return Judgement("nothing_left", False, f"{size(own - reference)} more after each request", hint)
+        hint = "The memory of the model grows with every request. Keep what you need of it, such as a number."
+        found = kept_more(own, reference, KEPT, hint)
     return found
 
 

@@ -230,6 +230,13 @@ def growth(host: Host, models: Sequence[str], send: Callable[[], int]) -> int:
             tracemalloc.stop()
 
 
+def kept_more(own: int, reference: int, allowed: int, hint: str) -> Judgement | None:
+    """Return a judgement that fails if a model keeps more bytes of each request than allowed; None if not."""
+    if own <= reference + allowed:
+        return None
+    return Judgement("nothing_left", False, f"{size(own - reference)} more after each request", hint)
+
+
 def traced_peak(send: Callable[[], object]) -> int:
     """Return the peak of the memory that Python code allocates while it sends requests."""
     traced = tracemalloc.is_tracing()
