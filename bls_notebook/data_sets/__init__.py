@@ -1,1 +1,1 @@
-"""The inspector (`inspect`), tables of tensors' differences, statistics and devices, and the live panel (`watch`)."""
+"""Answers to whole data sets: a model as a picklable function of rows, and `map`, here or on a Dask cluster."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from bls_notebook.engine import BLSError
 
-from .rows import Array
+from .rows import Array, object_rows
 
 
 def numpy_of(column: Any) -> Array:
@@ -33,7 +33,7 @@ def numpy_of(column: Any) -> Array:
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
     if is_text or is_bytes or column.null_count:
-        return _objects(column.to_pylist())
+        return object_rows(column.to_pylist())
     return np.array(column.to_numpy(zero_copy_only=False))
 
 
@@ -45,7 +45,7 @@ def _lists(column: Any) -> Array:
         return inner.reshape(len(lengths), lengths[0] if lengths else 0, *inner.shape[1:])
     ends = np.cumsum(lengths)
     slices = iter(_stacked(inner[end - length : end]) for end, length in zip(ends, lengths, strict=True))
-    return _objects([next(slices) if there else None for there in present])
+    return object_rows([next(slices) if there else None for there in present])
 
 
 def _is_ragged(values: Array) -> bool:
@@ -57,22 +57,15 @@ def _stacked(rows: Array) -> Array:
     return np.stack(list(rows)) if same else rows
 
 
-def _objects(values: Sequence[Any]) -> Array:
-    out = np.empty(len(values), object)
-    for row, value in enumerate(values):
-        out[row] = value
-    return out
-
-
-def arrow_of(name: str, column: Array, dtype: np.dtype[Any] | None, dims: Sequence[int], lists: bool) -> Any:
+def arrow_of(name: str, rows: Sequence[Any], dtype: np.dtype[Any] | None, dims: Sequence[int], lists: bool) -> Any:
     """Return an output's column as an Arrow array whose type depends on the configuration only.
 
     Parameters
     ----------
     name : str
         Of the output, for errors.
-    column : ndarray
-        Rows; None is null.
+    rows : sequence
+        None is null.
     dtype : dtype or None
         Of the elements: object for bytes, None for BF16, which arrives as float32.
     dims : sequence of int
@@ -82,7 +75,6 @@ def arrow_of(name: str, column: Array, dtype: np.dtype[Any] | None, dims: Sequen
     """
     is_bytes = dtype is not None and dtype.kind == "O"
     kind = pa.large_binary() if is_bytes else pa.from_numpy_dtype(dtype or np.dtype(np.float32))
-    rows: list[Any] = list(column)
     if not lists:
         return _nested(name, rows, len(dims), kind, plain=tuple(dims) == (1,))
     inner = _nested(name, list(chain.from_iterable(row or () for row in rows)), len(dims), kind)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.engine import BLSError
+from bls_notebook.extending import host_of
 from bls_notebook.repository import ModelRepository
 
 from .rows import ERROR, Array, RowAnswers, RowSender, as_column
@@ -107,8 +108,6 @@ def checked_sender(
     keep: Sequence[str],
 ) -> RowSender:  # fmt: skip
     """Return the sender of a loaded model; a BLSError names an option that is wrong."""
-    from bls_notebook.repository import current_repository
-
     if errors not in ERRORS:
         raise BLSError(f"errors: got {errors!r}, expected one of {', '.join(map(repr, ERRORS))}")
     if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= MOST_CONCURRENT:
@@ -116,7 +115,7 @@ def checked_sender(
     for option, value in (("outputs", outputs), ("keep", keep)):
         if isinstance(value, (str, bytes)):
             raise BLSError(f"{option}: got the text {value!r}, expected a list of names, such as [{value!r}]")
-    sender = RowSender(current_repository() if repo is None else repo, name, outputs, concurrency)
+    sender = RowSender(host_of(repo).repository, name, outputs, concurrency)
     taken = {*sender.outputs, *([ERROR] if errors == "column" else [])}
     if clash := [column for column in keep if column in taken or column in sender.spec.inputs]:
         raise BLSError(f"keep: {clash[0]!r} is an input or a column of the result; expected other columns")

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from .records import FailedRow, MapRecord, PartRecord
 from .result import MapResult, Read
 from .rows import Array, RowAnswers, RowSender
 from .snapshot import LIMIT, take
-from .sources import DataPart, DataSource, source_of
+from .sources import EXTRA, DataPart, DataSource, source_of
 from .workers import PartDone, clients, in_kernel, on_client
 
 _FAILED = 20  # failed rows of a record
@@ -136,8 +137,6 @@ class _Run:
             try:
                 from .parts_folder import PartsFolder
             except ImportError as error:
-                from .sources import EXTRA
-
                 raise BLSError(f"map: into= needs pyarrow, which is not installed; {EXTRA}") from error
             assert function is not None
             self.folder = PartsFolder(Path(into), sender.spec, sender.outputs, errors, function.snapshot.digest)
@@ -216,11 +215,14 @@ class _Run:
     def _differences(self) -> Iterator[str]:
         """Yield how the kernel's answers to the sampled rows differ."""
         first = {part.number: part.first for part in self.parts}
-        for number, row, inputs in sorted(self._samples, key=lambda sample: sample[:2]):
-            here = _proof_answers(self.read[number](), row, self.sender)
-            there = _proof_answers(self.sender.send(inputs, stop=False), 0, self.sender)
-            for line in differences(here, there, sides=_SIDES).lines:
-                yield f"row {first[number] + row:,}: {line}"
+        ordered = sorted(self._samples, key=lambda sample: sample[:2])
+        for number, samples in groupby(ordered, key=itemgetter(0)):
+            answers = self.read[number]()
+            for _, row, inputs in samples:
+                here = _proof_answers(answers, row, self.sender)
+                there = _proof_answers(self.sender.send(inputs, stop=False), 0, self.sender)
+                for line in differences(here, there, sides=_SIDES).lines:
+                    yield f"row {first[number] + row:,}: {line}"
 
     def _profile(self, part: int) -> Any:
         import bls_notebook as bls

@@ -6,21 +6,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
+from bls_notebook.magics import MagicCall, evaluate
 from bls_notebook.operations import MODEL, OperationSpec, UsageProblem, names, option, whole_number
 
 from .batch_function import ERRORS
 
 if TYPE_CHECKING:
-    from bls_notebook.magics import MagicCall
-
     from .result import MapResult
 
 
 def _map(
     call: MagicCall, model: str, inputs: Mapping[str, Any], data: str = "", on: str = "", into: str = "", **options: Any
 ) -> MapResult:
-    from bls_notebook.magics import evaluate
-
     if bool(inputs) == bool(data):
         raise UsageProblem("give either INPUT=EXPRESSION pairs or --data, not both or neither")
     given: Any = inputs or evaluate(data, call.variables, call.name)

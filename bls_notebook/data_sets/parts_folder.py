@@ -21,10 +21,10 @@ from bls_notebook.engine import BLSError, ModelSpec
 from bls_notebook.repository.source import shown_path
 
 from .arrow_columns import any_arrow, arrow_of, numpy_of
-from .rows import ERROR, AnsweredRows, Array, RowAnswers, RowFailure
+from .rows import ERROR, AnsweredRows, Array, RowAnswers, RowFailure, object_rows
 from .sources import DataPart
 
-_KEY, _ROWS = b"bls_notebook.part", b"bls_notebook.rows"
+_KEY = b"bls_notebook.part"
 _FILE = re.compile(r"part-(\d{5,})\.parquet")
 
 
@@ -84,13 +84,11 @@ class PartsFolder:
         columns = {name: any_arrow(values) for name, values in part.kept.items()}
         for name in self._outputs:
             spec = self._spec.outputs[name]
-            rows = np.empty(part.rows, object)
-            for row, value in enumerate(answers.column(name)):
-                rows[row] = None if row in failed else value
+            rows = [None if row in failed else value for row, value in enumerate(answers.column(name))]
             columns[name] = arrow_of(name, rows, spec.dtype, spec.dims, self._spec.decoupled)
         if self._errors == "column":
             columns[ERROR] = pa.array([failed.get(row) for row in range(part.rows)], pa.string())
-        table = pa.table(columns).replace_schema_metadata({_KEY: key, _ROWS: str(part.rows)})
+        table = pa.table(columns).replace_schema_metadata({_KEY: key})
         new = self.folder / f".part-{part.number:05d}.{os.getpid()}.tmp"
         pq.write_table(table, new)
         os.replace(new, self._file(part.number))
@@ -111,17 +109,12 @@ class PartsFolder:
 
     def _rows(self, name: str, values: Array) -> Array:
         if self._spec.decoupled:
-            rows = np.empty(len(values), object)
-            for row, responses in enumerate(values):
-                rows[row] = None if responses is None else list(responses)
-            return rows
+            return object_rows([None if responses is None else list(responses) for responses in values])
         if self._spec.outputs[name].dims != (1,):
             return values
         if values.dtype == object and self._spec.outputs[name].dtype != object:  # with null
-            rows = np.empty(len(values), object)
-            for row, value in enumerate(values):
-                rows[row] = None if value is None else np.array([value], self._spec.outputs[name].dtype)
-            return rows
+            dtype = self._spec.outputs[name].dtype
+            return object_rows([None if value is None else np.array([value], dtype) for value in values])
         return values.reshape(-1, 1)
 
     def remove_from(self, count: int) -> None:

@@ -75,7 +75,7 @@ class RowAnswers:
 
     def column(self, output: str) -> Array:
         """Return an output of all rows; an object array where the rows' shapes differ. Failed rows are 0 or None."""
-        present = [piece for piece in self.merged().pieces if output in piece.arrays]
+        present = [piece for piece in self.pieces if output in piece.arrays]
         arrays = [piece.arrays[output] for piece in present]
         complete = sum(piece.rows for piece in present) + len(self.failures) == self.rows
         if arrays and complete and len({(array.shape[1:], array.dtype) for array in arrays}) == 1:
@@ -114,7 +114,7 @@ def together(rows: int, answers: Sequence[RowAnswers]) -> RowAnswers:
     """Return answers to parts of the same rows as one."""
     pieces = tuple(piece for each in answers for piece in each.pieces)
     failures = sorted((failure for each in answers for failure in each.failures), key=lambda failure: failure.row)
-    return RowAnswers(rows, pieces, tuple(failures))
+    return RowAnswers(rows, pieces, tuple(failures)).merged()
 
 
 def _alike(one: AnsweredRows, other: AnsweredRows) -> bool:
@@ -141,6 +141,14 @@ def row_count(name: str, columns: Columns) -> int:
     return next(iter(lengths.values()))
 
 
+def object_rows(rows: Sequence[Any]) -> Array:
+    """Return an array of one object per row, also if the rows are arrays of one shape."""
+    out = np.empty(len(rows), object)
+    for row, value in enumerate(rows):
+        out[row] = value
+    return out
+
+
 def as_column(name: str, values: Any) -> Array:
     """Return values of rows as an array whose first axis is the row: lists, Series and arrays of text too."""
     if not isinstance(values, np.ndarray):
@@ -156,9 +164,7 @@ def _array(values: Any) -> Array:
     try:
         array = np.asarray(values)
     except ValueError:  # rows of different lengths
-        array = np.empty(len(values), object)
-        for place, value in enumerate(values):
-            array[place] = np.asarray(value)
+        array = object_rows([np.asarray(value) for value in values])
     return array.astype(object) if array.dtype.kind in "US" else array
 
 
@@ -269,15 +275,15 @@ class RowSender:
                     f"({spec.datatype}); convert it with .astype({str(spec.dtype)!r})"
                 )
             return values.reshape(-1, 1) if values.ndim == 1 and len(spec.dims) == 1 else values
-        rows = np.empty(len(values), object)
-        for row, value in enumerate(values):
+        rows: list[Any] = []
+        for value in values:
             if isinstance(value, (list, tuple)):
                 value = np.asarray(value, spec.dtype)
             elif not isinstance(value, np.ndarray) and value is not None:
                 dtype = object if isinstance(value, (str, bytes)) else spec.dtype
                 value = np.full((1,) * len(spec.dims), value, dtype)
-            rows[row] = value
-        return rows
+            rows.append(value)
+        return object_rows(rows)
 
     def _inputs(self, columns: Columns, start: int, count: int) -> dict[str, Array]:
         inputs = {}
@@ -357,11 +363,7 @@ class RowSender:
         for response in responses:
             for name, array in response.as_numpy().items():
                 lists[name].append(array[0] if self.spec.max_batch_size and len(array) == 1 else array)
-        arrays = {}
-        for name, values in lists.items():
-            arrays[name] = np.empty(1, object)
-            arrays[name][0] = values
-        return AnsweredRows(chunk.first, 1, arrays)
+        return AnsweredRows(chunk.first, 1, {name: object_rows([values]) for name, values in lists.items()})
 
 
 def _runs(values: Iterable[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:

@@ -14,13 +14,13 @@ import re
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bls_notebook.engine import BLSError
-from bls_notebook.extending import host_of
+from bls_notebook.extending import Host, host_of
 from bls_notebook.network.connection import connect
 from bls_notebook.network.kserve.address import Address
 from bls_notebook.network.remote_models import ServerModel
@@ -28,6 +28,7 @@ from bls_notebook.records import size
 from bls_notebook.repository import ModelRepository, in_order
 from bls_notebook.repository.source import ModelSource
 from bls_notebook.shipping.exporter import export
+from bls_notebook.shipping.exports.folder_writer import exported_hashes, file_hash
 from bls_notebook.shipping.records import Exported
 
 LIMIT = 64 << 20
@@ -114,7 +115,7 @@ class Snapshot:
         folder = Path(self.folder)
         for path, expected in self.hashes:
             try:
-                found = _hash(folder / path)
+                found = file_hash(folder / path)
             except OSError as error:
                 raise BLSError(
                     f"{folder / path} cannot be read here: {error.strerror}; folder= must be a folder that every "
@@ -147,7 +148,7 @@ def take(name: str, repo: ModelRepository | None, folder: str | Path | None = No
     host.ready(name)
     source = host.source(name, loaded=True)
     if isinstance(source.remote, ServerModel):
-        return _of(Exported(""), {}, host.repository, (name,))
+        return _of(Exported(""), (), host, (name,))
     if folder is not None and not Path(folder).is_dir():
         raise BLSError(f"folder: got {str(folder)!r}, expected a folder that exists and that all workers share")
     with tempfile.TemporaryDirectory(dir=folder, prefix=".bls-") as place:
@@ -161,7 +162,8 @@ def take(name: str, repo: ModelRepository | None, folder: str | Path | None = No
                 f"model {name!r} and the models that it calls have {size(total)} of files, and at most {size(limit)} "
                 "travel with a function (limit=); give folder=, a folder that all workers share"
             )
-        snapshot = _of(record, contents, host.repository)
+        written = exported_hashes(target)
+        snapshot = _of(record, [(path, written[path]) for path in contents], host)
         if folder is None:
             return replace(snapshot, files=tuple((path, file.read_bytes()) for path, file in contents.items()))
         kept = Path(folder).resolve() / f"{name}-{snapshot.digest[:16]}"
@@ -170,23 +172,12 @@ def take(name: str, repo: ModelRepository | None, folder: str | Path | None = No
         return replace(snapshot, folder=str(kept))
 
 
-def _hash(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as content:
-        while piece := content.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
-
-
-def _of(
-    record: Exported, contents: dict[str, Path], repository: ModelRepository, remote: tuple[str, ...] = ()
-) -> Snapshot:
-    host = host_of(repository)
-    hashes = tuple((path, _hash(file)) for path, file in contents.items())
+def _of(record: Exported, written: Sequence[tuple[str, str]], host: Host, remote: tuple[str, ...] = ()) -> Snapshot:
+    hashes = tuple(written)
     needs = {model.name: (*model.calls, *model.loads) for model in record.models if model.at_start}
     models = tuple(name for name in in_order(needs) if host.find(name) is not None)
-    isolations = tuple((name, host.source(name, loaded=True).isolation) for name in models)
-    isolations = tuple(pair for pair in isolations if pair[1])
+    chosen = ((name, host.source(name, loaded=True).isolation) for name in models)
+    isolations = tuple((name, isolation) for name, isolation in chosen if isolation)
     servers: list[tuple[Address, list[tuple[str, str]]]] = []
     for name in dict.fromkeys((*remote, *(name for name, _ in record.elsewhere))):
         model = host.source(name, loaded=True).remote

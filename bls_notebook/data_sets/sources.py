@@ -14,7 +14,7 @@ import numpy as np
 
 from bls_notebook.engine import BLSError
 
-from .rows import Array, as_column, row_count
+from .rows import Array, as_column, object_rows, row_count
 
 _EXPECTED = (
     "expected a dict of names to arrays, a pandas or Polars frame, the path of Parquet files, or an iterable of these"
@@ -144,7 +144,4 @@ def _joined(batches: Sequence[dict[str, Array]]) -> dict[str, Array]:
 def _concatenated(arrays: Sequence[Array]) -> Array:
     if len({(array.shape[1:], array.dtype) for array in arrays}) == 1:
         return np.concatenate(arrays)
-    rows = np.empty(sum(map(len, arrays)), object)
-    for place, row in enumerate(row for array in arrays for row in array):
-        rows[place] = row
-    return rows
+    return object_rows([row for array in arrays for row in array])

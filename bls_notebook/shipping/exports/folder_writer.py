@@ -116,7 +116,7 @@ def _write(path: Path, content: Content) -> str:
     with path.open("xb") as file, _opened(content) as source:
         shutil.copyfileobj(source, file, _PIECE)
     path.chmod(_mode(path.name, content))
-    return _hash(path)
+    return file_hash(path)
 
 
 def _refuse_foreign(target: Path) -> None:
@@ -125,18 +125,19 @@ def _refuse_foreign(target: Path) -> None:
         return
     if target.is_symlink() or not target.is_dir():
         raise BLSError(f"export: {target} exists and is not a folder; choose another")
-    exported = _manifest(target)
+    exported = exported_hashes(target)
     for path in sorted(target.rglob("*")):
         name = path.relative_to(target).as_posix()
         if name == MANIFEST or is_cache(PurePosixPath(name)) or (path.is_dir() and not path.is_symlink()):
             continue
         if name not in exported:
             raise BLSError(f"export: {target} contains {name!r}, which no export wrote; {hint}")
-        if path.is_symlink() or exported[name] != _hash(path):
+        if path.is_symlink() or exported[name] != file_hash(path):
             raise BLSError(f"export: {name!r} in {target} was changed since it was exported; {hint}")
 
 
-def _manifest(target: Path) -> dict[str, str]:
+def exported_hashes(target: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file that an export wrote into a folder; empty if none did."""
     try:
         manifest = json.loads((target / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -145,7 +146,8 @@ def _manifest(target: Path) -> dict[str, str]:
     return manifest["files"] if is_export else {}
 
 
-def _hash(path: Path) -> str:
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     digest = hashlib.sha256()
     with open_regular_file(path) as file:
         while piece := file.read(_PIECE):
