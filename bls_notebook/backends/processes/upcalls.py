@@ -8,6 +8,7 @@ the home asks, which waits for its worker anyway.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -355,10 +356,12 @@ _WAITS = {"stalled", "exec", "next", "load", "unload", "is_ready", "cancel_strea
 
 
 def _write(stream: str, text: str) -> None:
+    """Show what a model has written. The thread that reads from its process goes on if the program closed the stream."""
     file = getattr(sys, stream)
     if file is not None:
-        file.write(text)
-        file.flush()
+        with contextlib.suppress(Exception):
+            file.write(text)
+            file.flush()
 
 
 def _future(future: asyncio.Future[Any]) -> Reply:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -174,6 +175,25 @@ class TritonPythonModel:
     define(apart, "m", source)
     apart.infer("m", x())
     until(lambda: "from C\n" in capfd.readouterr().out, "the output of native code")
+
+
+def test_a_closed_output_of_the_program_ends_no_process(
+    apart: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = """
+class TritonPythonModel:
+    def execute(self, requests):
+        os.write(1, b"from C\\n")
+        print("from Python")
+        return [answer(1) for r in requests]
+"""
+    define(apart, "m", source)
+    closed = io.StringIO()
+    closed.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", closed)
+        responses = [apart.infer("m", x()) for _ in range(3)]
+    assert all(response.error is None for response in responses)
 
 
 CALLERS = {
