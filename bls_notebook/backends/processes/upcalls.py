@@ -356,7 +356,7 @@ _WAITS = {"stalled", "exec", "next", "load", "unload", "is_ready", "cancel_strea
 
 
 def _write(stream: str, text: str) -> None:
-    """Show what a model has written. The thread that reads from its process goes on if the program closed the stream."""
+    """Show what a model has written. Its reader goes on if the program has closed the stream."""
     file = getattr(sys, stream)
     if file is not None:
         with contextlib.suppress(Exception):
