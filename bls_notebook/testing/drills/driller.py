@@ -32,7 +32,7 @@ from .faults import AFTER_RESPONSES, IN_PAIRS, NO_FAULT, Fault, faults_named
 from .leaks import COUNTED, Left, leaks, left_by, quick_collections, unanswered
 from .saved_tests import TestFile
 from .timed_request import DelayedResponse, TimedRequest, UnstoppableError
-from .verdicts import BatchOutcome, DrillCase, Healthy, Outcome, judge
+from .verdicts import LOST_CODE, BatchOutcome, DrillCase, Healthy, Outcome, judge
 
 TIMEOUT = 1.0
 _TOGETHER = 6  # requests that are sent at once to form a batch
@@ -167,7 +167,8 @@ class Driller:
         varying = any(_values(outcome) != _values(first) for outcome in outcomes)
         callees = callees_of(self.model, recording, profiled.record, self.server, lives)
         outputs = frozenset(name for callee in callees for name in callee.model.spec.outputs)
-        healthy = Healthy(outcomes[-1], self.model, varying, self.request.spec.max_batch_size > 0, outputs)
+        asked = {callee.name: callee.asked for callee in callees}
+        healthy = Healthy(outcomes[-1], self.model, varying, self.request.spec.max_batch_size > 0, outputs, asked)
         names = {self.model, *(callee.name for callee in callees)}
         recorded = self.request.usual >= SLOW and not varying
         recorded = recorded and _values(self._send_with_recorded(callees)) == _values(first)
@@ -369,11 +370,17 @@ class Driller:
             yield f"with this request '{self.model}' calls no model: there is nothing to drill"
         if baseline.healthy.varying:
             yield "its responses differ from request to request, so values cannot be compared"
-        asked = {callee.name: callee.asked for callee in baseline.callees}
+        if lost := [case.name for case in cases if len(case.faults) == 1 and LOST_CODE in case.said]:
+            yield (
+                f"{', '.join(lost)}: the error's code is lost, by which clients decide to send a request again; "
+                "TritonError(message, response.error().code()) keeps it"
+            )
+        asked = baseline.healthy.asked
         for case in cases:
             name = case.faults[0].model
             is_batch = case.faults[0].fault in ("one-of-batch", "other-order")  # the drill sends several requests
-            if not is_batch and len(case.faults) == 1 and case.calls >= _MANY * max(1, asked.get(name, 1)):
+            is_known = is_batch or case.verdict == "storms" or len(case.faults) > 1
+            if not is_known and case.calls >= _MANY * max(1, asked.get(name, 1)):
                 yield (
                     f"{case.name}: '{name}' received {case.calls} requests, {asked.get(name, 1)} without the fault: "
                     "check the limit of retries"

@@ -24,12 +24,15 @@ from bls_notebook.testing.records import CodePlace
 
 from .faults import CODES, Fault
 
+_WITHOUT_HARM = ("clear", "vague", "fallback", "silent", "unharmed", "unaffected", "unjudged")  # but for a storm
 SourceLines = Callable[[FrameRecord], Sequence[str]]  # the lines of a frame's file
 _Verdict = tuple[str, str, "CodePlace | None"]
 _AT = "\n\nAt:\n"
 _ERROR = re.compile(r"(?i)error|exception|fail|unavailable|not available|could ?n[o']t|cannot|unable")
 _TEXTS, _TEXT = 16, 2000  # elements of a tensor, and bytes of each, whose text is kept
 _FOR_EVER = "(The real server would keep the caller waiting forever"
+_STORM = 10  # times the usual number of requests to a callee that fails
+LOST_CODE = "; its code is "
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Healthy:
     """The outcome without a fault.
 
     ``outputs`` are the names of the callees' outputs. ``varying``: two requests in a row had different responses.
-    ``batching``: the first dimension of outputs counts rows.
+    ``batching``: the first dimension of outputs counts rows. ``asked`` counts the requests that each callee got.
     """
 
     outcome: Outcome
@@ -45,6 +48,7 @@ class Healthy:
     varying: bool = False
     batching: bool = False
     outputs: frozenset[str] = frozenset()
+    asked: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,10 @@ def judge(case: DrillCase, outcome: Outcome, healthy: Healthy, sources: SourceLi
         return (*_of_batch(case, outcome.batch), None)
     if not all(outcome.calls.get(model) for model in case.models):
         return "not reached", f"the request no longer reached {case.called}", None
+    storm = _storm(outcome, healthy)
     if outcome.state == "stuck":
-        return "hang", f"no response, although every request to {case.called} has ended", outcome.where
+        why = f"{storm} until the drill's timeout" if storm else f"although every request to {case.called} has ended"
+        return "hang", f"no response, {why}", outcome.where
     if outcome.state == "waited":
         why = (
             f"waits until {case.called} responds: the call has no time limit"
@@ -96,7 +102,18 @@ def judge(case: DrillCase, outcome: Outcome, healthy: Healthy, sources: SourceLi
         verdict = (*_of_answer(case, outcome, healthy), None)
     if outcome.left and verdict[0] not in ("crash", "rubbish"):
         return "leak", outcome.left[0], verdict[2]
+    if storm and verdict[0] in _WITHOUT_HARM:
+        return "storms", f"{storm}; then {verdict[1]}", verdict[2]
     return verdict
+
+
+def _storm(outcome: Outcome, healthy: Healthy) -> str:
+    """Describe the requests to the callee that got the most, if they are many more than usual."""
+    usual = {model: max(1, healthy.asked.get(model, 1)) for model in outcome.calls}
+    model = max(usual, key=lambda name: outcome.calls[name] / usual[name], default="")
+    if not model or outcome.calls[model] < _STORM * usual[model]:
+        return ""
+    return f"'{model}' gets {outcome.calls[model]:,} requests instead of {usual[model]:,}"
 
 
 def _of_batch(case: DrillCase, batch: BatchOutcome) -> tuple[str, str]:
@@ -128,7 +145,7 @@ def _of_error(case: DrillCase, error: ErrorRecord, sources: SourceLines, healthy
             return "crash", f"does not notice that {case.called} failed: {text}", place
         return "stumbles", f"raises an unintended exception: {text}", place
     if _passed_on(case, message) or any(_names(message, output) for output in healthy.outputs):
-        lost = "" if case.code in ("", error.code) else f"; its code is {error.code} instead of {case.code}"
+        lost = "" if case.code in ("", error.code) else f"{LOST_CODE}{error.code} instead of {case.code}"
         return "clear", f"an error that points to {case.called}{lost}", place
     return "vague", f"an error that does not point to {case.called}: {text}", place
 

@@ -90,6 +90,8 @@ CALLERS = {
         return out(np.array([-7.5], np.float32) if response.has_error() else value(response))
 """,
     "tries_again": _RETRY.format(change=""),
+    "storms": _RETRY.format(change="").replace("range(3)", "range(50)"),
+    "asks_forever": _RETRY.format(change="").replace("range(3)", "iter(int, 1)"),
     "tries_something_else": _RETRY.format(change="x = x + 1"),
     "batches": """
     def one(self, x):
