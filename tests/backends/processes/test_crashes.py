@@ -278,3 +278,28 @@ def test_nothing_is_left_of_many_crashes(apart: bls.ModelRepository) -> None:
             assert value(apart.infer(how, x(1))) == 1
     until(lambda: len(children() - before) <= len(models) + 1, "a process is left")  # and a spare one
     until(lambda: len(os.listdir("/proc/self/fd")) <= files + 2, "a file is left")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "__class__ = property(lambda self: sys.exit(4))",
+        "__str__ = lambda self: sys.exit(3)",
+        "__getattribute__ = None",
+        "__traceback__ = 5",
+    ],
+)
+def test_an_exception_whose_class_raises_is_an_error_response(apart: bls.ModelRepository, body: str) -> None:
+    raises = f"""
+class Hostile(Exception, metaclass=type("Meta", (type,), {{"__name__": property(lambda self: 1 / 0)}})):
+    {body}
+
+class TritonPythonModel:
+    KIND def execute(self, requests):
+        raise Hostile("why")
+"""
+    for kind in ("", "async"):
+        define(apart, "m", raises.replace("KIND", kind))
+        pids = children()
+        assert "Failed to process the request(s) for model 'm_0'" in message(apart.infer("m", x()))
+        assert not pids - children()  # no process ended

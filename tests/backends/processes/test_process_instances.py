@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from tests.backends.processes.models import DECOUPLED, HEAD, IDENTITY, IO, apart, children, define, x
+from tests.backends.processes.models import DECOUPLED, HEAD, IDENTITY, IO, apart, define, x
 from tests.engine import gates
 from tests.engine.harness import Caller, ctrl_c_once, message, until, value
 from tests.repository.conftest import disk
@@ -584,28 +584,3 @@ def test_threads_send_requests_to_a_process_at_once(apart: bls.ModelRepository) 
     assert [value(caller.result()) for caller in callers] == [i + 1 for i in range(20)]
     assert threading.active_count() < 100
     assert not gates.logged()
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "__class__ = property(lambda self: sys.exit(4))",
-        "__str__ = lambda self: sys.exit(3)",
-        "__getattribute__ = None",
-        "__traceback__ = 5",
-    ],
-)
-def test_an_exception_whose_class_raises_is_an_error_response(apart: bls.ModelRepository, body: str) -> None:
-    raises = f"""
-class Hostile(Exception, metaclass=type("Meta", (type,), {{"__name__": property(lambda self: 1 / 0)}})):
-    {body}
-
-class TritonPythonModel:
-    KIND def execute(self, requests):
-        raise Hostile("why")
-"""
-    for kind in ("", "async"):
-        define(apart, "m", raises.replace("KIND", kind))
-        pids = children()
-        assert "Failed to process the request(s) for model 'm_0'" in message(apart.infer("m", x()))
-        assert not pids - children()  # no process ended
