@@ -14,12 +14,13 @@ from .dependences.analysis import named
 from .dependences.records import CodeChange, Overlap
 from .records.comparison import Comparison, Verification, failures
 from .records.tuning import Tuning
-from .records.verdicts import give_or_take, times
+from .records.verdicts import give_or_take, listed, times
 from .session_report import timeline_widget, verdict_words
 from .timeline.picture import timeline_block
 
 # Causes with which the number of instances has nothing to do: there a prediction for it would only distract.
 _NOT_OF_INSTANCES = ("little", "batched", "batch_in_turn", "helped", "one", "failed")
+_MEASURED_THERE = "on a server"  # the heading of a column
 
 
 def comparison_document(comparison: Comparison, *, widget: Any = None) -> doc.Document:
@@ -41,6 +42,10 @@ def comparison_document(comparison: Comparison, *, widget: Any = None) -> doc.Do
         marked = [doc.Row(cells, "session-advised" if cells[0] == str(verdict.count) else "") for cells in rows]
         columns = [doc.Column(head, "r") for head in heads]
         blocks.append(doc.Table("What other instance counts bring", columns, marked))
+    if apart := _apart(comparison):
+        said = f"{listed([f'`{name}`' for name in apart])}: each instance is a process here, as on a server, so the "
+        said += f"column “{_MEASURED_THERE}” is measured, on the processors of this machine."
+        blocks.append(doc.Words(parts.quiet(parts.coded(said)), indent="  "))
     if verdict.count:
         tune = Remedy("`bls.tune`", "`%blstune` (`bls.tune`)")
         hint = f"{tune} looks for the smallest setting, of each model by itself."
@@ -89,19 +94,34 @@ def _spread(spread: Quartiles) -> str:
     )
 
 
+def _apart(comparison: Comparison) -> tuple[str, ...]:
+    """Return the models whose instances the table counts if all of them are processes; else nothing."""
+    models = comparison.verdict.models or (comparison.model,)
+    seen = {model.name: model.processes for model in comparison.gathered.models}
+    return models if not comparison.settings[0].problem and all(seen.get(name) for name in models) else ()
+
+
 def _what_if(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows; measured cells stay empty if nothing was run."""
-    verdict = comparison.verdict
-    models = ", ".join(verdict.models or (comparison.model,))
-    heads = [f"instances of {models}", "predicted", "speed-up", "on a server", "measured", "speed-up"]
+    """Return headings and rows; measured cells stay empty if nothing was run.
+
+    Instances that are processes run as on a server, so the measurements, today's among them, are a server's speed-up.
+    """
+    verdict, apart = comparison.verdict, _apart(comparison)
+    models = verdict.models or (comparison.model,)
+    heads = [f"instances of {', '.join(models)}", "predicted", "speed-up", "" if apart else "on a server", "measured"]
+    heads.append(_MEASURED_THERE if apart else "speed-up")
     today = 0 if comparison.settings[0].problem else comparison.settings[0].measured.sequential
     measured = {s.count: s for s in comparison.settings[1:]}
+    if apart:
+        now = {len(model.instances) for model in comparison.gathered.models if model.name in apart}
+        measured = {now.pop(): comparison.settings[0], **measured} if len(now) == 1 else measured
     predicted = {} if verdict.cause in _NOT_OF_INSTANCES else {w.count: w for w in verdict.what_ifs}
     rows = []
     for number in sorted({*measured, *predicted}):
         cells = [str(number)]
         what = predicted.get(number)
-        cells += [ns(what.wall), f"{times(what.speedup)}×", f"{times(what.on_server)}×"] if what else [""] * 3
+        on_server = "" if apart or not what else f"{times(what.on_server)}×"
+        cells += [ns(what.wall), f"{times(what.speedup)}×", on_server] if what else [""] * 3
         setting = measured.get(number)
         wall = setting.measured.gathered if setting else 0
         if setting and setting.problem:

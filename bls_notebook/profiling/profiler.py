@@ -23,7 +23,8 @@ from bls_notebook.records import StatisticsRecord, Times, why_not_batched
 from bls_notebook.repository import statistics_record_of
 
 from .gil import GilProbe
-from .resource_time import ProcessorUse, cores, device_timer
+from .records.spans import WorkerUse
+from .resource_time import ProcessorUse, cores, device_timer, workers
 from .session import Session, SessionAnalysis
 from .session_builder import server_counts, session_of, with_server_times
 
@@ -92,7 +93,8 @@ class Profile(Scope, SessionAnalysis):
         self._servers: list[dict[tuple[str, int], StatisticsRecord]] = []  # at the begin and the end
         self._probe = GilProbe()
         self._processors: ProcessorUse | None = None
-        self._used = self._waited = 0
+        self._workers: dict[int, ProcessorUse] = {}  # by the number of the process
+        self._used: tuple[WorkerUse, ...] = ()  # of this process, without an instance, and of the workers
 
     def _check(self) -> None:
         if self._start:
@@ -111,6 +113,7 @@ class Profile(Scope, SessionAnalysis):
             if self._tape is None:  # the probe would slow requests more than recording them does
                 self._probe.start(self._log)
             self._processors = ProcessorUse()  # slow to read, so before the start time
+            self._workers = {pid: ProcessorUse(pid) for pid in workers()}
             self._start = perf_counter_ns()
 
     def _leave(self) -> None:
@@ -120,7 +123,9 @@ class Profile(Scope, SessionAnalysis):
         self._end = perf_counter_ns()
         self._probe.stop()
         if self._processors is not None:
-            self._used, self._waited = self._processors.used(), self._processors.waited()
+            uses = [("", self._processors)]
+            uses += [(name, self._workers.get(pid) or ProcessorUse(pid, True)) for pid, name in workers().items()]
+            self._used = tuple(WorkerUse(name, use.used(), use.waited()) for name, use in uses)
         try:
             self._dropped = log.dropped - self._dropped
             self._unbatched = _unbatched(self._before)
@@ -155,7 +160,8 @@ class Profile(Scope, SessionAnalysis):
                 end, dropped = perf_counter_ns(), log.dropped - dropped
             session = session_of(log, self._start, end, self._limit, self._began, self.name, dropped, self._sender)
             held = self._probe.held(self._start, end)
-            session = replace(session, lock=held, cpu=self._used, cpu_waited=self._waited, cores=cores())
+            cpu, waited = (sum(getattr(use, field) for use in self._used) for field in ("cpu", "cpu_waited"))
+            session = replace(session, lock=held, cpu=cpu, cpu_waited=waited, cores=cores(), workers=self._used[1:])
             session = replace(session, unbatched=self._unbatched if self._end else _unbatched(self._before))
             if self._end:
                 session = with_server_times(session, *self._servers)

@@ -13,9 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bls_notebook.engine import in_memory
+
 _TICK = 10_000_000  # ns: the unit of processor times in /proc/stat
 _STAT = Path("/proc/stat")
-_TASKS = Path("/proc/self/task")
+_TASKS = "/proc/{}/task"
+_CPU_CLOCK = 2  # of a process: CPUCLOCK_SCHED of Linux
 
 
 def cores() -> int:
@@ -35,21 +38,42 @@ def load_per_core() -> float:
 
 
 class ProcessorUse:
-    """Measures this process since this object was created: processor time, and threads' waits for a processor (ns)."""
+    """Measures a process since this object was created: processor time, and threads' waits for a processor (ns).
 
-    def __init__(self) -> None:
-        self._waited = {thread: times.waited for thread, times in thread_times().items()}
-        self._used = time.process_time_ns()
+    `pid` is the number of a worker, by default this process; `whole` measures since the process was started.
+    """
+
+    def __init__(self, pid: int = 0, whole: bool = False) -> None:
+        self._pid = pid
+        self._waited = {} if whole else {thread: times.waited for thread, times in thread_times(pid).items()}
+        self._used = 0 if whole else _process_time(pid)
 
     def used(self) -> int:
-        return time.process_time_ns() - self._used
+        return max(0, _process_time(self._pid) - self._used)
 
     def waited(self) -> int:
         """Return the time that runnable threads waited for a processor that another program or thread used.
 
         Only Linux reports it, and only for threads that have not ended; 0 elsewhere.
         """
-        return sum(max(0, times.waited - self._waited.get(thread, 0)) for thread, times in thread_times().items())
+        now = thread_times(self._pid)
+        return sum(max(0, times.waited - self._waited.get(thread, 0)) for thread, times in now.items())
+
+
+def workers() -> dict[int, str]:
+    """Return the instances that are processes by the numbers of their processes, in all repositories."""
+    found = ((p.pid, name) for model in list(in_memory) for name, p in model.processes.items())
+    return {pid: name for pid, name in found if pid}
+
+
+def _process_time(pid: int) -> int:
+    """Return the processor time of a process (ns); 0 if it has ended, or if the system does not report it."""
+    if not pid:
+        return time.process_time_ns()
+    try:
+        return time.clock_gettime_ns(~pid << 3 | _CPU_CLOCK)
+    except (AttributeError, OSError):
+        return 0
 
 
 class OtherPrograms:
@@ -119,10 +143,10 @@ class ThreadTimes(NamedTuple):
     waited: int
 
 
-def thread_times() -> dict[int, ThreadTimes]:
-    """Return the times of each thread of this process, by native id; empty if the system does not report them."""
+def thread_times(pid: int = 0) -> dict[int, ThreadTimes]:
+    """Return the times of each thread of a process, by native id; empty if the system does not report them."""
     try:
-        tasks = list(_TASKS.iterdir())
+        tasks = list(Path(_TASKS.format(pid or "self")).iterdir())
     except OSError:
         return {}
     times = {}

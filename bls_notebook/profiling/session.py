@@ -76,11 +76,11 @@ class Session(SessionData, SessionAnalysis):
     the order of ``sent``; ``dropped`` counts the spans beyond the limit. ``marks`` are the moments named by
     `bls.mark`; ``sources`` are the texts of the code that sent and served the requests. ``ghosts`` are the
     times at which calls could have run, ``lock`` the times at which a thread held the GIL while others wanted
-    it. ``cpu`` is the processor time of the process, which may use ``cores`` processors, and ``cpu_waited``
-    the time that its threads waited for a processor, summed (ns); 0 if unknown. ``unbatched`` has a line for
-    each batching model whose requests mostly ran alone: the reason. ``sender`` names the sender of requests
-    that no model sent: the notebook, or the clients of a server if this is its trace; ``notes`` list the facts
-    that such a trace lacks.
+    it. ``cpu`` is the processor time of the process and its ``workers``, which may use ``cores`` processors, and
+    ``cpu_waited`` the time that their threads waited for a processor, summed (ns); 0 if unknown. ``unbatched``
+    has a line for each batching model whose requests mostly ran alone: the reason. ``sender`` names the sender of
+    requests that no model sent: the notebook, or the clients of a server if this is its trace; ``notes`` list the
+    facts that such a trace lacks.
     """
 
     @property

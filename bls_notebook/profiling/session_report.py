@@ -153,7 +153,10 @@ def _cells(model: ModelStatistics, figures: SessionStatistics) -> list[str]:
 
 def _remarks(model: ModelStatistics) -> list[str]:
     out = ["a stub"] if model.stub else ["remote"] if model.remote else []
-    if model.instances > 1:
+    if model.processes:
+        out.append("a process" if model.instances == 1 else f"{model.instances:,} processes")
+        out += [f"{ns(model.cpu)} of processor time"] if model.cpu > 0 else []
+    elif model.instances > 1:
         out.append(count(model.instances, "instance"))
     if 0 < model.executions < model.requests - model.cached - model.failed - model.cancelled:
         out.append(f"in {count(model.executions, 'batch').replace('batchs', 'batches')}")

@@ -104,7 +104,8 @@ class ModelSeen(Record):
 
     `scheduler` is default, dynamic_batching, sequence_batching or ensemble. `code` is a hash of the source, and
     `config` one of the completed configuration: equal hashes mean the same content. `stub` is true if a stub answered
-    for the model. `remote` is the address of the server that runs the model, empty for this process.
+    for the model. `remote` is the address of the server that runs the model, empty for this process. `processes`:
+    its instances are processes.
     """
 
     name: str
@@ -121,6 +122,7 @@ class ModelSeen(Record):
     outputs: tuple[TensorSeen, ...] = ()
     stub: bool = False
     remote: str = ""
+    processes: bool = False
 
 
 class RecordedInstance(NamedTuple):

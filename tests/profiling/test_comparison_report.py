@@ -72,6 +72,23 @@ def test_the_sentence_comes_first_then_figures_timelines_and_what_if() -> None:
     assert ("<code>a</code>" in html, "verified" in html) == (True, False)
 
 
+def test_on_a_server_is_measured_if_the_instances_are_processes() -> None:
+    kernel = comparison()
+    settings = [setting(0, {"a": Model([10 * MS], instances=2)}), setting(4, {"a": Model([10 * MS], instances=4)})]
+    apart = [
+        replace(each, gathered=replace(each.gathered, models=(replace(each.gathered.models[0], processes=True),)))
+        for each in settings
+    ]
+    text = render(replace(kernel, settings=tuple(apart))).text
+    table = next(line for line in text.splitlines() if "instances of a" in line)
+    assert table.split()[-5:] == ["speed-up", "measured", "on", "a", "server"]
+    rows = {line.split()[0]: line.split()[-1] for line in text.splitlines() if re.match(r" +[124]  +\d", line)}
+    assert rows["2"] == "2.0×"  # today's
+    assert rows["4"] == "4.0×"
+    assert "`a`: each instance is a process here, as on a server" in text
+    assert "each instance is a process here" not in render(kernel).text
+
+
 def test_unproven_changes_are_not_shown_as_advice() -> None:
     code = CodeChange(proof="Not proven: no gain", reason="a loop", template="await")
     for proven in (False, True):

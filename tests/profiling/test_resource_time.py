@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -205,8 +206,33 @@ def test_times_and_rates() -> None:
     assert not probes()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the time of another process")
+def test_the_processor_time_of_a_worker() -> None:
+    code = """import sys, time
+for line in sys.stdin:
+    end = time.process_time() + float(line)
+    while time.process_time() < end:
+        pass
+    print(flush=True)
+"""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as child:
+
+        def work(seconds: float) -> None:
+            child.stdin.write(f"{seconds}\n")
+            child.stdout.readline()
+
+        work(0.05)
+        use, whole = ProcessorUse(child.pid), ProcessorUse(child.pid, whole=True)
+        work(0.05)
+        assert 0.05e9 <= use.used() < whole.used() - 0.05e9
+        assert use.waited() >= 0
+        child.stdin.close()
+    assert use.used() == use.waited() == 0  # it has ended
+
+
 def test_a_system_that_does_not_say_who_waited_or_what_others_have(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    monkeypatch.setattr(resource_time, "_TASKS", tmp_path / "none")
+    monkeypatch.setattr(resource_time, "_TASKS", str(tmp_path / "none"))
     assert ProcessorUse().waited() == 0
     monkeypatch.setattr(resource_time, "_STAT", tmp_path / "none")
     assert OtherPrograms().share() == 0.0

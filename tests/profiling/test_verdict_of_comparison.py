@@ -168,6 +168,15 @@ def test_pure_python_is_named_whatever_the_instances(instances: int) -> None:
     assert found.what_ifs[-1].on_server == pytest.approx(4, rel=0.05)
 
 
+def test_python_in_processes_does_not_wait_for_the_gil_of_the_engine() -> None:
+    """The engine's GIL may be busy with passing requests on, and spans may look as if they took turns with it."""
+    one, all_ = (seen(run, "a", processes=True) for run in runs({"a": Model([10 * MS], instances=2)}))
+    for held in (1.0, -1.0):
+        assert judged((one, all_), cpu=1.0, cores=2, held=held, parallel=2.0).cause == "helped"
+    found = judged((one, seen(runs({"a": Model([20 * MS], instances=2)})[1], "a", processes=True)), cpu=1.0, held=-1.0)
+    assert found.cause != "gil"
+
+
 def test_pure_python_is_seen_from_spans_where_the_lock_was_not_measured() -> None:
     one, freed = runs({"a": Model([10 * MS], instances=4)})
     _, slow = runs({"a": Model([40 * MS], instances=4)})

@@ -83,6 +83,11 @@ class ModelProcess:
         """True if the process lives and `initialize` has ended well."""
         return self._serves and self._process is not None and self._process.alive
 
+    @property
+    def pid(self) -> int:
+        """The process's number; 0 without one."""
+        return self._process.pid if self._process is not None and self._process.alive else 0
+
     def run(self, op: str, *tensors: Any, **header: Any) -> Message:
         """Run a step and return its answer; raise the model's exception. Called at home."""
         process = self._process

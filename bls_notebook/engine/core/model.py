@@ -111,6 +111,7 @@ class LoadedModel:
                 outputs=_tensors(spec.outputs),
                 stub=stub,
                 remote=remote,
+                processes=bool(self.processes),
             )  # the hash of its code is added later
         )
         in_memory.add(self)
@@ -135,9 +136,13 @@ class LoadedModel:
     @property
     def options(self) -> set[str]:
         """What makes fields of its configuration effective, see fields.json."""
+        return {*self.server.options, *(["process"] if self.processes else [])}
+
+    @property
+    def processes(self) -> dict[str, Any]:
+        """The `ModelProcess` of each instance that is a process, by the instance's name."""
         instances = (*self.instances, *self.passive)
-        in_process = any(getattr(instance.backend, "process", None) for instance in instances)
-        return {*self.server.options, *(["process"] if in_process else [])}
+        return {i.name: process for i in instances if (process := getattr(i.backend, "process", None)) is not None}
 
     def ready(self) -> bool:
         return not self._closing and all(is_ready(i) for i in (*self.instances, *self.passive))

@@ -43,6 +43,8 @@ class ModelStatistics(Record):
     critical: int = 0
     stub: bool = False  # a stub answered instead of the model
     remote: str = ""  # address of the server that runs the model
+    processes: bool = False  # its instances are processes
+    cpu: int = -1  # their processor time; -1 if unknown
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -112,11 +114,12 @@ def _models(session: SessionData, tree: SpanTree, steps: list[Fields]) -> tuple[
     critical: Counter[tuple[str, int]] = Counter()
     for begin, end, _, _, model, version, *_ in steps:
         critical[model, version] += end - begin
-    return tuple(_model(key, group, tree, seen.get(key), critical[key]) for key, group in sorted(spans.items()))
+    cpu = {worker.instance: worker.cpu for worker in session.workers}
+    return tuple(_model(key, group, tree, seen.get(key), critical[key], cpu) for key, group in sorted(spans.items()))
 
 
 def _model(
-    key: tuple[str, int], spans: list[Span], tree: SpanTree, seen: ModelSeen | None, critical: int
+    key: tuple[str, int], spans: list[Span], tree: SpanTree, seen: ModelSeen | None, critical: int, cpu: dict[str, int]
 ) -> ModelStatistics:
     ran = [s for s in spans if s.instance]
     by_instance = grouped((s.instance, (s.started, s.ended)) for s in ran if not tree.is_ensemble(s))
@@ -152,4 +155,6 @@ def _model(
         critical=critical,
         stub=seen is not None and seen.stub,
         remote="" if seen is None else seen.remote,
+        processes=seen is not None and seen.processes,
+        cpu=sum(cpu.get(name, 0) for name in seen.instances) if seen is not None and seen.processes and cpu else -1,
     )

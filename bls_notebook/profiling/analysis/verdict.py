@@ -75,6 +75,8 @@ def is_outside(e: WorkloadEvidence) -> bool:
 
 def takes_turns(e: WorkloadEvidence) -> bool:
     """Return whether requests take turns with the GIL, or Python code takes most of a request's time."""
+    if e.is_apart(e.pythonic):
+        return False
     return e.held > LOCKED or (e.is_bound and e.simulation.python * WORTH > e.simulation.own_cpu)
 
 
@@ -197,7 +199,7 @@ CAUSES: dict[str, Cause] = {
         "requests take turns on {turns} of {of} cores{known:, and }.",
         remedy="Do the work in code that releases the lock (NumPy on whole arrays, ONNX), or take fewer, larger "
         "requests. More instances do not help here, where they share one Python; on a Triton server each instance is a "
-        "process of its own{on_server}.",
+        "process of its own{on_server}. {processes} does the same here, to measure it.",
         exception=(
             lambda e: e.limit is not None,
             "{took}Python code of {name} holds the interpreter's lock (GIL) for {held} of the time{waiting:, and }"
@@ -426,6 +428,7 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
     magic = Remedy("", ", or `%bls … --async`")
     asked = e.root[0] if e.root is not None else v.model
     compare = Remedy(f"`bls.compare({asked!r}, inputs)`", f"`%blsprofile {asked}`")
+    processes = Remedy(f"`repo.load({v.model!r}, isolation='process')`", f"`%tritonrepo load {v.model} --process`")
     words = {
         "failed": e.failed.sentence if e.failed is not None else "",
         "failed_batch": e.failed.batch if e.failed is not None else "",
@@ -469,6 +472,7 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         "or_batch": _or_batch(seen, "Or let" if _count(e, v) else "Let"),
         "on_server": f": up to {times(on_server)} times as fast there" if on_server > WORTH else "",
         "prediction": _prediction(e, v),
+        "processes": str(processes),
         "predicted": times(v.predicted),
         "send_together": f"{e.session.sender} can send them together"
         if is_of_clients

@@ -170,6 +170,11 @@ class WorkloadEvidence:
         """The model whose Python code held the GIL most of the time; if samples do not show it, the busiest one."""
         return max(self.python, key=self.python.__getitem__, default=self.busiest)
 
+    def is_apart(self, key: ModelKey | None) -> bool:
+        """True if the instances of a model are processes, as on a server."""
+        seen = self.simulation.models.get(key) if key else None
+        return seen is not None and seen.processes
+
     @property
     def batcher(self) -> ModelKey | None:
         """The model with the largest batch."""
@@ -289,12 +294,12 @@ def session_evidence(session: SessionData) -> WorkloadEvidence:
     alone = busy if way == IN_TURN else sum(replay([recipe], now) for recipe in recipes(session))
     part = busy / max(1, session.wall)
     cpu, waited = round(session.cpu * part), round(session.cpu_waited * part)
-    held = _held(session) / max(1, busy)
+    held, own_cpu = _held(session) / max(1, busy), session.cpu - sum(worker.cpu for worker in session.workers)
     measured = Measured(
         requests=len(roots), sequential=alone, gathered=busy, cpu_sequential=cpu, cpu_gathered=cpu,
         waited_sequential=waited, waited_gathered=waited, cores=session.cores or 1 << 10,
-        # No longer than the process computed.
-        gil_share=min(1.0 if held > _ALWAYS_HELD else held, session.cpu / max(1, session.wall) if session.cpu else 1.0),
+        # No longer than the process of the engine computed.
+        gil_share=min(1.0 if held > _ALWAYS_HELD else held, own_cpu / max(1, session.wall) if session.cpu else 1.0),
     )  # fmt: skip
     serial = blocked_loops(session, session.cpu_waited)
     simulation = SimulatedWorkload(session, session, measured, serial, at_once=way == IN_TURN)
@@ -322,11 +327,17 @@ def _busy(session: SessionData) -> int:
 
 
 def python_times(session: SessionData) -> dict[ModelKey, int]:
-    """Return the time in which samples saw the GIL held and executions of a model compute, ns; without zeros."""
+    """Return the time in which samples saw the GIL held and executions of a model compute, ns; without zeros.
+
+    A model in processes needs the GIL of the engine only to pass on its requests.
+    """
+    apart = {key_of(model) for model in session.models if model.processes}
     tree, times = SpanTree.of(session), Counter[ModelKey]()
     held = union((each.begin, each.end) for each in session.lock)
     computing = {thread for each in session.lock for thread in each.threads}
     for execution, (first, *_) in tree.members.items() if held else ():
+        if key_of(first) in apart:
+            continue
         if first.ran and not tree.is_ensemble(first) and (not computing or first.thread in computing):
             own = tree.self_time(execution)
             times[key_of(first)] += total(own) - total(minus(own, held))

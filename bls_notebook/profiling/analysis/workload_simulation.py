@@ -153,6 +153,8 @@ class SimulatedWorkload:
         m = self.measured
         if m.gil_share >= 0:
             return m.gil_share
+        if all(model.processes for model in self.models.values()):
+            return 0.0
         # n overlapping requests, each n times slower, on one processor: they took turns.
         alone, together = self._mean_self_time(self.sequential), self._mean_self_time(self.gathered)
         figures = session_statistics(self.gathered)

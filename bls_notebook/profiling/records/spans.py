@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from bls_notebook.records import ModelSeen, Record
 
-__all__ = ["SCHEMA", "Ghost", "LockHeld", "Mark", "ModelSeen", "NamedMark", "SessionData", "Source", "Span"]
+__all__ = [
+    "SCHEMA", "Ghost", "LockHeld", "Mark", "ModelSeen", "NamedMark", "SessionData", "Source", "Span", "WorkerUse",
+]  # fmt: skip
 
 NOTEBOOK = "notebook"  # the sender of requests that no model sent, except in the trace of a server
 SCHEMA = 2
@@ -157,6 +159,15 @@ class LockHeld(Record):
     threads: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class WorkerUse(Record):
+    """The processors that the process of an instance used, and the time that its threads waited for one (ns)."""
+
+    instance: str
+    cpu: int = 0
+    cpu_waited: int = 0
+
+
 class _Analysed(Record):
     """Keeps an analysis that is computed once; equality, copies and files ignore it, as it is not a field."""
 
@@ -184,3 +195,4 @@ class SessionData(_Analysed):
     cores: int = 0
     sender: str = NOTEBOOK
     notes: tuple[str, ...] = ()
+    workers: tuple[WorkerUse, ...] = ()
