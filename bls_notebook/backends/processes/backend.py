@@ -25,7 +25,7 @@ from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
 
-from . import spares
+from . import fork_server
 from .environments import Environment
 from .messages import Message
 from .process import ProcessDiedError, WorkerProcess
@@ -121,7 +121,10 @@ class ModelProcess:
         self._files = files
         if self._closed:
             raise self._error("its instance has been closed")
-        process, owner = spares.take(self._environment), ref(self)
+        if not self._used:
+            self._used = True
+            fork_server.use(self._environment)
+        process, owner = WorkerProcess(self._environment), ref(self)
 
         def ended() -> None:
             died = owner()
@@ -131,10 +134,6 @@ class ModelProcess:
         with self._guard:
             self._process = process
         process.adopt(self.upcalls, ended)
-        if not self._used:
-            self._used = True
-            spares.use(self._environment)
-        spares.prepare(self._environment)
         folder = files.backend_folder
         file = files.folder / (files.filename or "model.py") if folder is None else folder / "model.py"
         self.file = str(file)
@@ -244,19 +243,19 @@ class ModelProcess:
             self._process.close()
         if self._used:
             self._used = False
-            spares.leave(self._environment)
+            fork_server.leave(self._environment)
         self.upcalls.forget()
 
     def __del__(self) -> None:
-        process = getattr(self, "_process", None)
         # An instance that was never closed. While Python ends, no thread starts; the worker ends with its connection.
-        if process is not None and process.alive and not self._closed and not sys.is_finalizing():
-            threading.Thread(target=_end_process, args=(process, self._environment), daemon=True).start()
+        if getattr(self, "_used", False) and not sys.is_finalizing():
+            threading.Thread(target=_end_process, args=(self._process, self._environment), daemon=True).start()
 
 
-def _end_process(process: WorkerProcess, environment: Environment) -> None:
-    process.close()
-    spares.leave(environment)
+def _end_process(process: WorkerProcess | None, environment: Environment) -> None:
+    if process is not None:
+        process.close()
+    fork_server.leave(environment)
 
 
 class ProcessModel:

@@ -25,8 +25,8 @@ from typing import Any
 from bls_notebook.pb_utils.tensor import Tensor
 
 from .environments import Environment
+from .fork_server import start_worker
 from .messages import Channel, Message
-from .sources import BOOT, boot_message
 
 KILL_SECONDS = 5.0  # from an interrupt, or the end of `finalize`, until the process is killed
 _CRASH = "Fatal Python error: "  # how `faulthandler` begins
@@ -38,7 +38,7 @@ class ProcessDiedError(Exception):
 
 
 class Listener:
-    """Answers a worker's questions: `Upcalls`. A spare worker asks nothing."""
+    """Answers a worker's questions: `Upcalls`."""
 
     def answer(self, message: Message, process: WorkerProcess, at_home: bool) -> None:
         """Serve a message, and send the answer if it wants one."""
@@ -68,11 +68,8 @@ class WorkerProcess:
         lifeline, self._lifeline = os.pipe()  # closed by the end of the kernel, which ends the worker
         theirs = [*(pair[1].fileno() for pair in ends), lifeline]
         try:
-            self._process = subprocess.Popen(
-                [environment.python, "-I", "-c", BOOT, *map(str, theirs)],
-                stdin=subprocess.DEVNULL, stdout=pipes[0][1], stderr=pipes[1][1], pass_fds=theirs,
-                start_new_session=True, env={**os.environ, **dict(environment.variables)},
-            )  # fmt: skip
+            outputs = [pipe for _, pipe in pipes]
+            self._process = start_worker(environment, ends[0][0], [*theirs, *outputs])
         except OSError:
             for file in (pipes[0][0], pipes[1][0], self._lifeline):
                 os.close(file)
@@ -88,8 +85,6 @@ class WorkerProcess:
         self._pipes = [pipe for pipe, _ in pipes]
         _processes.add(self)
         threading.Thread(target=self._read, name=f"bls-process-{self.pid}", daemon=True).start()
-        with contextlib.suppress(OSError):
-            self.home.socket.sendall(boot_message(list(environment.path)))
 
     def adopt(self, listener: Listener, ended: Callable[[], None]) -> None:
         """Serve an instance from now on; `ended` is called once, on another thread, if the process ends by itself."""
@@ -106,7 +101,7 @@ class WorkerProcess:
     @property
     def died(self) -> str:
         """The reason for the end of the process."""
-        return _reason(self._process.returncode, self._words)
+        return _reason(self._process.wait(), self._words)
 
     def hear(self, words: str) -> None:
         """Note a text that the process wrote to standard error."""

@@ -17,7 +17,7 @@ _MODULES = (
     "pb_utils.options", "pb_utils.request", "pb_utils.response", "pb_utils.server", "pb_utils.stub_modules",
     "pb_utils.tensor", "devices.dlpack", "backends.processes.segments", "backends.processes.messages",
     "backends.processes.error_facts", "backends.processes.worker_link", "backends.processes.worker_objects",
-    "backends.processes.worker",
+    "backends.processes.worker", "backends.processes.worker_forks",
 )  # fmt: skip
 _DEVICE = """
 class DeviceError(RuntimeError): pass
@@ -39,12 +39,12 @@ _STAND_INS = {
     "devices.allocation_log": "recording = place = Origin = None",
 }  # fmt: skip
 
-# The worker reads its sources from the socket, as one line of JSON, and imports them. `sys.argv` has the two sockets,
-# and a pipe that the end of the kernel closes.
+# The process reads its sources from the first file in `sys.argv`, as one line of JSON, and imports them. A worker has
+# two sockets, and a pipe that the end of the kernel closes; a fork server has one socket.
 BOOT = """
 import importlib.abc, importlib.util, json, socket, sys
-home, side, lifeline = map(int, sys.argv[1:])
-end = socket.socket(fileno=home)
+files = list(map(int, sys.argv[1:]))
+end = socket.socket(fileno=files[0])
 length = int.from_bytes(end.recv(8, socket.MSG_WAITALL), "little")
 boot = json.loads(end.recv(length, socket.MSG_WAITALL).decode())
 end.detach()
@@ -61,9 +61,10 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 finder = Sources()
 sys.meta_path.insert(0, finder)
 from bls_notebook.backends.processes.worker import main
+from bls_notebook.backends.processes.worker_forks import forked
 sys.meta_path.remove(finder)
 for name in [name for name in sys.modules if name.partition(".")[0] == "bls_notebook"]: del sys.modules[name]
-main(home, side, lifeline)
+main(*(files if files[1:] else forked(*files)))
 """
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -75,19 +77,19 @@ def x(*values: int) -> dict[str, Any]:
 
 
 def children() -> set[int]:
-    """Return the processes that this one has started."""
-    path = f"/proc/self/task/{os.getpid()}/children"
-    if not os.path.exists(path):
+    """Return the processes that this one has started, and theirs."""
+    if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
         pytest.skip("needs /proc")
-    return {int(pid) for task in os.listdir("/proc/self/task") for pid in _children(task)}
+    return _descendants(os.getpid())
 
 
-def _children(task: str) -> list[str]:
-    try:
-        with open(f"/proc/self/task/{task}/children") as file:
-            return file.read().split()
-    except OSError:  # the thread has ended
-        return []
+def _descendants(pid: int) -> set[int]:
+    out = set[int]()
+    for file in glob.glob(f"/proc/{pid}/task/*/children"):
+        with suppress(OSError), open(file) as numbers:  # else the thread has ended
+            for child in map(int, numbers.read().split()):
+                out |= {child} | _descendants(child)
+    return out
 
 
 @pytest.fixture

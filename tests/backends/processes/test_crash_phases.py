@@ -142,7 +142,7 @@ def crash_all(repo: bls.ModelRepository, cases: list[tuple[str, str]]) -> None:
         return len(os.listdir("/proc/self/fd")), len(threads), len(children()), mapped()
 
     crash(repo, "execute", "abort")
-    until(lambda: left()[2] <= others + 2, "the end of the first process")  # there are two: "stays", and a spare
+    until(lambda: left()[2] <= others + 2, "the end of the first process")  # "stays", and the fork server
     before = left()
     for case in cases:
         crash(repo, *case)

@@ -276,7 +276,7 @@ def test_nothing_is_left_of_many_crashes(apart: bls.ModelRepository) -> None:
         for how in models:
             assert apart.infer(how, x(-1)).error is not None
             assert value(apart.infer(how, x(1))) == 1
-    until(lambda: len(children() - before) <= len(models) + 1, "a process is left")  # and a spare one
+    until(lambda: len(children() - before) <= len(models) + 1, "a process is left")  # and a fork server
     until(lambda: len(os.listdir("/proc/self/fd")) <= files + 2, "a file is left")
 
 
