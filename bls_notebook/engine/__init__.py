@@ -14,7 +14,7 @@ offer(__name__, {
     "core.signature_check": "input_reshapes output_reshapes Reshape",
     "core.tensor_data": "bytes_array",
     "errors": "BLSError ConfigError execute_failed ForkedError ModelLoadError unknown_model without_running",
-    "exception_text": "describe facts_of HOME home_of label_of ModelHome source_of",
+    "exception_text": "describe facts_of home_of label_of source_of",
     "logs": "LOGGER LogLevels silenced",
     "response_stream": "TicketStream",
     "schedulers.dynamic": "BatchRules DynamicBatcher form",
@@ -25,6 +25,6 @@ offer(__name__, {
     "waiting.interrupts": "CtrlC",
     "waiting.operations": "Operation perform undo WaitInterruptedError",
     "waiting.parker": "blocked Parker requester",
-    "waiting.stack_frames": "no_collection stacks variables_of walk_back",
+    "waiting.stack_frames": "no_collection stacks variables_of",
     "waiting.worker_threads": "start_in_thread",
 })  # fmt: skip

@@ -24,10 +24,8 @@ from .errors import unknown_model as unknown_model
 from .errors import without_running as without_running
 from .exception_text import describe as describe
 from .exception_text import facts_of as facts_of
-from .exception_text import HOME as HOME
 from .exception_text import home_of as home_of
 from .exception_text import label_of as label_of
-from .exception_text import ModelHome as ModelHome
 from .exception_text import source_of as source_of
 from .logs import LOGGER as LOGGER
 from .logs import LogLevels as LogLevels
@@ -56,5 +54,4 @@ from .waiting.parker import requester as requester
 from .waiting.stack_frames import no_collection as no_collection
 from .waiting.stack_frames import stacks as stacks
 from .waiting.stack_frames import variables_of as variables_of
-from .waiting.stack_frames import walk_back as walk_back
 from .waiting.worker_threads import start_in_thread as start_in_thread

@@ -75,10 +75,10 @@ def line_of(place: Origin) -> CodeLine:
     text = source[number - 1].strip() if 0 < number <= len(source) else ""
     if "get_ipython()" in text:  # IPython's translation of a magic, which the user did not write
         text = ""
-    return CodeLine(encodable(label_of(code.co_filename)), number, _function(code), encodable(text[:_TEXT]))
+    return CodeLine(encodable(label_of(code.co_filename)), number, function_of(code), encodable(text[:_TEXT]))
 
 
-def _function(code: CodeType) -> str:
+def function_of(code: CodeType) -> str:
     """Return the name of the function; for a comprehension or a lambda, the name of the enclosing function."""
     names = getattr(code, "co_qualname", code.co_name).split(".")
     outer = [*takewhile(lambda name: name == "<locals>" or not name.startswith("<"), names)]

@@ -27,6 +27,7 @@ from .records.spans import WorkerUse
 from .resource_time import ProcessorUse, cores, device_timer, workers
 from .session import Session, SessionAnalysis
 from .session_builder import server_counts, session_of, with_server_times
+from .stack_sampler import StackSampler
 
 _LONGEST = 200  # characters
 
@@ -92,6 +93,7 @@ class Profile(Scope, SessionAnalysis):
         self._unbatched: tuple[str, ...] = ()
         self._servers: list[dict[tuple[str, int], StatisticsRecord]] = []  # at the begin and the end
         self._probe = GilProbe()
+        self._sampler: StackSampler | None = None
         self._processors: ProcessorUse | None = None
         self._workers: dict[int, ProcessorUse] = {}  # by the number of the process
         self._used: tuple[WorkerUse, ...] = ()  # of this process, without an instance, and of the workers
@@ -112,6 +114,9 @@ class Profile(Scope, SessionAnalysis):
             self._servers = [server_counts()]
             if self._tape is None:  # the probe would slow requests more than recording them does
                 self._probe.start(self._log)
+                if self._lines:
+                    self._sampler = StackSampler(self._log)
+                    self._sampler.start()
             self._processors = ProcessorUse()  # slow to read, so before the start time
             self._workers = {pid: ProcessorUse(pid) for pid in workers()}
             self._start = perf_counter_ns()
@@ -122,6 +127,8 @@ class Profile(Scope, SessionAnalysis):
             return
         self._end = perf_counter_ns()
         self._probe.stop()
+        if self._sampler is not None:
+            self._sampler.stop()
         if self._processors is not None:
             uses = [("", self._processors)]
             uses += [(name, self._workers.get(pid) or ProcessorUse(pid, True)) for pid, name in workers().items()]
@@ -158,14 +165,16 @@ class Profile(Scope, SessionAnalysis):
             end, dropped = self._end, self._dropped
             if not end:
                 end, dropped = perf_counter_ns(), log.dropped - dropped
-            session = session_of(log, self._start, end, self._limit, self._began, self.name, dropped, self._sender)
+            session = session_of(
+                log, self._start, end, self._limit, self._began, self.name, dropped, self._sender, self._sampler
+            )
             held = self._probe.held(self._start, end)
             cpu, waited = (sum(getattr(use, field) for use in self._used) for field in ("cpu", "cpu_waited"))
             session = replace(session, lock=held, cpu=cpu, cpu_waited=waited, cores=cores(), workers=self._used[1:])
             session = replace(session, unbatched=self._unbatched if self._end else _unbatched(self._before))
             if self._end:
                 session = with_server_times(session, *self._servers)
-                self._record, self._log = session, None
+                self._record, self._log, self._sampler = session, None, None
             return session
 
     def __repr__(self) -> str:
@@ -185,8 +194,8 @@ def profile(limit: int = DEFAULT_LIMIT, name: str = "", lines: bool = True) -> P
     name : str
         The session's name in pictures and comparisons.
     lines : bool
-        Whether to record the line of code that sent each request, and the code, for the timeline. Without
-        it a request costs a little less.
+        Whether to record the code and the shapes of each request for the timeline, and to sample the time
+        by line. Without it a request costs a little less.
 
     Returns
     -------

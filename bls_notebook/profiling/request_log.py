@@ -15,7 +15,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from types import CodeType
 from typing import Any, NamedTuple, TypeVar
 
 from bls_notebook.records import ModelSeen, RecordedInstance
@@ -99,11 +98,11 @@ class Named(NamedTuple):
 
 
 class SentFrom(NamedTuple):
-    """The code that sent a request, and the offset of the sending instruction."""
+    """The stack that sent a request, innermost first: code, offset of its instruction, and so on; and its inputs."""
 
     number: int
-    code: CodeType
-    offset: int
+    stack: tuple[Any, ...]
+    inputs: tuple[tuple[str, tuple[int, ...]], ...]  # names and shapes
 
 
 class Crossed(NamedTuple):
@@ -120,10 +119,10 @@ class Timed(NamedTuple):
     timer: Any
 
 
-def entries(kind: type[_Entry], values: list[Any]) -> Iterator[_Entry]:
-    """Iterate over the entries of a log's list, while others may append."""
+def entries(kind: type[_Entry], values: list[Any], begin: int = 0) -> Iterator[_Entry]:
+    """Iterate over the entries of a log's list from index `begin` on, while others may append."""
     width = len(kind._fields)  # type: ignore[attr-defined]
-    return map(kind._make, zip(*[iter(values[:])] * width, strict=False))  # type: ignore[attr-defined]
+    return map(kind._make, zip(*[iter(values[begin:])] * width, strict=False))  # type: ignore[attr-defined]
 
 
 class Log:

@@ -80,7 +80,8 @@ class Session(SessionData, SessionAnalysis):
     ``cpu_waited`` the time that their threads waited for a processor, summed (ns); 0 if unknown. ``unbatched``
     has a line for each batching model whose requests mostly ran alone: the reason. ``sender`` names the sender of
     requests that no model sent: the notebook, or the clients of a server if this is its trace; ``notes`` list the
-    facts that such a trace lacks.
+    facts that such a trace lacks, or that were not recorded. ``stacks`` are lines of code that called each other,
+    and ``samples`` the executions that were seen there.
     """
 
     @property

@@ -10,9 +10,10 @@ from __future__ import annotations
 import linecache
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from types import CodeType
@@ -23,12 +24,16 @@ from bls_notebook.backends import RemoteConnection
 from bls_notebook.engine import LoadedModel, in_memory, start_in_thread
 from bls_notebook.profiling import request_log
 from bls_notebook.profiling.request_log import Log, entries
-from bls_notebook.records import RecordedInstance, StatisticsRecord, Times, duration, statistics_record
+from bls_notebook.records import RecordedInstance, StatisticsRecord, TensorSeen, Times, duration, statistics_record
 
+from .code_lines import function_of
+from .records.spans import CodeStack, LineSamples, StackLine
 from .session import Mark, ModelSeen, NamedMark, Session, Source, Span
+from .stack_sampler import StackSampler
 
 _LONGEST = 1 << 18  # characters of a file that is kept
 _PACKAGE = str(Path(bls_notebook.__file__).resolve().parent)
+_NO_LINE = StackLine(0, 0)
 
 
 class SessionSources:
@@ -36,8 +41,14 @@ class SessionSources:
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
-        self._lines: dict[tuple[CodeType, int], int] = {}
+        self._stacks: dict[tuple[tuple[int, int], ...], int] = {}  # by ids of code, which the log keeps alive
+        self._numbered: dict[CodeStack, int] = {}
+        self.stacks: list[CodeStack] = []
         self.texts: list[Source] = []
+
+    def innermost(self, stack: int) -> StackLine:
+        """Return the last line of the stack with this number."""
+        return self.stacks[stack - 1].lines[-1] if stack else _NO_LINE
 
     def number(self, code: CodeType, model: str = "", version: int = 0) -> int:
         """Return the number of the source file of some code; 0 if its text is not available.
@@ -54,12 +65,23 @@ class SessionSources:
                 self._numbers[file] = len(self.texts)
         return self._numbers[file]
 
-    def line(self, code: CodeType, at: int) -> int:
-        """Return the line of an instruction, 0 if unknown; it is kept, as most occur thousands of times."""
-        key = code, at
-        if key not in self._lines:
-            self._lines[key] = next((n for begin, end, n in code.co_lines() if begin <= at < end and n), 0)
-        return self._lines[key]
+    def stack(self, places: Sequence[tuple[CodeType, int]], model: str, version: int) -> int:
+        """Return the number of the stack of some instructions, outermost first; 0 if no text is available."""
+        key = tuple((id(code), at) for code, at in places)
+        if key not in self._stacks:
+            every = (self._line(code, at, model, version) for code, at in places)
+            lines = tuple(line for line, _ in groupby(filter(None, every)))  # a comprehension has a frame of its own
+            stack = CodeStack(lines)
+            if lines and stack not in self._numbered:
+                self.stacks.append(stack)
+                self._numbered[stack] = len(self.stacks)
+            self._stacks[key] = self._numbered.get(stack, 0)
+        return self._stacks[key]
+
+    def _line(self, code: CodeType, at: int, model: str, version: int) -> StackLine | None:
+        source = self.number(code, model, version)
+        line = next((n for begin, end, n in code.co_lines() if begin <= at < end and n), 0) if source else 0
+        return StackLine(source, line, function_of(code)) if line else None
 
 
 def _cell(file: str) -> str:
@@ -73,6 +95,7 @@ def _cell(file: str) -> str:
 _NOWHERE = RecordedInstance(ModelSeen(""), "", "cpu", None)
 _NOT_PLACED = request_log.Placed(0, _NOWHERE, 0, 1, 0)
 _NOT_RUN = request_log.Ran(0, 0, 0)
+_UNKNOWN_SITE = request_log.SentFrom(0, (), ())
 _UNANSWERED = request_log.Ended(0, 0, "ok", "", 0, 0)
 
 
@@ -90,11 +113,19 @@ class _Logged:
     crossings: int = 0
     cached: bool = False
     timer: Any = None  # of the GPU
-    site: tuple[CodeType, int] | None = None
+    site: request_log.SentFrom = _UNKNOWN_SITE
 
 
 def session_of(
-    log: Log, start: int, end: int, limit: int, began: str = "", name: str = "", dropped: int = 0, sender: int = 0
+    log: Log,
+    start: int,
+    end: int,
+    limit: int,
+    began: str = "",
+    name: str = "",
+    dropped: int = 0,
+    sender: int = 0,
+    sampler: StackSampler | None = None,
 ) -> Session:
     """Return the session of the events logged between two readings of the clock.
 
@@ -115,13 +146,19 @@ def session_of(
     kept = dict.fromkeys(numbers[:limit])
     marks = _marks(log, kept, start, end, limit)
     batches: dict[int, int] = {}
-    sources, lines = _sources(log, logged, kept)
+    sources, begins, stacks = _sources(log, logged, kept)
+    shapes: dict[Any, tuple[TensorSeen, ...]] = {}
     spans = []
     for number in kept:
         one = logged[number]
         batch = batches.setdefault(one.placed.batch, len(batches) + 1) if one.placed.batch else 0
         parent = one.begun.parent - log.base if one.begun.parent in kept else 0
-        spans.append(_span(number - log.base, one, parent, batch, start, end, marks.get(number, ()), lines[number]))
+        key = id(one.seen), one.site.inputs
+        inputs = shapes[key] if key in shapes else shapes.setdefault(key, _inputs(one.seen, one.site.inputs))
+        sent_by = stacks.get(number, 0)
+        place = sources.innermost(sent_by)
+        mine = marks.get(number, ())
+        spans.append(_span(number - log.base, one, parent, batch, start, end, mine, place, sent_by, inputs))
     models: dict[ModelSeen, None] = dict.fromkeys(logged[n].seen for n in kept if logged[n].seen.version)
     named = [
         NamedMark(when - start, name, number - log.base if number in kept else 0)
@@ -129,6 +166,9 @@ def session_of(
         if start <= when <= end and (not sender or number in logged)
     ]
     named.sort(key=attrgetter("ns"))
+    samples = () if sampler is None else _samples(sampler, sources, logged, kept, log.base)
+    full = 0 if sampler is None else sampler.full
+    texts = tuple(replace(source, execute=begins.get(n, 0)) for n, source in enumerate(sources.texts, 1))
     return Session(
         tuple(spans),
         tuple(models),
@@ -137,7 +177,10 @@ def session_of(
         name,
         dropped,
         marks=tuple(named[:limit]),
-        sources=tuple(sources),
+        sources=texts,
+        notes=(f"lines were sampled for the first {duration((full - start) / 1e9)} only",) if full else (),
+        stacks=tuple(sources.stacks),
+        samples=samples,
     )
 
 
@@ -159,7 +202,7 @@ def _logged(log: Log) -> dict[int, _Logged]:
     for one, crossed in known(request_log.Crossed, log.crossed):
         one.crossings += crossed.tensors
     for one, site in known(request_log.SentFrom, log.sites or []):
-        one.site = site.code, site.offset
+        one.site = site
     for one, timed in known(request_log.Timed, log.timed):
         one.timer = timed.timer
     for number in log.cached[:]:
@@ -171,30 +214,47 @@ def _logged(log: Log) -> dict[int, _Logged]:
     return out
 
 
+def _inputs(seen: ModelSeen, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> tuple[TensorSeen, ...]:
+    dtypes = {tensor.name: tensor.dtype for tensor in seen.inputs}
+    return tuple(TensorSeen(name, dtypes.get(name, ""), tuple(map(int, shape))) for name, shape in shapes)
+
+
+def _samples(
+    sampler: StackSampler, sources: SessionSources, logged: dict[int, _Logged], kept: dict[int, None], base: int
+) -> tuple[LineSamples, ...]:
+    merged: dict[tuple[int, int, bool], list[int]] = {}
+    for (number, places, waits), (count, ns) in list(sampler.sampled.items()):
+        if number in kept:
+            seen = logged[number].seen
+            stack = sources.stack([sampler.places[i] for i in places], seen.name, seen.version)
+            sums = merged.setdefault((number - base, stack, waits), [0, 0])
+            sums[0] += count
+            sums[1] += ns
+    return tuple(LineSamples(span, stack, n, ns, waits) for (span, stack, waits), (n, ns) in merged.items())
+
+
 def _sources(
     log: Log, logged: dict[int, _Logged], kept: dict[int, None]
-) -> tuple[list[Source], dict[int, tuple[int, int]]]:
-    """Return the code that served and sent the requests, and each request's source and line."""
-    lines = dict.fromkeys(kept, (0, 0))
-    if log.sites is None:
-        return [], lines
+) -> tuple[SessionSources, dict[int, int], dict[int, int]]:
+    """Return the code that served and sent the requests; the line of each source's `execute`; requests' stacks."""
     sources = SessionSources()
+    if log.sites is None:
+        return sources, {}, {}
     places = dict.fromkeys((logged[number].seen, logged[number].placed.place.execute) for number in kept)
     begins: dict[int, int] = {}  # the first line of `execute`, by the number of the source
     for seen, code in places:
         number = 0 if code is None else sources.number(code, seen.name, seen.version)
         if code is not None and number:
             begins[number] = code.co_firstlineno
+    stacks: dict[int, int] = {}
     for number in kept:
-        site = logged[number].site
-        if site is not None:
+        site = logged[number].site.stack
+        if site:
             sender = logged.get(logged[number].begun.parent)
             seen = ModelSeen("") if sender is None else sender.seen
-            source = sources.number(site[0], seen.name, seen.version)
-            line = sources.line(*site) if source else 0
-            if line:
-                lines[number] = source, line
-    return [replace(source, execute=begins.get(n, 0)) for n, source in enumerate(sources.texts, 1)], lines
+            instructions = [(site[i], site[i + 1]) for i in range(len(site) - 2, -1, -2)]
+            stacks[number] = sources.stack(instructions, seen.name, seen.version)
+    return sources, begins, stacks
 
 
 def _marks(log: Log, kept: dict[int, None], start: int, end: int, limit: int) -> dict[int, tuple[Mark, ...]]:
@@ -215,7 +275,9 @@ def _span(
     start: int,
     end: int,
     marks: tuple[Mark, ...],
-    line: tuple[int, int],
+    line: StackLine,
+    stack: int,
+    inputs: tuple[TensorSeen, ...],
 ) -> Span:
     request, placed, options = one.begun, one.placed, one.begun.options
     answered = max(one.ended.ended, one.held_until)
@@ -262,8 +324,10 @@ def _span(
         released=max(started, released) if ran else 0,
         cached=one.cached,
         responses=sum(m.kind == "response" for m in marks) if is_open else one.ended.responses,
-        source=line[0],
-        line=line[1],
+        source=line.source,
+        line=line.line,
+        stack=stack,
+        inputs=inputs,
     )
 
 

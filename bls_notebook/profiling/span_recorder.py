@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from sys import _getframe
+from threading import get_ident
 from time import perf_counter_ns
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,8 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records import ModelSeen, RecordedInstance
 
+from .own_code import awaiting_stack, own_stack
 from .request_log import Begun, Crossed, HeldBack, Log, Ran, Timed, new_log
-
-_DEEP = 60  # frames to search for code outside libraries
-_INSTALLED = f"{os.sep}site-packages{os.sep}"
-_LIBRARIES = (str(Path(__file__).resolve().parents[1]) + os.sep, str(Path(os.__file__).parent) + os.sep, "<frozen")
-_own: dict[str, bool] = {}  # by file: False for a library
 
 
 class SpanRecorder(Observer):
@@ -58,15 +53,17 @@ class SpanRecorder(Observer):
             for tensor in tensors:
                 size += tensor._array.nbytes
             observed.size = size
-        if log.sites is not None and observed.kind != "ensemble":
-            try:
-                # Beyond this function, `received`, and `exec` of the execution and of the request.
-                frame = _outside(_getframe(4))
-            except ValueError:  # the stack is shorter: a thread's target is `exec` itself
-                frame = None
-            if frame is not None:
-                log.sites.extend((span, frame.f_code, frame.f_lasti))  # a `SentFrom`
-                del frame
+        if log.sites is not None:
+            stack: list[Any] = []
+            if observed.kind != "ensemble":
+                # Beyond this function, `received`, and `exec` of the execution and of the request; the stack is
+                # shorter if a thread's target is `exec` itself.
+                with contextlib.suppress(ValueError):
+                    stack = own_stack(_getframe(4))
+                if sender.task is not None and sender.thread == get_ident():
+                    stack += awaiting_stack(sender.task)
+            shapes = tuple([(tensor._name, tuple(tensor._array.shape)) for tensor in tensors])
+            log.sites.extend((span, tuple(stack), shapes))  # a `SentFrom`
         if gpu_arrays and model.cpu_only:
             self.crossed(observed, sum(map(_differ, inputs, tensors)))
 
@@ -198,18 +195,3 @@ class Observation:
 
     def __del__(self) -> None:
         self.stop()
-
-
-def _outside(frame: FrameType | None) -> FrameType | None:
-    """Return the innermost frame outside libraries: of a model, a notebook or a script."""
-    for _ in range(_DEEP):
-        if frame is None:
-            break
-        file = frame.f_code.co_filename
-        own = _own.get(file)
-        if own is None:
-            own = _own[file] = not file.startswith(_LIBRARIES) and _INSTALLED not in file
-        if own:
-            return frame
-        frame = frame.f_back
-    return None

@@ -1,6 +1,7 @@
-"""`StackSampler`: the lines of model code at which threads and coroutines are, sampled while a model runs.
+"""`StackSampler`: the lines at which the executions of a profile are, sampled while models run.
 
-Guarantee: threads are inspected, never stopped.
+Guarantees: threads are inspected, never stopped. Sampling takes at most a fiftieth of the time. A sample stands for the
+time around it, so a late one, as on a busy machine or behind a thread that holds the GIL, counts more.
 """
 
 from __future__ import annotations
@@ -9,112 +10,138 @@ import asyncio
 import contextlib
 import sys
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from types import CodeType, FrameType, TracebackType
-from typing import Any
+from time import perf_counter_ns
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
 
-from bls_notebook.engine import HOME, Instance, LoadedModel, ModelHome, no_collection, walk_back
-from bls_notebook.profiling.code_lines import CodeLine, line_of
+from bls_notebook.engine import Instance, in_memory, no_collection
 
-from .records.comparison import LoopSeen
+from .own_code import PACKAGE, WAIT, awaited_tasks, awaiting_stack, kind_of, own_stack
+from .request_log import Log, Placed, Ran, entries
+from .span_recorder import running_log
 
-_STACK_PAUSE = 0.002  # seconds between two samples
-_FRAMES = 40  # the innermost frames that are searched
+_PAUSE = 0.003  # seconds between two samples, at least
+_SHARE = 50  # the pause is at least so many times as long as the sample before it took
+_TASKS = 40  # awaiting tasks of one execution that are sampled
+_MOST = 100_000  # different stacks of executions that are kept
+
+Stack = tuple[int, ...]  # numbers of places, outermost first
+
+
+class Sampled(NamedTuple):
+    """An execution by the number of its first request, its stack, and whether its code waited."""
+
+    number: int
+    stack: Stack
+    waits: bool
 
 
 class StackSampler:
-    """Samples the lines of model code that threads run, and at which coroutines await."""
+    """Samples the executions that a log reports, from `start` until `stop`, or until the recording ends."""
 
-    def __init__(self, models: Collection[LoadedModel]) -> None:
-        self._models = {model.name: model for model in models}
-        self._seen: defaultdict[str, Counter[tuple[CodeType, int]]] = defaultdict(Counter)
-        self._loops: Counter[LoadedModel] = Counter()  # samples in which an event loop had requests
-        self._blocked: Counter[LoadedModel] = Counter()  # of these, samples in which it ran the model's code
+    def __init__(self, log: Log) -> None:
+        self.places: list[tuple[CodeType, int]] = []  # code and line; keeps the code alive, so that ids are not reused
+        self.sampled: dict[Sampled, list[int]] = {}  # number of samples, and ns
+        self.full = 0  # when there was no more room
+        self._known: dict[tuple[int, int], int] = {}
+        self._log = log
+        self._placed, self._ran = len(log.placed), len(log.ran)
+        self._running: dict[int, Placed] = {}
+        self._before: dict[int, tuple[int, list[Sampled]]] = {}  # time and places of the previous sample
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="bls-standing", daemon=True)
 
-    def __enter__(self) -> StackSampler:
-        self._thread.start()
-        return self
+    def start(self) -> None:
+        threading.Thread(target=self._sample, name="bls-stack-sampler", daemon=True).start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+    def stop(self) -> None:
         self._over.set()
-        self._thread.join()
 
-    def _look(self) -> None:
-        while not self._over.wait(_STACK_PAUSE):
-            with no_collection():
-                threads = {ident: _inmost(walk_back(f)) for ident, f in sys._current_frames().items()}
-                for frame in threads.values():
-                    self._note(frame)
-                for model in self._models.values():
-                    for instance in model.instances:
-                        if instance.loop_thread:
-                            self._look_at_loop(model, instance, threads.get(instance.loop_thread))
+    def _sample(self) -> None:
+        pause = _PAUSE
+        while not self._over.wait(pause) and running_log() is self._log and not self.full:
+            begun = perf_counter_ns()
+            self._follow()
+            if self._running:
+                with no_collection():
+                    self._look(begun, sys._current_frames())
+            pause = max(_PAUSE, _SHARE * (perf_counter_ns() - begun) / 1e9)
 
-    def _look_at_loop(self, model: LoadedModel, instance: Instance, running: FrameType | None) -> None:
+    def _follow(self) -> None:
+        """Read from the log which executions have begun and ended."""
+        log = self._log
+        ran = list(entries(Ran, log.ran, self._ran))  # first: each of these has been placed
+        placed = list(entries(Placed, log.placed, self._placed))
+        self._ran += len(ran) * len(Ran._fields)
+        self._placed += len(placed) * len(Placed._fields)
+        for entry in placed:
+            if entry.batch in (0, entry.number) and entry.place.execute is not None:
+                self._running[entry.number] = entry
+        for end in ran:
+            begun = self._running.get(end.number)
+            if begun is not None and begun.started <= end.inferred:
+                del self._running[end.number]
+                self._before.pop(end.number, None)
+
+    def _look(self, now: int, frames: dict[int, FrameType]) -> None:
+        for number, placed in list(self._running.items()):
+            if not placed.place.model.is_async:
+                frame = frames.get(placed.thread)
+                if frame is not None:
+                    waits = kind_of(frame) in (PACKAGE, WAIT)
+                    self._note(number, placed.started, now, [(own_stack(frame), waits)])
+        if any(placed.place.model.is_async for placed in self._running.values()):
+            for model in list(in_memory):
+                for instance in list(model.instances) if model.seen.is_async else ():
+                    if instance.loop_thread:
+                        self._look_at_loop(now, instance, frames.get(instance.loop_thread))
+
+    def _look_at_loop(self, now: int, instance: Instance, thread: FrameType | None) -> None:
+        loop = instance.loop
+        running = own_stack(thread)
+        current = asyncio.current_task(loop.loop) if running else None
         executions = []
         with contextlib.suppress(RuntimeError):  # the collection changed during the copy
-            executions = list(instance.loop.executions)
-        self._loops[model] += bool(executions)
-        self._blocked[model] += bool(executions) and running is not None
+            executions = list(loop.executions)
         for execution in executions:
-            if running is None and execution.task is not None:
-                for task in islice(_waiting(execution.task), _FRAMES):
-                    self._note(_inmost(reversed([*_awaiting(task.get_coro())])))
+            number = 0 if execution.observed is None else execution.observed.span
+            if number in self._running and execution.task is not None:
+                stacks = [
+                    (_stack_of(path, running if path[-1] is current else None), path[-1] is not current)
+                    for path in islice(awaited_tasks(execution.task), _TASKS)
+                ]
+                self._note(number, self._running[number].started, now, stacks)
 
-    def _note(self, frame: FrameType | None) -> None:
-        if frame is not None:
-            self._seen[dict.__getitem__(frame.f_globals, HOME).model][frame.f_code, frame.f_lasti] += 1
+    def _note(self, number: int, started: int, now: int, stacks: Sequence[tuple[list[Any], bool]]) -> None:
+        """Record a sample of an execution; half of the time since its previous sample is that one's."""
+        places = [Sampled(number, tuple(self._numbers(stack)), waits) for stack, waits in stacks]
+        begin, previous = self._before.get(number, (started, places))
+        for each, count in (previous, 0), (places, 1):
+            for key in each:
+                counts = self.sampled.setdefault(key, [0, 0])
+                counts[0] += count
+                counts[1] += max(0, now - begin) // (2 * len(each))
+        self._before[number] = now, places
+        if len(self.sampled) >= _MOST:
+            self.full = now
 
-    def line(self, model: str) -> CodeLine | None:
-        """Return the line of a model in most of its samples; None without samples."""
-        if not self._seen[model]:
-            return None
-        ((code, last), _), *_ = self._seen[model].most_common(1)
-        return line_of((code, last, model))
-
-    def loops(self) -> tuple[LoopSeen, ...]:
-        """Return the fraction of the time with requests in which each event loop ran the model's own code."""
-        return tuple(
-            LoopSeen(model.name, model.version, self._blocked[model] / samples)
-            for model, samples in self._loops.items()
-            if samples
-        )
-
-
-def _inmost(frames: Iterator[FrameType]) -> FrameType | None:
-    """Return the first frame that runs a model's code."""
-    for frame in islice(frames, _FRAMES):
-        home = dict.get(frame.f_globals, HOME)
-        if home is not None and issubclass(type(home), ModelHome):
-            return frame
-    return None
-
-
-def _waiting(task: asyncio.Task[Any]) -> Iterator[asyncio.Task[Any]]:
-    """Yield the innermost tasks that a task waits for, through `gather`; the task itself if there are none."""
-    todo, seen = [task], set[asyncio.Task[Any]]()
-    while todo:
-        waiter = todo.pop()
-        if waiter in seen:
-            continue
-        seen.add(waiter)
-        awaited = getattr(waiter, "_fut_waiter", None)
-        futures = getattr(awaited, "_children", None) or [awaited]  # of asyncio.gather
-        inner = [f for f in futures if isinstance(f, asyncio.Task) and not f.done()]
-        todo += inner
-        if not inner:
-            yield waiter
+    def _numbers(self, stack: list[Any]) -> Iterator[int]:
+        """Yield the numbers of the places of a stack, outermost first."""
+        for i in range(len(stack) - 2, -1, -2):
+            code, offset = stack[i], stack[i + 1]
+            key = id(code), offset
+            number = self._known.get(key)
+            if number is None:
+                number = self._known[key] = len(self.places)
+                self.places.append((code, offset))
+            yield number
 
 
-def _awaiting(coroutine: object) -> Iterator[FrameType]:
-    """Yield the frames of a coroutine and of the coroutines that it awaits, outermost first."""
-    for _ in range(_FRAMES):
-        frame = getattr(coroutine, "cr_frame", None)
-        if frame is None:
-            return
-        yield frame
-        coroutine = getattr(coroutine, "cr_await", None)
+def _stack_of(path: Iterable[asyncio.Task[Any]], running: list[Any] | None) -> list[Any]:
+    """Return the stack through tasks that await each other; the last one may be `running`."""
+    *outer, last = path
+    stack = awaiting_stack(last) if running is None else running
+    for task in reversed(outer):
+        stack = stack + awaiting_stack(task)
+    return stack

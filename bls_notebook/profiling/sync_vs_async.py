@@ -20,12 +20,13 @@ from itertools import chain
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from bls_notebook.engine import BLSError, LoadedModel
+from bls_notebook.engine import BLSError
 from bls_notebook.extending import Host, operation
 from bls_notebook.progress import Progress
 from bls_notebook.records import quartiles
 from bls_notebook.repository import ModelRepository, Response, current_repository, with_instances
 
+from .analysis.line_times import loop_shares, model_lines
 from .analysis.verdict import verdict
 from .analysis.verdict_evidence import COUNTS, comparison_evidence
 from .analysis.workload_simulation import DISTURBED
@@ -35,7 +36,6 @@ from .records.comparison import Comparison, Measured, MeasuredSetting, Verdict, 
 from .records.verdicts import WORTH
 from .resource_time import OtherPrograms, cores, parallel_throughput
 from .session import Session
-from .stack_sampler import StackSampler
 
 log = logging.getLogger("bls_notebook")
 Inputs = Mapping[str, Any]
@@ -179,7 +179,8 @@ def measure(workload: Workload, count: int, repeat: int | None, gil_share: float
         relative_error=relative_error(walls) if len(walls) > 2 else 0.0,
         failed=rounds[-1].failed,
     )
-    return MeasuredSetting(count, sequential, gathered, measured, quartiles(one), quartiles(all_))
+    lines = model_lines(*(each.sequential for each in rounds))
+    return MeasuredSetting(count, sequential, gathered, measured, quartiles(one), quartiles(all_), lines)
 
 
 def ratio(turns: Turns) -> float:
@@ -342,12 +343,10 @@ def judged(workload: Workload, counts: Iterable[int], repeat: int | None) -> Jud
     gil_share = -1.0 if warmed.failed else gil_share_of(workload.sequential)
     now = measure(workload, 0, repeat, gil_share, warmed)
     if any(model.decoupled and model.is_async for model in now.gathered.models):
-        with StackSampler(_loaded(workload, now.gathered)) as standing:
-            workload.gathered()
-        now = replace(now, measured=replace(now.measured, loops=standing.loops()))
+        now = replace(now, measured=replace(now.measured, loops=loop_shares(now.gathered)))
     found = verdict(comparison_evidence(now.sequential, now.gathered, now.measured, {*COUNTS, *counts}))
     if found.cause in ("contention", "shared_instance"):
-        found = with_line(found, workload)
+        found = with_line(found, now.gathered)
     return Judged(now, found, gil_share)
 
 
@@ -377,19 +376,12 @@ def _compare(workload: Workload, counts: list[int], repeat: int | None, verify: 
     return Comparison(workload.model, workload.count, now.gathered_quartiles.count, every, found, verification)
 
 
-def with_line(found: Verdict, workload: Workload) -> Verdict:
+def with_line(found: Verdict, session: Session) -> Verdict:
     """Add the line where instances wait for each other to the advice of a verdict."""
-    with StackSampler(_loaded(workload, workload.gathered())) as standing:
-        workload.gathered()
-    line = standing.line(found.model)
-    if line is None:
+    lines = next((each.lines for each in model_lines(session) if each.model == found.model and each.known), ())
+    if not lines or lines[0].own <= 0.5:
         return found
-    where = (
-        f"line {line.line}"
-        + (f" of {line.function}" if line.function else "")
-        + (f", `{line.text}`" if line.text else "")
-    )
-    return replace(found, advice=f"Most of them stood at {where}. {found.advice}")
+    return replace(found, advice=f"Most of them stood at {lines[0].place}. {found.advice}")
 
 
 def _as_it_proved(found: Verdict, verification: Verification, changed: MeasuredSetting) -> Verdict:
@@ -404,11 +396,6 @@ def _as_it_proved(found: Verdict, verification: Verification, changed: MeasuredS
     advice, _, _ = then.advice.partition(" More instances help if")
     then = replace(then, cause="contention", advice=advice, count=0, models=())
     return replace(then, speedup=found.speedup, sentence=f"More instances do not help, as was tried: {words}")
-
-
-def _loaded(workload: Workload, session: Session) -> list[LoadedModel]:
-    serving = Host(workload.repository).versions
-    return [model for name in {m.name for m in session.models} for model in serving(name).values()]
 
 
 def _with_instances(session: Session, model: str) -> tuple[str, ...]:

@@ -539,4 +539,4 @@ def _waiting_for_each_other(workload: Workload) -> Verdict | None:
     """Return the verdict if the instances of the present setting wait for each other."""
     setting = sync_vs_async.measure(workload, 1, 1, -1.0, workload.both())
     found = verdict(comparison_evidence(setting.sequential, setting.gathered, setting.measured))
-    return sync_vs_async.with_line(found, workload) if found.cause == "contention" else None
+    return sync_vs_async.with_line(found, setting.gathered) if found.cause == "contention" else None

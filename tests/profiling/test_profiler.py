@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.profiling.own_code import awaited_tasks
 from bls_notebook.profiling.span_recorder import running_log
-from bls_notebook.profiling.stack_sampler import _waiting
 from tests.engine import gates
 from tests.engine.harness import Caller, idle, infer, ints, queued, until
 from tests.engine.sources import DOUBLE, model, pbtxt
@@ -196,8 +196,9 @@ def test_the_wait_of_gathered_coroutines() -> None:
         task = asyncio.create_task(gathers())
         for _ in range(4):
             await asyncio.sleep(0)
-        standing = list(_waiting(task))
-        assert [one.get_coro().__name__ for one in standing] == ["locked", "locked"]  # type: ignore[union-attr]
+        paths = list(awaited_tasks(task))
+        assert [path[-1].get_coro().__name__ for path in paths] == ["locked", "locked"]  # type: ignore[union-attr]
+        assert {path[0] for path in paths} == {task}
         lock.release()
         await task
 

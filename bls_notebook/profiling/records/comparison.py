@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from bls_notebook.profiling.analysis.line_times import ModelLines
 from bls_notebook.profiling.session import Session
 from bls_notebook.records import NONE, Quartiles, Record, RecordFile, spoken
 
@@ -22,7 +23,8 @@ SCHEMA = 1
 class MeasuredSetting(Record):
     """The runs with one instance count; ``count`` 0 means today's configuration.
 
-    The quartiles are of the wall times of all runs (ns); the sessions record the median runs.
+    The quartiles are of the wall times of all runs (ns); the sessions record the median runs. ``lines`` are the
+    time by line in all sequential runs.
     """
 
     count: int
@@ -31,6 +33,7 @@ class MeasuredSetting(Record):
     measured: Measured
     sequential_quartiles: Quartiles = NONE
     gathered_quartiles: Quartiles = NONE
+    lines: tuple[ModelLines, ...] = ()
 
     @property
     def problem(self) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bls_notebook.records import ModelSeen, Record
+from bls_notebook.records import ModelSeen, Record, TensorSeen
 
 __all__ = [
-    "SCHEMA", "Ghost", "LockHeld", "Mark", "ModelSeen", "NamedMark", "SessionData", "Source", "Span", "WorkerUse",
+    "SCHEMA", "CodeStack", "Ghost", "LineSamples", "LockHeld", "Mark", "ModelSeen", "NamedMark", "SessionData",
+    "Source", "Span", "StackLine", "WorkerUse",
 ]  # fmt: skip
 
 NOTEBOOK = "notebook"  # the sender of requests that no model sent, except in the trace of a server
@@ -46,6 +47,38 @@ class Source(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class StackLine(Record):
+    """A line that ran: line ``line`` of source number ``source`` of the session, in ``function``."""
+
+    source: int
+    line: int
+    function: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CodeStack(Record):
+    """Lines of own code that called each other, outermost first; without the code of libraries."""
+
+    lines: tuple[StackLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LineSamples(Record):
+    """Samples of one execution with the same stack.
+
+    ``span`` is the id of the first request of the execution, ``stack`` the number of a stack of the session, 0 if
+    no line of own code was seen. ``ns`` is the time that the ``samples`` stand for. ``waits``: the code awaited, or
+    waited for a callee, a thread or a connection.
+    """
+
+    span: int
+    stack: int = 0
+    samples: int = 1
+    ns: int = 0
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Span(Record):
     """One request, from when it was sent until its last response.
 
@@ -72,7 +105,8 @@ class Span(Record):
     has the ensemble's name as ``instance``.
 
     ``line`` is the line of code that sent the request, in source number ``source`` of the session, counted
-    from 1; both are 0 if unknown. ``correlation_id`` and ``flags`` are those of the request's sequence.
+    from 1; both are 0 if unknown. ``stack`` is the number of the stack that ends with this line, 0 if unknown.
+    ``inputs`` have the real shapes. ``correlation_id`` and ``flags`` are those of the request's sequence.
     """
 
     id: int
@@ -105,6 +139,8 @@ class Span(Record):
     line: int = 0
     correlation_id: int | str = 0
     flags: int = 0
+    stack: int = 0
+    inputs: tuple[TensorSeen, ...] = ()
 
     @property
     def ran(self) -> bool:
@@ -196,3 +232,5 @@ class SessionData(_Analysed):
     sender: str = NOTEBOOK
     notes: tuple[str, ...] = ()
     workers: tuple[WorkerUse, ...] = ()
+    stacks: tuple[CodeStack, ...] = ()
+    samples: tuple[LineSamples, ...] = ()
