@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import inspect
 import json
 import re
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import tomllib
+from magics_page import plain, table
 
 import bls_notebook
 import pytest_bls_notebook
 from bls_notebook.capabilities import registry
 from bls_notebook.checking.records import rules
 from bls_notebook.checking.releases import changes, newest, versions
-from bls_notebook.magics.magic import parser_of
 from bls_notebook.magics.settings import BLSNotebook
-from bls_notebook.operations import OperationSpec
 from bls_notebook.records.record_file import RecordFile
 from bls_notebook.records.remedy_words import on_surface, remedy
 
@@ -39,14 +36,10 @@ _VARIABLES = {
 }
 _ELSEWHERE = ("RepositoryUnderTest",)  # on the page of the pytest plugin
 
-_PAGE = re.compile(r"\bdocs/(\w+/\w+)\.md")  # in the help of a magic
-
 
 def pages() -> dict[str, str]:
     """Return the text of each generated page, by its name."""
     return {
-        "magics": magics(),
-        "command_line": command_line(),
         "python_api": python_api(),
         "pb_utils": pb_utils(),
         "settings": settings(),
@@ -59,77 +52,9 @@ def pages() -> dict[str, str]:
     }
 
 
-def table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """Return a Markdown table; a bar or a line break in a cell does not end it."""
-    lines = [header, tuple("---" for _ in header), *rows]
-    cells = ([re.sub(r"\s*\n\s*", " ", cell).replace("|", r"\|") for cell in line] for line in lines)
-    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
-
-
 def page(title: str, *parts: str) -> str:
     """Return a page of its title and its parts."""
     return "\n".join([f"# {title}\n", *(f"{part.strip()}\n" for part in parts if part.strip())])
-
-
-def magics() -> str:
-    """Return the page of all magics, and of all verbs of %tritonrepo."""
-    parts = ["Each magic shows this help with `?`, for example `%bls?`. `%tritonrepo VERB -h` shows a verb's."]
-    parts += [_parser(parser_of(name)[0]) for name in registry().keys("magics")]
-    parts.append("## Verbs of `%tritonrepo`")
-    for name in registry().keys("verbs"):
-        parts.append(_parser(parser_of("%tritonrepo", name)[0], "###"))
-    return page("Magics and verbs", *parts)
-
-
-def command_line() -> str:
-    """Return the page of `python -m bls_notebook`."""
-    parts = ["`python -m bls_notebook COMMAND --help` shows this help. The exit status is 0 if all is well."]
-    for name in registry().keys("commands"):
-        operation: OperationSpec = registry().load("commands", name)
-        parser = argparse.ArgumentParser(f"python -m bls_notebook {name}", description=operation.help)
-        operation.add_options(parser, "shell")
-        parts.append(_parser(parser))
-    return page("Command line", *parts)
-
-
-def label(name: str) -> str:
-    """Return the label of a magic, verb or command in links, such as `cell-bls`."""
-    words = name.replace("%%", "cell-").replace("%", "line-").replace("python -m bls_notebook", "command")
-    return "-".join(words.split())
-
-
-def _parser(parser: argparse.ArgumentParser, level: str = "##") -> str:
-    """Return a section with the usage, arguments and examples of a parser."""
-    usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
-    rows = []
-    for action in parser._actions:
-        if action.dest == "help":
-            continue
-        value = action.metavar if isinstance(action.metavar, str) else ""
-        words = [f"{option} {value}".strip() for option in action.option_strings] or [value or action.dest.upper()]
-        choices = f" ({', '.join(map(str, action.choices))})" if action.choices else ""
-        rows.append((", ".join(f"`{word}`" for word in words), plain((action.help or "") + choices)))
-    examples = textwrap.dedent((parser.epilog or "").removeprefix("examples:\n")).rstrip()
-    return "\n\n".join(
-        part
-        for part in (
-            f"({label(parser.prog)})=\n{level} `{parser.prog}`",
-            f"```text\n{textwrap.fill(usage, 100, subsequent_indent='    ')}\n```",
-            _PAGE.sub(r"[\1](../../\1.md)", plain(" ".join((parser.description or "").split())).replace(r"\_", "_")),
-            table(("argument", "meaning"), rows) if rows else "",
-            f"```python\n{examples}\n```" if examples else "",
-        )
-        if part
-    )
-
-
-def plain(text: str) -> str:
-    """Return text of the code as Markdown: ``x`` is code, and other markup stays text."""
-    pieces = re.split(r"(``[^`]+``|`[^`]+`)", text)
-    return "".join(
-        f"`{piece.strip('`')}`" if piece[:1] == "`" else re.sub(r"([\\*_\[\]<>${}])", r"\\\1", piece)
-        for piece in pieces
-    )
 
 
 def python_api() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,9 +17,8 @@ from bls_notebook.completion.magic_lines import magic_line, suggest
 from bls_notebook.magics.arguments import UnfinishedError, evaluate, parameters_of, read_line, split_words
 from bls_notebook.magics.magic import parser_of
 from bls_notebook.magics.tritonmodel import config_of
-from bls_notebook.operations import sequence
+from bls_notebook.operations import OperationSpec, sequence
 from bls_notebook.repository.config import parse_config
-from tests.packaging.generated import parsers
 
 
 @pytest.mark.parametrize(
@@ -229,6 +229,19 @@ def test_words_and_the_spaces_between_make_up_the_line(line: str) -> None:
     gaps = [line[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
     assert all(not gap.strip() for gap in gaps)
     assert all(gaps[1:-1])
+
+
+def parsers() -> Iterator[argparse.ArgumentParser]:
+    """Yield the parser of each magic, verb and command."""
+    for name in registry().keys("magics"):
+        yield parser_of(name)[0]
+    for name in registry().keys("verbs"):
+        yield parser_of("%tritonrepo", name)[0]
+    for name in registry().keys("commands"):
+        operation: OperationSpec = registry().load("commands", name)
+        parser = argparse.ArgumentParser(f"python -m bls_notebook {name}", description=operation.help)
+        operation.add_options(parser, "shell")
+        yield parser
 
 
 def test_an_option_takes_the_same_value_everywhere() -> None:
