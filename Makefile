@@ -188,9 +188,10 @@ $(VENV)/installed-docs: $(VENV)/pyvenv.cfg pyproject.toml
 	@$(PIP_INSTALL) --editable ".[docs]"
 	@touch $@
 
-# A warning is an error: a link that leads nowhere, a page that no other lists.
+# A warning is an error: a link that leads nowhere, a page that no other lists. Beside the tests, the search is tried.
 docs: $(VENV)/installed-docs
 	$(BIN)/python -m sphinx -q -b html -W --keep-going docs docs/_build/html
+	@[ ! -e $(VENV)/installed-test ] || $(BIN)/python -m pytest -n 0 tests/browser/test_manual.py
 
 clean:
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache \

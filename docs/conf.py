@@ -22,6 +22,7 @@ extensions = [
     "sources",
     "pictures",
     "plain_text",
+    "search",
 ]
 root_doc = "index"
 exclude_patterns = ["_build"]
