@@ -18,10 +18,15 @@ import pytest
 from tests.waiting import LIMIT
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n+)?^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    r"(?:^<!-- ([^\n]*) -->\n+)?^```python\n(.*?)^```(?:\n+^```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE
+)
+# A measured time or rate, or a word with digits such as an address: they differ from run to run.
+MEASURED = re.compile(r"[\d.,]+ ?(?:ns|µs|ms|s|min|/s|x|%)(?!\w)|\b0x\w+")
 OTHER_TESTS = ("data_sets.md", "extending.md", "testing.md")  # this module, tests/data_sets and tests/testing run them
 
 # The blocks of a page run in one shell and in an empty folder. A page gets no variable and no model of another page.
+# Prints for each page and block whether it succeeded, its error, and what it showed.
 DRIVER = """
 import contextlib, io, json, os, sys, tempfile
 from IPython.core.interactiveshell import InteractiveShell
@@ -32,18 +37,20 @@ shell.run_line_magic("load_ext", "bls_notebook")
 shell.run_line_magic("config", "BLSNotebook.raise_errors = True")
 import bls_notebook as bls
 
-for page, folder, blocks in json.load(sys.stdin):
+found = []
+for folder, blocks in json.load(sys.stdin):
     os.chdir(folder or tempfile.mkdtemp())
     shell.reset()
     shell.run_line_magic("config", "BLSNotebook.simulated_gpus = 0")
     bls.current_repository().close()
     bls.set_current_repository(bls.ModelRepository())
-    for error, block in blocks:
+    found.append([])
+    for block in blocks:
         with contextlib.redirect_stdout(io.StringIO()) as shown:
             result = shell.run_cell(block)
         reason = str(result.error_in_exec or result.error_before_exec or "")
-        if result.success is bool(error) or error not in reason:
-            print(f"{page}: expected {error or 'no error'}, got {reason or 'none'}:\\n{block}\\n{shown.getvalue()}")
+        found[-1].append((result.success, reason, shown.getvalue()))
+print(json.dumps(found))
 """
 
 
@@ -61,15 +68,27 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted(manual)]
 
 
-def blocks(text: str) -> list[tuple[str, str]]:
-    """Return the Python blocks of a page, each with the error that it shows.
+def blocks(text: str) -> list[tuple[str, str, str]]:
+    """Return the Python blocks of a page, each with the error and the output that the page shows.
 
     A comment above a block has a part of the error, ``<!-- fails: circular BLS -->``, or the reason why the block is
-    left out, ``<!-- not run: needs a server -->``.
+    left out, ``<!-- not run: needs a server -->``. A text block below it has its output, in which ``...`` stands
+    for any text; with a comment ``<!-- varies -->`` before it, nobody compares it.
     """
-    found = [(comment, textwrap.dedent(code)) for comment, code in BLOCK.findall(text)]
-    assert all(comment == "" or comment.startswith(("fails: ", "not run: needs ")) for comment, _ in found)
-    return [(comment.removeprefix("fails: "), code) for comment, code in found if not comment.startswith("not run")]
+    found = [(comment, textwrap.dedent(code), output) for comment, code, output in BLOCK.findall(text)]
+    assert all(comment == "" or comment.startswith(("fails: ", "not run: needs ")) for comment, *_ in found)
+    return [(comment.removeprefix("fails: "), *rest) for comment, *rest in found if not comment.startswith("not run")]
+
+
+def comparable(output: str) -> str:
+    """Return an output without measured values and without the width of its columns."""
+    return re.sub(r"\s*\n\s*|[ \t]+", " ", MEASURED.sub("#", re.sub(r"Out\[0\]: \n?", "", output))).strip()
+
+
+def shows(output: str, shown: str) -> bool:
+    """Return whether the output of a page is what its block showed."""
+    pattern = re.escape(comparable(output)).replace(r"\.\.\.", r"(?s:.*)")
+    return re.fullmatch(pattern, comparable(shown)) is not None
 
 
 @pytest.mark.slow
@@ -77,14 +96,31 @@ def test_the_code_of_the_manual_and_of_the_readme_runs(tmp_path: Path, monkeypat
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    todo = [
-        (path.name, str(ROOT) if path.name == "README.md" else "", blocks(path.read_text("utf-8")))
-        for path in pages()
-        if path.name not in OTHER_TESTS
-    ]
-    assert sum(len(code) for *_, code in todo) > 60
-    failures = run(["-c", DRIVER], input=json.dumps(todo))
-    assert not failures, failures
+    todo = {path: blocks(path.read_text("utf-8")) for path in pages() if path.name not in OTHER_TESTS}
+    assert sum(map(len, todo.values())) > 60
+    assert sum(bool(output) for found in todo.values() for *_, output in found) > 20
+    folders = [str(ROOT) if path.name == "README.md" else "" for path in todo]
+    code = [[block for _, block, _ in found] for found in todo.values()]
+    results = json.loads(run(["-c", DRIVER], input=json.dumps(list(zip(folders, code, strict=True)))).splitlines()[-1])
+    failures = []
+    for path, found, done in zip(todo, todo.values(), results, strict=True):
+        for (error, block, output), (success, reason, shown) in zip(found, done, strict=True):
+            if success is bool(error) or error not in reason:
+                failures.append(f"{path}: expected {error or 'no error'}, got {reason or 'none'}:\n{block}\n{shown}")
+            elif output and not shows(output, shown):
+                failures.append(f"{path}: the page shows another output of\n{block}\nIt is\n{shown}")
+    assert not failures, "\n\n".join(failures)
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("m  1.24 ms\n  IN  [4]", True), ("m  1 s\n...", True), ("m  1 s\n IN [5]", False), ("m  1 s", False),
+        ("...\n  IN [4]", True),
+    ],
+)  # fmt: skip
+def test_an_output_of_a_page_is_compared_without_its_times(output: str, expected: bool) -> None:
+    assert shows(output, "Out[0]: \nm  830 µs\n  IN    [4]\n") is expected
 
 
 def test_the_index_of_a_folder_lists_its_pages() -> None:
