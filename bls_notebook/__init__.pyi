@@ -34,6 +34,7 @@ from .shipping.exporter import export as export
 from .shipping.proof.prover import prove as prove
 from .shipping.proof.prover import verify as verify
 from .shipping.servers.serving import serve as serve
+from .sweeps.sweeper import sweep as sweep
 from .testing.claim_checks import judge as judge
 from .testing.drills.driller import drill as drill
 from .testing.recording.recorder import record as record
@@ -78,6 +79,7 @@ __all__ = [
     "serve",
     "set_current_repository",
     "simulate_gpus",
+    "sweep",
     "track_memory",
     "try_repository",
     "tune",

@@ -21,6 +21,7 @@ offer(__name__, {
     "schedulers.ensemble_flow": "EnsemblePlan",
     "ticket": "Ticket",
     "waiting.busy_code": "is_suspended line_behind line_of place running_line",
+    "waiting.clock": "system_clock",
     "waiting.event_loops": "in_every_loop mailbox",
     "waiting.interrupts": "CtrlC",
     "waiting.operations": "Operation perform undo WaitInterruptedError",

@@ -41,6 +41,7 @@ from .waiting.busy_code import line_behind as line_behind
 from .waiting.busy_code import line_of as line_of
 from .waiting.busy_code import place as place
 from .waiting.busy_code import running_line as running_line
+from .waiting.clock import system_clock as system_clock
 from .waiting.event_loops import in_every_loop as in_every_loop
 from .waiting.event_loops import mailbox as mailbox
 from .waiting.interrupts import CtrlC as CtrlC

@@ -46,6 +46,7 @@ from bls_notebook.shipping.records import (
     ServerRecord,
     Unequal,
 )
+from bls_notebook.sweeps.records import Growth, ModelLoad, Percentiles, ResourceSample, Sweep, SweepPoint
 from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.records import (
     CodePlace,
@@ -267,6 +268,18 @@ def environment(**more: Any) -> EnvironmentRecord:
     return replace(made, **more)
 
 
+def swept(**changes: Any) -> Sweep:
+    instances = (("resize", 2),)
+    models = (ModelLoad("a", 9, 0.1, 0.2), ModelLoad("b", 9, 0.1, 0.2, Percentiles(9, 0.1)))
+    points = (
+        SweepPoint(instances, 1, 4, seconds=2.0, latency=Percentiles(200, 0.01, 0.02, 0.03), models=models),
+        SweepPoint(instances, 8, 0, 20.0, 2.0, Percentiles(40, 0.02, 0.06), (("<b>no</b>", 3),), models=models),
+        SweepPoint(instances, 8, 0, 90.0, 2.0, problem="overloaded", grown=(Growth("memory", 9e6, 2.0),)),
+    )
+    samples = tuple(ResourceSample(at / 4, 1000 * at, at, 9) for at in range(9))
+    return replace(Sweep("page", "kernel", points, 0.05, samples=samples, planned=4), **changes)
+
+
 def everything() -> list[Any]:
     """Each kind of record that has a display, except recordings of time and memory, with its variants."""
     made: list[Any] = [
@@ -282,6 +295,7 @@ def everything() -> list[Any]:
             "m", ("OUT",), 9, 12, 1.0, (PartRecord(0, 0, 4), PartRecord(1, 4, 5, "kernel", 0.1, 0.2, 1)),
             (FailedRow(5, "<b>no</b>"),), 1, "answers", True, 2, ("row 1: output 'OUT': 1 of 1 elements differ",),
         ),
+        swept(), swept(budget=0.0, samples=(), place="server", address="grpc://a:1"),
         environment(),
         findings(), tried(), tried(left=("b", "c"), models=()),
         tried(models=(TriedModel("a"),) * 12 + tried().models), tried(requests=("%bls a",) * 5),

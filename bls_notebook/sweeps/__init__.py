@@ -1,0 +1,1 @@
+"""Sweeps: throughput and latency of a model under loads and settings."""

@@ -1,0 +1,224 @@
+"""Display of a sweep: the best point, the curves of latency over throughput, the table, and the resources. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bls_notebook.display import ALARM, DIM, INK, Html, Look, Pen, legend_signs, model_inks, parts, picture_html
+from bls_notebook.display import document as doc
+from bls_notebook.records import count, duration, grouped, size
+
+from .records import ModelLoad, Percentiles, ResourceSample, Sweep, SweepPoint
+from .resource_watch import LEAST_SAMPLES
+
+_PLACES = {
+    "kernel": (
+        "Measured in this kernel, whose GIL the models share with each other and with the load generator. For a "
+        "server, where each instance is a process, these figures are a guess: models loaded with `--process`, or "
+        "`--server`, measure it."
+    ),
+    "processes": (
+        "Measured with each instance in a process, as on a server: what `execute` costs and how instances scale "
+        "transfers. The load generator and the queues share this kernel's GIL, which limits models of less than about "
+        "a millisecond."
+    ),
+    "endpoint": (
+        "Measured over the network on the endpoint of a kernel, whose models share a GIL. For a tritonserver, these "
+        "figures are a guess."
+    ),
+    "server": "Measured on the server, from this machine: the figures include the network.",
+}
+_LEFT, _RIGHT, _HEIGHT, _PANEL = 74, 30, 210, 42  # px
+_WATCHED = 8  # samples from which resources are drawn
+_SEVERAL = 12  # curves
+
+
+@doc.document("session figure")
+def sweep_document(sweep: Sweep) -> Iterator[doc.Block]:
+    """Describe a sweep."""
+    done = len(sweep.points)
+    facts = [f"{done:,} of {count(sweep.planned, 'point')}" if done < sweep.planned else count(done, "point")]
+    yield doc.Line([parts.name(sweep.model), parts.quiet(parts.dots(*facts, *filter(None, [sweep.address])))])
+    yield doc.Words(parts.coded(_sentence(sweep)), "session-verdict", "  ")
+    if done < sweep.planned:
+        yield doc.Warnings(["interrupted: only the finished points are here"])
+    yield doc.Words(parts.quiet(parts.coded(_PLACES.get(sweep.place, sweep.place))), indent="  ")
+    drawn = [point for point in sweep.points if point.throughput and point.latency.p95]
+    if len(drawn) > 1:
+        yield doc.Forms([], [doc.Both(lambda width: [], _curves(sweep, drawn))])
+    yield _table(sweep)
+    failed = dict.fromkeys(message for point in sweep.points for message, _ in point.failed)
+    totals = {message: sum(dict(point.failed).get(message, 0) for point in sweep.points) for message in failed}
+    yield doc.Warnings([f"{total:,} failed: {message}" for message, total in totals.items()], label="failed")
+    shown = sweep.best or max(sweep.points, key=lambda point: point.row_rate)
+    if len(shown.models) > 1:
+        yield doc.Fold(parts.coded(f"its models at {_setting(shown, sweep)}"), [_models(shown.models)])
+    yield from _resources(sweep)
+
+
+def _sentence(sweep: Sweep) -> str:
+    best = sweep.best
+    measured = [point for point in sweep.points if point.throughput]
+    if not measured:
+        return "No point has figures."
+    if best is not None or not sweep.budget:
+        most = best or max(measured, key=lambda point: point.row_rate)
+        within = f"Within {duration(sweep.budget)}, the" if best else "The"
+        p95 = f": 95% of the requests take {duration(most.latency.p95)} or less" if most.latency.p95 else ""
+        return f"{within} most is {_speed(most)}, with {_setting(most, sweep)}{p95}."
+    none = f"No point answers 95% of the requests within {duration(sweep.budget)}"
+    known = [point for point in measured if point.latency.p95 and not point.failed]
+    if not known:
+        return f"{none}: measure longer, as p95 needs 20 successful responses."
+    fastest = min(known, key=lambda point: point.latency.p95)
+    return f"{none}; the lowest p95 is {duration(fastest.latency.p95)}, with {_setting(fastest, sweep)}."
+
+
+def _speed(point: SweepPoint) -> str:
+    rows = f" ({_number(point.row_rate)} rows/s)" if point.rows > 1 else ""
+    return f"{_number(point.throughput)} requests/s{rows}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
+
+
+def _setting(point: SweepPoint, sweep: Sweep) -> str:
+    """Return the load and the setting of a point in words, without what all points share."""
+    series = _series(point, sweep)
+    return f"{point.load}, {series}" if series else point.load
+
+
+def _series(point: SweepPoint, sweep: Sweep) -> str:
+    rows = count(point.rows, "row") if len({each.rows for each in sweep.points}) > 1 else ""
+    instances = [f"`{name}` × {number}" for name, number in point.instances]
+    return ", ".join(filter(None, [rows, *instances]))
+
+
+def _time(seconds: float) -> doc.Said:
+    return parts.time(seconds) if seconds else parts.NOTHING
+
+
+def _times(latency: Percentiles) -> list[doc.Said]:
+    return [_time(each) for each in (latency.p50, latency.p95, latency.p99)]
+
+
+def _table(sweep: Sweep) -> doc.Table:
+    names = list(dict.fromkeys(name for point in sweep.points for name, _ in point.instances))
+    several = max(point.rows for point in sweep.points) > 1
+    heads = [*(f"{name}:r" for name in names), *(["rows:r"] if several else []), "load:r", "requests/s:r"]
+    columns = doc.columns("|".join([*heads, *(["rows/s:r"] if several else []), "p50:t|p95:t|p99:t|failed:r|"]))
+    for column in range(len(names)):  # a model's name may have a colon
+        columns[column] = doc.Column(f"{names[column]} ×", "r")
+    rows = []
+    for point in sweep.points:
+        counts = dict(point.instances)
+        cells: list[doc.Said] = [str(counts.get(name, "")) for name in names]
+        cells += [*([str(point.rows)] if several else []), point.load]
+        if point.problem:
+            cells += [parts.NOTHING] * (5 if several else 4)
+        else:
+            cells += [_number(point.throughput)] + ([_number(point.row_rate)] if several else [])
+            cells += _times(point.latency)
+        grown = [f"{each.quantity} grew by {_amount(each.quantity, each.amount)}" for each in point.grown]
+        best = "best" if point is sweep.best else ""
+        remark = parts.listed(filter(None, [best, point.problem, *grown]))
+        rows.append(doc.Row([*cells, f"{point.failures:,}" if point.failed else "", remark],
+                            "session-advised" if best else ""))  # fmt: skip
+    return doc.Table("Throughput and latency of each point", columns, rows, headed=False, last="wrap")
+
+
+def _amount(quantity: str, amount: float) -> str:
+    return f"{amount:,.0f}" if quantity == "open files" else size(round(amount))
+
+
+def _models(models: Sequence[ModelLoad]) -> doc.Table:
+    heads = "model|requests:r|p50:t|p95:t|p99:t|mean wait:t|mean execute:t"
+    rows = [
+        doc.Row([each.name, f"{each.requests:,}", *_times(each.latency), _time(each.queued), _time(each.computed)])
+        for each in models
+    ]
+    return doc.Table("The models of one point", doc.columns(heads), rows)
+
+
+def _ticks(end: float) -> list[float]:
+    step = next(s * 10.0**e for e in range(-3, 12) for s in (1, 2, 5) if end / (s * 10.0**e) <= 8)
+    return [step * number for number in range(int(end / step) + 1)]
+
+
+def _curves(sweep: Sweep, points: Sequence[SweepPoint]) -> Html:
+    """Draw p95 over throughput, a curve for each setting."""
+    end = 1.08 * max(point.row_rate for point in points)
+    most = 1.12 * max([*(point.latency.p95 for point in points), min(sweep.budget, 2 * points[0].latency.p95)])
+    pen, base = Pen(end, _LEFT, _RIGHT), 10.0 + _HEIGHT
+    pen.ticks = [(x, f"{x:g}") for x in _ticks(end)]
+    for y in _ticks(most * 1e3)[1:]:
+        pen.words(f"{y:g} ms", 0, base - y / 1e3 / most * _HEIGHT, right=-8, align="end", size=10, colour=DIM)
+        pen.line([(0, base - y / 1e3 / most * _HEIGHT), (end, base - y / 1e3 / most * _HEIGHT)], Look("#e6e8eb"), 1)
+    pen.line([(0, base), (end, base)], Look("#bbbbbb"), 0.8)
+    if 0 < sweep.budget <= most:
+        y = base - sweep.budget / most * _HEIGHT
+        pen.line([(0, y), (end, y)], Look(ALARM.light), 1.2)
+        pen.words(f"budget {duration(sweep.budget)}", end, y - 8, align="end", size=10, colour=ALARM.light, halo=True)
+    series = grouped((_series(point, sweep), point) for point in points)
+    inks = model_inks((name or "p95" for name in series), {})
+    for name, own in series.items():
+        look = Look(inks[name or "p95"].light)
+        for sign, same in grouped(("◆" if point.rate else "●", point) for point in own).items():
+            places = [(point.row_rate, base - point.latency.p95 / most * _HEIGHT) for point in same]
+            pen.line(places, Look(look.colour, 0.6), 1.6)
+            for point, (x, y) in zip(same, places, strict=True):
+                best = point is sweep.best
+                load = f"{point.rate:g}/s" if point.rate else str(point.concurrency)
+                pen.words("★" if best else sign, x, y, align="middle", size=15 if best else 10, colour=look.colour)
+                pen.words(load, x, y - 12, align="middle", size=10, colour=INK, bold=best, halo=True)
+    for x, words in pen.ticks:
+        pen.words(words, x, base + 10, align="middle", size=10, colour=DIM)
+    unit = "rows" if max(point.rows for point in points) > 1 else "requests"
+    pen.words(f"{unit}/s", end, base + 24, align="end", size=10, colour=DIM)
+    pen.words("p95", 0, 8, right=-8, align="end", size=10, colour=DIM)
+    signs: list[tuple[Look | str, str]] = [
+        (Look(inks[name].light), name.replace("`", "")) for name in [*series][:_SEVERAL] if name
+    ]
+    signs += [("●", "clients at once")] if any(not point.rate for point in points) else []
+    signs += [("◆", "arrivals per second")] if any(point.rate for point in points) else []
+    signs += [("★", "best")] if sweep.best is not None else []
+    height = legend_signs(pen, base + 34, signs)
+    spoken = f"p95 over {unit} per second of {count(len(points), 'point')}; {_sentence(sweep)}"
+    return picture_html(pen.document(height, base), spoken)
+
+
+def _resources(sweep: Sweep) -> Iterator[doc.Block]:
+    """Show the resources over time, and name their growth."""
+    if len(sweep.samples) < _WATCHED:
+        return
+    last = sweep.samples[-1]
+    words = f"memory {size(last.memory)}, {size(last.shm)} in /dev/shm, {count(last.files, 'open file')}"
+    grown = [
+        f"{each.quantity} grew by {_amount(each.quantity, each.amount)} in {duration(each.seconds)} "
+        f"at {_setting(point, sweep)}"
+        for point in sweep.points
+        for each in point.grown
+    ]
+    yield doc.Warnings([words.replace("`", "") for words in grown], label="growth")
+    picture = doc.Both(lambda width: [], _over_time(sweep.samples))
+    judged = len(sweep.samples) * 3 // 4 >= LEAST_SAMPLES * len(sweep.points)
+    told = f"{words}: no growth beyond noise" if judged and not grown else words
+    yield doc.Forms([doc.Words(parts.quiet(told), indent="  ")], [doc.Fold(told, [picture])])
+
+
+def _over_time(samples: Sequence[ResourceSample]) -> Html:
+    end = max(samples[-1].at * 1e9, 1)
+    pen, top = Pen(end, _LEFT, _RIGHT), 4.0
+    rows = [("memory", [each.memory for each in samples]), ("/dev/shm", [each.shm for each in samples])]
+    for name, values in (*rows, ("open files", [each.files for each in samples])):
+        base, most = top + _PANEL, max(*values, 1)
+        points = [(s.at * 1e9, base - 0.8 * _PANEL * value / most) for s, value in zip(samples, values, strict=True)]
+        pen.line([(0, base), (end, base)], Look("#bbbbbb"), 0.8)
+        pen.line(points, Look("#0072b2"), 1.4)
+        pen.words(name, 0, base - 20, right=-8, align="end")
+        pen.words(_amount(name, most), 0, base - 6, right=-8, align="end", size=10, colour=DIM)
+        top = base + 10
+    for x, words in pen.ticks:
+        pen.words(words, x, top + 4, align="middle" if x else "start", size=10, colour=DIM)
+    return picture_html(pen.document(top + 14, top - 6), f"memory, /dev/shm and open files over {duration(end / 1e9)}")
