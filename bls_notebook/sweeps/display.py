@@ -106,8 +106,9 @@ def _times(latency: Percentiles) -> list[doc.Said]:
 def _table(sweep: Sweep) -> doc.Table:
     names = list(dict.fromkeys(name for point in sweep.points for name, _ in point.instances))
     several = max(point.rows for point in sweep.points) > 1
+    failed = ["failed:r"] if any(point.failed for point in sweep.points) else []
     heads = [*(f"{name}:r" for name in names), *(["rows:r"] if several else []), "load:r", "requests/s:r"]
-    columns = doc.columns("|".join([*heads, *(["rows/s:r"] if several else []), "p50:t|p95:t|p99:t|failed:r|"]))
+    columns = doc.columns("|".join([*heads, *(["rows/s:r"] if several else []), "p50:t|p95:t|p99:t", *failed, ""]))
     for column in range(len(names)):  # a model's name may have a colon
         columns[column] = doc.Column(f"{names[column]} ×", "r")
     rows = []
@@ -123,7 +124,7 @@ def _table(sweep: Sweep) -> doc.Table:
         grown = [f"{each.quantity} grew by {_amount(each.quantity, each.amount)}" for each in point.grown]
         best = "best" if point is sweep.best else ""
         remark = parts.listed(filter(None, [best, point.problem, *grown]))
-        rows.append(doc.Row([*cells, f"{point.failures:,}" if point.failed else "", remark],
+        rows.append(doc.Row([*cells, *([f"{point.failures:,}"] if failed else []), remark],
                             "session-advised" if best else ""))  # fmt: skip
     return doc.Table("Throughput and latency of each point", columns, rows, headed=False, last="wrap")
 
