@@ -107,10 +107,9 @@ def _table(sweep: Sweep) -> doc.Table:
     names = list(dict.fromkeys(name for point in sweep.points for name, _ in point.instances))
     several = max(point.rows for point in sweep.points) > 1
     failed = ["failed:r"] if any(point.failed for point in sweep.points) else []
-    heads = [*(f"{name}:r" for name in names), *(["rows:r"] if several else []), "load:r", "requests/s:r"]
-    columns = doc.columns("|".join([*heads, *(["rows/s:r"] if several else []), "p50:t|p95:t|p99:t", *failed, ""]))
-    for column in range(len(names)):  # a model's name may have a colon
-        columns[column] = doc.Column(f"{names[column]} ×", "r")
+    heads = [*(["rows:r"] if several else []), "load:r", "requests/s:r", *(["rows/s:r"] if several else [])]
+    columns = [doc.Column(f"{name} ×", "r") for name in names]
+    columns += doc.columns("|".join([*heads, "p50:t|p95:t|p99:t", *failed, ""]))
     rows = []
     for point in sweep.points:
         counts = dict(point.instances)
