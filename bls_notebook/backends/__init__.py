@@ -4,6 +4,7 @@ from bls_notebook.lazy_names import offer
 
 offer(__name__, {
     "processes.backend": "Prelude",
+    "processes.probes": "ask results",
     "processes.error_facts": "ErrorFacts",
     "processes.environments": "ENVIRONMENT_MARKER environment_at environment_path open_archive unsafe_members",
     "protocol":

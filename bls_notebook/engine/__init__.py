@@ -26,6 +26,6 @@ offer(__name__, {
     "waiting.interrupts": "CtrlC",
     "waiting.operations": "Operation perform undo WaitInterruptedError",
     "waiting.parker": "blocked Parker requester",
-    "waiting.stack_frames": "no_collection stacks variables_of",
+    "waiting.stack_frames": "no_collection stacks",
     "waiting.worker_threads": "start_in_thread",
 })  # fmt: skip

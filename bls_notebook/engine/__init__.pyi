@@ -54,5 +54,4 @@ from .waiting.parker import Parker as Parker
 from .waiting.parker import requester as requester
 from .waiting.stack_frames import no_collection as no_collection
 from .waiting.stack_frames import stacks as stacks
-from .waiting.stack_frames import variables_of as variables_of
 from .waiting.worker_threads import start_in_thread as start_in_thread

@@ -67,6 +67,7 @@ def _model_blocks(view: ModelView) -> Iterator[doc.Block]:
     yield from _now(view)
     if view.statistics is not None and (view.statistics.success.count or view.statistics.fail.count):
         yield parts.opened("statistics", list(statistics_document([view.statistics]).blocks))
+    yield from _processes(view)
     yield _memory(view)
     if view.error is not None:
         yield parts.opened("last error", [error_box(view.error)])
@@ -105,6 +106,16 @@ def _does(each: InstanceNow) -> str:
     since = f"for {duration(each.seconds)}" if each.seconds is not None else ""
     waits = f"waits for {', '.join(each.waits)}" if each.waits else ""
     return ", ".join(filter(None, [f"a request of {each.sender}", since, waits]))
+
+
+def _processes(view: ModelView) -> Iterator[doc.Block]:
+    """Yield the memory of each process, and the instances whose memory by name is unknown."""
+    facts = [f"{each.instance} {each.pid}{f': {size(each.bytes)}' if each.bytes else ''}" for each in view.processes]
+    if facts:
+        yield doc.Words(parts.quiet(f"{'process' if len(facts) == 1 else 'processes'}: {', '.join(facts)}"), gap=True)
+    if silent := [each.instance for each in view.processes if not each.known]:
+        said = f"{', '.join(silent)}: what it keeps is unknown, because its native code keeps the GIL; inspect it again"
+        yield doc.Words(parts.quiet(said), indent="  ")
 
 
 def _memory(view: ModelView) -> doc.Block:

@@ -9,8 +9,7 @@ variables. The search for it (`lifetimes.owners`) is bounded, and never calls co
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -19,13 +18,14 @@ from google.protobuf.json_format import MessageToDict
 
 from bls_notebook.engine import BLSError, Execution, Instance, LoadedModel
 from bls_notebook.extending import Host
-from bls_notebook.lifetimes.kept_memory import array_memory
-from bls_notebook.lifetimes.owners import SearchRoot, reachable, roots_of
+from bls_notebook.lifetimes.kept_memory import memory_of_workers, process_bytes
+from bls_notebook.lifetimes.kept_sizes import named_memory
+from bls_notebook.lifetimes.owners import roots_of
 from bls_notebook.records import source_text
 from bls_notebook.repository import members_of, read_config, statistics_record_of
 from bls_notebook.repository.config import ModelConfigMessage, to_dict
 
-from .records import ConfigSetting, InstanceNow, KeptMemory, ModelView
+from .records import ConfigSetting, InstanceNow, KeptMemory, ModelView, ProcessNow
 
 LONGEST = 200_000  # characters of a source that are shown
 NAMED = 12  # the largest arrays, which are listed by name
@@ -37,7 +37,11 @@ def model_view(repository: Any, name: str) -> ModelView:
     host = Host(repository)
     model = host.ready(name)
     file, source = _source(model)
-    held = kept_memory(roots_of(model))
+    held, held_bytes = named_memory(roots_of(model), NAMED)
+    workers = memory_of_workers([model], NAMED)
+    for memory in filter(None, workers.values()):
+        held, held_bytes = [*held, *map(tuple, memory["named"])], held_bytes + memory["bytes"]
+    held.sort(key=lambda each: -each[1])
     versions = {each: host.versions(each).values() for each in host.names()}
     running = [
         (other.name, holder.parent)
@@ -53,8 +57,12 @@ def model_view(repository: Any, name: str) -> ModelView:
         instances=tuple(instances),
         queued=model.scheduler.pending,
         statistics=statistics_record_of(model),
-        held=tuple(held[:NAMED]),
-        held_bytes=sum(each.bytes for each in held),
+        held=tuple(KeptMemory(*each) for each in held[:NAMED]),
+        held_bytes=held_bytes,
+        processes=tuple(
+            ProcessNow(instance, pid, process_bytes(pid), memory is not None)
+            for (instance, pid), memory in workers.items()
+        ),
         error=model.last_error,
         calls=tuple(sorted(_callees(model))),
         callers=tuple(sorted(each for each, others in versions.items() if any(name in _callees(o) for o in others))),
@@ -151,22 +159,3 @@ def _fields(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
             yield from _fields(item, f"{path}[{item['name'] if path in _NAMED else i}]")
     else:
         yield path, json.dumps(value, ensure_ascii=False)
-
-
-LEAST = 1 << 16  # bytes; smaller texts are ignored
-
-
-def kept_memory(roots: Iterable[SearchRoot]) -> list[KeptMemory]:
-    """Return the memory that named objects lead to, largest first; the largest have names."""
-    found = [(memory, name) for value, name in reachable(roots) if (memory := _memory(value)) is not None]
-    found.sort(key=lambda pair: -pair[0].bytes)
-    return [replace(memory, name=name()) if i < NAMED else memory for i, (memory, name) in enumerate(found)]
-
-
-def _memory(value: Any) -> KeptMemory | None:
-    """Return a value's memory if it is an array, not a view of another one, or a large text."""
-    if (memory := array_memory(value)) is not None:
-        return KeptMemory("", *memory)
-    if type(value) in (bytes, bytearray, str) and len(value) >= LEAST:
-        return KeptMemory("", len(value), type(value).__name__)
-    return None

@@ -77,6 +77,16 @@ class KeptMemory(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class ProcessNow(Record):
+    """The process of an instance: its number and its memory; ``known`` is false if it did not say what it keeps."""
+
+    instance: str
+    pid: int
+    bytes: int = 0
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class ModelView(Record):
     """A model version at the moment of inspection.
 
@@ -95,6 +105,7 @@ class ModelView(Record):
     settings: tuple[ConfigSetting, ...] = ()
     file: str = ""
     source: str = ""
+    processes: tuple[ProcessNow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -7,72 +7,41 @@ are lower limits, and calls no code of the models.
 from __future__ import annotations
 
 import ast
-import io
 import os
-import sys
-from array import array
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 from weakref import WeakSet
 
-import numpy as np
-
+from bls_notebook.backends import ask, results
 from bls_notebook.devices import backend_of, device_of
-from bls_notebook.devices.allocation_log import owner_of, text_bytes
+from bls_notebook.devices.allocation_log import owner_of
 from bls_notebook.engine import LoadedModel, label_of, servers, source_of
 from bls_notebook.profiling.code_lines import CodeLine
 from bls_notebook.records import Remedy
 
 from .allocation_site import lines_and_tree
-from .owners import HostSpans, SearchRoot, host_span, is_torch_tensor, roots_of, search_of_memory
+from .kept_sizes import device_arrays, sizes_by_owner
+from .owner_search import SearchRoot
+from .owners import roots_of
 from .records import KeptGrowth
 
 LEAST = 4096  # bytes that a model must keep more
-_CONTAINERS = (list, dict, set, frozenset, deque, tuple, bytearray, array, io.BytesIO, io.StringIO)
-_LEAST_CONTAINER = 1024
-_NUMBER = sys.getsizeof(1.0)
 _ADDS = frozenset(
     ["append", "appendleft", "add", "extend", "insert", "update", "setdefault", "put", "put_nowait", "push"]
 )
 _MOST_LINES = 3
-_nbytes = np.ndarray.__dict__["nbytes"].__get__
-_base = np.ndarray.__dict__["base"].__get__
+SEARCH = "bls_notebook.lifetimes.owner_search", "bls_notebook.lifetimes.kept_sizes"  # what a worker runs
 
 
-def array_memory(value: Any) -> tuple[int, str, str] | None:
-    """Return the size, the description and the device of an array that is no view of another one; else None."""
-    kind = type(value)
-    if issubclass(kind, np.ndarray):
-        if issubclass(type(_base(value)), np.ndarray):
-            return None
-        plain = np.ndarray.view(value, np.ndarray)
-        return int(_nbytes(value)), f"{plain.dtype.name} {list(plain.shape)}", "cpu"
-    if backend_of(value) is not None:
-        return int(value.nbytes), f"{value.dtype.name} {list(value.shape)}", device_of(value).label
-    if is_torch_tensor(value):
-        size = int(value.element_size() * value.nelement())
-        return size, f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}", str(value.device)
-    return None
+def _gpu_array(value: Any) -> tuple[int, str, str] | None:
+    if backend_of(value) is None:
+        return None
+    return int(value.nbytes), f"{value.dtype.name} {list(value.shape)}", device_of(value).label
 
 
-def _bytes_of(value: Any) -> int:
-    kind = type(value)
-    if kind in (bytes, str):
-        return len(value)
-    if kind in _CONTAINERS:
-        size = sys.getsizeof(value)
-        if size >= _LEAST_CONTAINER and kind in (list, tuple, deque):  # each number is an object of its own
-            size += _NUMBER * len({id(item) for item in tuple(value) if type(item) is float})
-        return size if size >= _LEAST_CONTAINER else 0
-    if is_torch_tensor(value):  # a view keeps all of its memory
-        return host_span(value)[1]
-    memory = array_memory(value)
-    if memory is None or memory[2] != "cpu":  # a recording has each block of a GPU
-        return 0
-    return text_bytes(value) if kind is np.ndarray and value.dtype.char == "O" else memory[0]
+device_arrays.append(_gpu_array)
 
 
 class MemorySnapshot:
@@ -80,29 +49,39 @@ class MemorySnapshot:
 
     def __init__(self) -> None:
         self._models = WeakSet(_models())
-        self._sizes, self._is_whole = _sizes(self._roots(), [])
+        self._sizes, self._is_whole = sizes_by_owner(self._roots())
+        self._workers = memory_of_workers(self._models)
 
     def growth(self, without: Iterable[Any] = ()) -> tuple[KeptGrowth, ...]:
         """Return what the same models keep more, the largest first, except memory that these arrays own."""
-        if not self._is_whole:
-            return ()
-        sizes, _ = _sizes(self._roots(), list(without))  # a part shows at least some of the growth
-        more = {owner: size - self._sizes[owner] for owner, size in sizes.items()}
-        owners = sorted((o for o in more if more[o] >= LEAST), key=lambda owner: (-more[owner], owner))
-        return tuple(self._grown(owner, more[owner]) for owner in owners)
+        grown = []
+        if self._is_whole:  # afterwards, a part shows at least some of the growth
+            sizes, _ = sizes_by_owner(self._roots(), list(without), owner_of)
+            grown += [(owner, size - self._sizes[owner], "") for owner, size in sizes.items()]
+        for (instance, pid), now in memory_of_workers(self._models).items():
+            before = self._workers.get((instance, pid))
+            if now is not None and before is not None and before["whole"]:
+                old = before["sizes"]
+                grown += [(owner, size - old.get(owner, 0), instance) for owner, size in now["sizes"].items()]
+        grown.sort(key=lambda each: (-each[1], each[0]))
+        return tuple(self._grown(*each) for each in grown if each[1] >= LEAST)
+
+    def unknown(self) -> tuple[str, ...]:
+        """Return the instances whose processes did not say what they keep."""
+        return tuple(instance for (instance, _), memory in self._workers.items() if memory is None)
 
     def _roots(self) -> Iterator[SearchRoot]:
         serving = set(_models())
         for model in sorted(self._models & serving, key=lambda model: (model.name, model.version)):
             yield from roots_of(model)
 
-    def _grown(self, owner: str, size: int) -> KeptGrowth:
+    def _grown(self, owner: str, size: int, instance: str) -> KeptGrowth:
         for model in list(self._models):
             labels = (model.name, *(instance.name for instance in model.instances))
             if any(owner.startswith((f"{label}.", f"{label}/")) for label in labels):
                 remedy = Remedy(f"repo.reload({model.name!r})", f"%tritonrepo reload {model.name}")
-                return KeptGrowth(model.name, owner, size, tuple(_lines(model, owner)), remedy)
-        return KeptGrowth("", owner, size)
+                return KeptGrowth(model.name, owner, size, tuple(_lines(model, owner)), remedy, instance)
+        return KeptGrowth("", owner, size, instance=instance)
 
 
 def _models() -> Iterator[LoadedModel]:
@@ -111,39 +90,24 @@ def _models() -> Iterator[LoadedModel]:
             yield from server.serving(name).values()
 
 
-def _sizes(roots: Iterable[SearchRoot], others: Sequence[Any]) -> tuple[Counter[str], bool]:
-    """Return the bytes of memory by owner (a path up to its first index), and whether the search is complete.
+def memory_of_workers(models: Iterable[LoadedModel], most: int = 0) -> dict[tuple[str, int], Any]:
+    """Return what the models in processes keep, by instance and process; None for one that does not answer.
 
-    Memory that `others` own does not count, nor does any memory twice.
+    `most` is the number of the largest arrays and texts to name.
     """
-    search, without, spans, counted = search_of_memory(roots), set(map(id, others)), HostSpans(others), set[int]()
-    sizes: Counter[str] = Counter()
-    names: dict[int, str] = {}  # of containers, by ID
-    for value in list(search.seen.values()):
-        size = _bytes_of(value)
-        is_array = issubclass(type(value), np.ndarray)
-        if size == 0 or id(value) in without or (is_array and id(owner_of(value)) in without):
-            continue
-        if address := host_span(value)[0]:
-            if address in counted or spans.owner(address) is not None:
-                continue
-            counted.add(address)
-        around = id(search.parent_of(value))
-        if around not in names:
-            name = search.name_of(value)
-            owner = name.partition("[")[0].partition(" (")[0]
-            if owner == name:
-                sizes[owner] += size
-                continue
-            names[around] = owner
-        sizes[names[around]] += size
-    return sizes, not search.was_cut
+    asked = {}
+    for model in models:
+        for instance, process in model.processes.items():
+            if pid := process.pid:
+                label = model.name if len(model.instances) == 1 else instance
+                asked[instance, pid] = ask(process, SEARCH, "memory_of", label, most)
+    return dict(zip(asked, results(asked.values()), strict=True))
 
 
-def process_bytes() -> int:
-    """Return the bytes of memory that this process has; 0 if the platform does not say."""
+def process_bytes(pid: int = 0) -> int:
+    """Return the bytes of memory that a process has, by default this one; 0 if the platform does not say."""
     try:
-        with open("/proc/self/statm", "rb") as file:
+        with open(f"/proc/{pid or 'self'}/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
@@ -162,7 +126,7 @@ def _lines(model: LoadedModel, owner: str) -> Iterator[CodeLine]:
 
 def _files(model: LoadedModel) -> list[str]:
     """Return the files of a model's modules, as its code objects name them: cells have names of their own."""
-    files: dict[str, None] = {}
+    files: dict[str, None] = dict.fromkeys(file for process in model.processes.values() for file in process.code_files)
     for instance in model.instances[:1]:
         modules: Mapping[str, Any] = {} if instance.modules is None else instance.modules.modules
         for module in list(modules.values()):

@@ -10,7 +10,8 @@ from bls_notebook.devices.allocation_log import owner_kinds
 from bls_notebook.magics import Notebook, Responses, Streams
 from bls_notebook.records import Remedy
 
-from .owners import SearchRoot, providers
+from .owner_search import SearchRoot
+from .owners import providers
 
 HISTORY = Remedy("get_ipython().run_line_magic('reset', '-f out')", "%reset -f out")  # deletes Out, _, __ and ___
 _LAST = ("_", "__", "___")

@@ -23,7 +23,8 @@ from bls_notebook.progress import progress
 
 from .memory_recording import DEFAULT_LIMIT
 from .notebook_variables import HISTORY
-from .owners import SearchRoot, providers
+from .owner_search import SearchRoot
+from .owners import providers
 
 
 def _memory(

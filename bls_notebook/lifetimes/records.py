@@ -131,6 +131,7 @@ class KeptGrowth(Record):
     """Memory outside of tensors that a model keeps more at the end of a recording than at its beginning.
 
     `owner` is a path such as ``leaky.history``; `lines` are those that add to it, as far as the source shows them.
+    `instance` is the instance in whose process it is, empty for the kernel.
     """
 
     model: str
@@ -138,6 +139,20 @@ class KeptGrowth(Record):
     bytes: int
     lines: tuple[CodeLine, ...] = ()
     remedy: str | Remedy = ""
+    instance: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class WorkerMemory(Record):
+    """The memory of the process of an instance at the end of a recording, and how much more that is than before.
+
+    ``known`` is false if the process did not say what its model keeps.
+    """
+
+    instance: str
+    bytes: int
+    growth: int = 0
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -255,6 +270,7 @@ class Lifetimes(Record, LifetimesAnalysis):
     ``lives`` are in the order of birth. Beyond the limit the oldest dead blocks are dropped, then the
     smallest: ``dropped`` counts them, and ``dropped_bytes`` are the bytes of dropped blocks that are still alive.
     ``kept`` is what models keep more that is no tensor; ``process_growth`` are the bytes that the process has more.
+    ``workers`` are the processes of instances.
     """
 
     lives: tuple[Life, ...] = ()
@@ -267,6 +283,7 @@ class Lifetimes(Record, LifetimesAnalysis):
     schema: int = SCHEMA
     kept: tuple[KeptGrowth, ...] = ()
     process_growth: int = 0
+    workers: tuple[WorkerMemory, ...] = ()
 
     @property
     def record(self) -> Lifetimes:

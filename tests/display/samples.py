@@ -17,6 +17,7 @@ from bls_notebook.inspection.records import (
     InstanceNow,
     KeptMemory,
     ModelView,
+    ProcessNow,
     ResponseView,
     TensorsCompared,
     TensorView,
@@ -115,6 +116,7 @@ def model_view(**changes: Any) -> ModelView:
             ConfigSetting("name", '"m"', "Triton"), ConfigSetting("max_batch_size", "8", "author"),
             ConfigSetting("input[IN].dims", "[1]", "model"), ConfigSetting("platform", '""', "default"),
         ),
+        "processes": (ProcessNow("m_0", 4711, 85 << 20), ProcessNow("m_1", 4712, 0, False)),
         "file": "model.py", "source": 'import os\n\n@wraps\ndef f():\n    return "a", 1, None  # why\n',
     }  # fmt: skip
     return ModelView(**{**given, **changes})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.lifetimes.records import Lifetimes
+from bls_notebook.testing.claim_checks import left_nothing
 
 IO = """
 input [ { name: "X", data_type: TYPE_FP32, dims: [ -1 ] } ]
@@ -39,9 +41,9 @@ class TritonPythonModel:
 """
 
 
-def kept(body: str, requests: int = 3) -> Lifetimes:
+def kept(body: str, requests: int = 3, isolation: str = "kernel") -> Lifetimes:
     with bls.ModelRepository() as repo:
-        repo.define("m", SOURCE % body, IO)
+        repo.define("m", SOURCE % body, IO, isolation=isolation)
         repo.infer("m", {"X": np.zeros(5000, np.float32)})
         with bls.track_memory() as track:
             for value in range(1, requests + 1):
@@ -116,6 +118,24 @@ def test_torch_tensors_keep_all_memory_below_a_view_and_name_the_owner_of_an_inp
     shared = kept("import torch; self.history.append(torch.from_numpy(x))")
     assert shared.kept == (), "the blocks of the inputs are left behind, and counted once"
     assert {holder.name.partition("[")[0] for life in shared.left_behind() for holder in life.holders} == {"m.history"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs Linux or macOS")
+def test_memory_that_a_model_keeps_in_its_process_is_named_and_left_behind() -> None:
+    body = "self.history.append(x * 2); CACHE.setdefault(0, request); self.text = str(x[0]) * 9000"
+    record = kept(body, isolation="process")
+    assert [(each.owner, each.instance, each.lines[0].line) for each in record.kept] == [("m.history", "m_0", 20)]
+    assert record.kept[0].bytes >= 60_000
+    assert str(record.kept[0].remedy) == "repo.reload('m')"
+    assert [(worker.instance, worker.known) for worker in record.workers] == [("m_0", True)]
+    assert record.workers[0].bytes > 1 << 20 or sys.platform != "linux"
+    with bls.ModelRepository() as repo:
+        repo.define("m", SOURCE % "self.last = request", IO, isolation="process")
+        with bls.track_memory() as track:
+            repo.infer("m", {"X": np.zeros(5000, np.float32)})
+    [life] = track.record.left_behind()
+    assert [holder.name for holder in life.holders] == ["a request in the process of m_0"]
+    assert not left_nothing(track.record).holds
 
 
 def test_numbers_in_a_list_have_a_size() -> None:

@@ -9,7 +9,8 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.devices import allocation_log
 from bls_notebook.lifetimes import owners as holders
-from bls_notebook.lifetimes.owners import SearchRoot, find_holders, text_of_path
+from bls_notebook.lifetimes.owner_search import SearchRoot, text_of_path
+from bls_notebook.lifetimes.owners import find_holders
 
 TRACK = """\
 import numpy as np

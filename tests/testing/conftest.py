@@ -69,8 +69,8 @@ def quick_collections() -> None:
 @pytest.fixture(autouse=True)
 def complete_owner_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the limits of the search for owners of memory, which a loaded machine would exceed."""
-    monkeypatch.setattr("bls_notebook.lifetimes.owners.SECONDS", 600.0)
-    monkeypatch.setattr("bls_notebook.lifetimes.owners.OBJECTS", 1 << 30)
+    monkeypatch.setattr("bls_notebook.lifetimes.owner_search.SECONDS", 600.0)
+    monkeypatch.setattr("bls_notebook.lifetimes.owner_search.OBJECTS", 1 << 30)
 
 
 def write_models(folder: Path) -> None:

@@ -84,6 +84,11 @@ class ModelProcess:
         return self._serves and self._process is not None and self._process.alive
 
     @property
+    def code_files(self) -> list[str]:
+        """The files of the model's code, as tracebacks name them."""
+        return [name for name, _ in self._code.sources.values()] or [self.file]
+
+    @property
     def pid(self) -> int:
         """The process's number; 0 without one."""
         return self._process.pid if self._process is not None and self._process.alive else 0

@@ -17,7 +17,7 @@ _MODULES = (
     "pb_utils.options", "pb_utils.request", "pb_utils.response", "pb_utils.server", "pb_utils.stub_modules",
     "pb_utils.tensor", "devices.dlpack", "backends.processes.segments", "backends.processes.messages",
     "backends.processes.error_facts", "backends.processes.worker_link", "backends.processes.worker_objects",
-    "backends.processes.worker", "backends.processes.worker_forks",
+    "backends.processes.worker_probes", "backends.processes.worker", "backends.processes.worker_forks",
 )  # fmt: skip
 _DEVICE = """
 class DeviceError(RuntimeError): pass
@@ -72,11 +72,13 @@ main(*(files if files[1:] else forked(*files)))
 def sources() -> dict[str, str]:
     """Return the texts that a worker runs, by the names of their modules."""
     texts = {f"bls_notebook.{name}".rstrip("."): text for name, text in _STAND_INS.items()}
-    for name in _MODULES:
-        file = _PACKAGE.joinpath(*name.split("."))
-        file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
-        texts[f"bls_notebook.{name}"] = file.read_text(encoding="utf-8")
-    return texts
+    return texts | {name: text_of(name) for name in (f"bls_notebook.{name}" for name in _MODULES)}
+
+
+def text_of(module: str) -> str:
+    """Return the source text of a module of this package."""
+    file = _PACKAGE.parent.joinpath(*module.split("."))
+    return (file / "__init__.py" if file.is_dir() else file.with_suffix(".py")).read_text(encoding="utf-8")
 
 
 def boot_message(path: list[str]) -> bytes:

@@ -84,6 +84,10 @@ class Upcalls(Listener):
             tensors += on_cpu(request._inputs)
         return rows, tensors
 
+    def requests(self) -> list[InferenceRequest]:
+        """Return the requests that the model has not dropped."""
+        return list(self._requests.values())
+
     def ended(self, header: Header) -> None:
         """Note the requests and errors in the answer of a step."""
         for number in header.get("dropped", ()):

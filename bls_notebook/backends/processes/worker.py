@@ -42,6 +42,7 @@ from bls_notebook.backends.processes.worker_link import (
     taken,
 )
 from bls_notebook.backends.processes.worker_objects import ReceivedTicket, ServerProxy, WorkerCaller, packed_answer
+from bls_notebook.backends.processes.worker_probes import probe
 from bls_notebook.pb_utils import _runtime, stub_modules
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -56,7 +57,8 @@ class WorkerInstance:
         self._names: tuple[str, str] = opening["instance"], opening["directory"]
         self._sources: dict[str, list[str]] = opening["sources"]
         self._file: str = opening["file"]
-        self._model: Any = None
+        self.model: Any = None
+        self.folders: list[str] = opening["folders"]
         self._loop: Any = None
         self._tasks: dict[int, Any] = {}
         self._decoupled = False
@@ -123,14 +125,14 @@ class WorkerInstance:
         policy = json.loads(arguments["model_config"]).get("model_transaction_policy", {})
         self._decoupled = bool(policy.get("decoupled"))
         caller_here.set(WorkerCaller(self._kernel, 0, *self._names, may_send=False))
-        self._model = self._class()
-        if hasattr(self._model, "initialize"):
-            self._model.initialize(arguments)
-        execute = getattr(self._model, "execute", None)
+        self.model = self._class()
+        if hasattr(self.model, "initialize"):
+            self.model.initialize(arguments)
+        execute = getattr(self.model, "execute", None)
         return {
             "is_async": inspect.iscoroutinefunction(execute),
             "has_execute": execute is not None,
-            "asks_ready": hasattr(self._model, "is_ready"),
+            "asks_ready": hasattr(self.model, "is_ready"),
         }
 
     def requests(self, message: Message) -> list[InferenceRequest]:
@@ -153,7 +155,7 @@ class WorkerInstance:
         caller_here.set(WorkerCaller(self._kernel, message.header["call"], *self._names))
         try:
             requests = self.requests(message)
-            returned = self._model.execute(list(requests))
+            returned = self.model.execute(list(requests))
             if inspect.iscoroutine(returned):
                 returned = asyncio.run(returned)
             return self._result(returned, requests)
@@ -205,7 +207,7 @@ class WorkerInstance:
         tensors: list[Any] = []
         try:
             requests = self.requests(message)
-            returned = await self._model.execute(list(requests))
+            returned = await self.model.execute(list(requests))
             header, tensors = self._result(returned, requests)
             del requests, returned
         except asyncio.CancelledError:
@@ -250,7 +252,7 @@ class WorkerInstance:
         """Answer whether the model's `is_ready` returns True."""
         header: dict[str, Any] = {"op": "ready", "call": number, "ready": False}
         try:
-            ready = self._model.is_ready()
+            ready = self.model.is_ready()
             if inspect.isawaitable(ready):
 
                 async def wait(awaited: Any = ready) -> Any:
@@ -263,7 +265,7 @@ class WorkerInstance:
         self._kernel.side.send(header)
 
     def finalize(self) -> None:
-        model, self._model = self._model, None
+        model, self.model = self.model, None
         if hasattr(model, "finalize"):
             model.finalize()
         del model
@@ -290,6 +292,8 @@ def _read_side(kernel: Kernel, instance: list[WorkerInstance]) -> None:
             elif op == "where":
                 found = places(kernel.main, kernel.step, instance[0].tasks() if instance else [])
                 kernel.side.send({"op": "where", "call": message.header["call"], "places": found})
+            elif op == "probe":
+                probe(kernel, instance, message.header)
             elif op == "ready":
                 threading.Thread(target=instance[0].ready, args=(message.header["call"],), daemon=True).start()
             message = None  # type: ignore[assignment]  # an idle worker must not keep tensors alive

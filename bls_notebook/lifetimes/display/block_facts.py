@@ -8,7 +8,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bls_notebook.lifetimes.allocation_table import ITEM_BYTES
-from bls_notebook.lifetimes.records import DeviceSeen, Holder, KeptGrowth, Life, Lifetimes, Maker, is_left_behind
+from bls_notebook.lifetimes.records import (
+    DeviceSeen,
+    Holder,
+    KeptGrowth,
+    Life,
+    Lifetimes,
+    Maker,
+    WorkerMemory,
+    is_left_behind,
+)
 from bls_notebook.profiling.code_lines import CodeLine
 from bls_notebook.records import count, grouped, shape, size
 
@@ -218,14 +227,29 @@ def outside_of_tensors(record: Lifetimes) -> list[str]:
         remedy = f"; to release: {'; '.join(remedies[:2])}" if remedies else ""
         total = size(sum(each.bytes for each in record.kept))
         said.append(f"models keep {total} more that is no tensor: {', '.join(owners)}{remedy}")
-    explained = sum(each.bytes for each in record.kept) + record.bytes("cpu")
+    explained = sum(each.bytes for each in record.kept if not each.instance) + record.bytes("cpu")
     if record.process_growth - explained >= _UNEXPLAINED:
         said.append(
             f"the process has {size(record.process_growth)} more than before, of which tensors and models explain "
             f"{size(explained)}: the rest is in libraries, threads or objects that no name leads to, or it is free and "
             "not yet returned to the system"
         )
-    return said
+    return [*said, *filter(None, (_of_worker(record, worker) for worker in record.workers))]
+
+
+def _of_worker(record: Lifetimes, worker: WorkerMemory) -> str:
+    kept = sum(each.bytes for each in record.kept if each.instance == worker.instance)
+    if not worker.known:
+        return (
+            f"what {worker.instance} keeps is unknown: its process did not answer, because native code keeps the GIL; "
+            f"the process has {size(worker.growth)} more than before"
+        )
+    if worker.growth - kept < _UNEXPLAINED:
+        return ""
+    return (
+        f"the process of {worker.instance} has {size(worker.growth)} more than before, {size(worker.bytes)} in all; of "
+        f"the growth its model keeps {size(kept)}: the rest is in libraries, or free and not yet returned to the system"
+    )
 
 
 def _kept(growth: KeptGrowth) -> str:

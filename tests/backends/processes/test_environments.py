@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.backends.processes.sources import sources
+from bls_notebook.backends.processes.sources import sources, text_of
+from bls_notebook.lifetimes.kept_memory import SEARCH
 from tests.backends.processes.models import HEAD, IO, x
 from tests.engine.harness import value
 from tests.repository.conftest import disk
@@ -91,9 +92,9 @@ def test_an_environment_that_a_server_refuses_fails_the_load(disk: bls.ModelRepo
         disk.load("m", isolation="process")
 
 
-@pytest.mark.parametrize("name", [name for name, text in sources().items() if text])
+@pytest.mark.parametrize("name", [*(name for name, text in sources().items() if text), *SEARCH])
 def test_the_sources_of_a_worker_are_python_3_8(name: str) -> None:
-    tree = ast.parse(sources()[name], feature_version=(3, 8))
+    tree = ast.parse(sources().get(name) or text_of(name), feature_version=(3, 8))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     newer = {"strict", "slots", "kw_only"}  # keywords of zip and dataclass
     assert not [ast.unparse(call) for call in calls for word in call.keywords if word.arg in newer]

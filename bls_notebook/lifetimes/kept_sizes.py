@@ -1,0 +1,146 @@
+"""The bytes of memory that named objects lead to: arrays, texts and containers.
+
+A worker runs this module, too (`memory_of`), so it imports only `owner_search`, and its Python may be 3.8.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from array import array
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bls_notebook.lifetimes.owner_search import (
+    HostSpans,
+    SearchRoot,
+    attributes,
+    host_span,
+    is_torch_tensor,
+    opened,
+    search_of_memory,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+_CONTAINERS = (list, dict, set, frozenset, deque, tuple, bytearray, array, io.BytesIO, io.StringIO)
+_LEAST_CONTAINER = 1024
+_NUMBER = sys.getsizeof(1.0)
+_nbytes = np.ndarray.__dict__["nbytes"].__get__
+_base = np.ndarray.__dict__["base"].__get__
+
+
+LEAST_TEXT = 1 << 16  # bytes; smaller texts have no name in `named_memory`
+
+device_arrays: list[Callable[[Any], tuple[int, str, str] | None]] = []
+"""Functions that return the size, the description and the device of an array on a GPU; None for other objects."""
+
+
+def array_memory(value: Any) -> tuple[int, str, str] | None:
+    """Return the size, the description and the device of an array that is no view of another one; else None."""
+    kind = type(value)
+    if issubclass(kind, np.ndarray):
+        if issubclass(type(_base(value)), np.ndarray):
+            return None
+        plain = np.ndarray.view(value, np.ndarray)
+        return int(_nbytes(value)), f"{plain.dtype.name} {list(plain.shape)}", "cpu"
+    for describe in device_arrays:
+        described = describe(value)
+        if described is not None:
+            return described
+    if is_torch_tensor(value):
+        size = int(value.element_size() * value.nelement())
+        return size, f"{str(value.dtype).replace('torch.', '')} {list(value.shape)}", str(value.device)
+    return None
+
+
+def _bytes_of(value: Any) -> int:
+    kind = type(value)
+    if kind in (bytes, str):
+        return len(value)
+    if kind in _CONTAINERS:
+        size = sys.getsizeof(value)
+        if size >= _LEAST_CONTAINER and kind in (list, tuple, deque):  # each number is an object of its own
+            size += _NUMBER * len({id(item) for item in tuple(value) if type(item) is float})
+        return size if size >= _LEAST_CONTAINER else 0
+    if is_torch_tensor(value):  # a view keeps all of its memory
+        return host_span(value)[1]
+    memory = array_memory(value)
+    if memory is None or memory[2] != "cpu":  # a recording has each block of a GPU
+        return 0
+    if kind is not np.ndarray or value.dtype.char != "O":
+        return memory[0]
+    elements = value.reshape(-1).tolist()
+    return 4 * len(elements) + sum(len(e) for e in elements if type(e) in (bytes, str))
+
+
+def sizes_by_owner(
+    roots: Iterable[SearchRoot], others: Sequence[Any] = (), owner_of: Callable[[Any], Any] = lambda array: array
+) -> tuple[Counter[str], bool]:
+    """Return the bytes of memory by owner (a path up to its first index), and whether the search is complete.
+
+    Memory that `others` own does not count, nor does any memory twice.
+    """
+    search, without, spans = search_of_memory(roots), set(map(id, others)), HostSpans(others)
+    counted: set[int] = set()
+    sizes: Counter[str] = Counter()
+    names: dict[int, str] = {}  # of containers, by ID
+    for value in list(search.seen.values()):
+        size = _bytes_of(value)
+        is_array = issubclass(type(value), np.ndarray)
+        if size == 0 or id(value) in without or (is_array and id(owner_of(value)) in without):
+            continue
+        address = host_span(value)[0]
+        if address:
+            if address in counted or spans.owner(address) is not None:
+                continue
+            counted.add(address)
+        around = id(search.parent_of(value))
+        if around not in names:
+            name = search.name_of(value)
+            owner = name.partition("[")[0].partition(" (")[0]
+            if owner == name:
+                sizes[owner] += size
+                continue
+            names[around] = owner
+        sizes[names[around]] += size
+    return sizes, not search.was_cut
+
+
+def named_memory(roots: Iterable[SearchRoot], most: int) -> tuple[list[tuple[str, int, str, str]], int]:
+    """Return the name, bytes, description and device of the largest arrays and texts, and the bytes of all of them."""
+    search = search_of_memory(roots)
+    found = [(memory, value) for value in list(search.seen.values()) for memory in [_described(value)] if memory]
+    found.sort(key=lambda pair: -pair[0][0])
+    return [(search.name_of(value), *memory) for memory, value in found[:most]], sum(each[0] for each, _ in found)
+
+
+def _described(value: Any) -> tuple[int, str, str] | None:
+    """Return the memory of a value if it is an array, not a view of another one, or a large text."""
+    memory = array_memory(value)
+    if memory is None and type(value) in (bytes, bytearray, str) and len(value) >= LEAST_TEXT:
+        return len(value), type(value).__name__, "cpu"
+    return memory
+
+
+def memory_of(worker: Any, label: str, most: int) -> dict[str, Any]:
+    """Return what the model in a worker keeps, as plain data. Called in the worker."""
+    api: Any = sys.modules["triton_python_backend_utils"]
+    names = ("Tensor", "InferenceRequest", "InferenceResponse")
+    opened[:] = [{vars(api)[name]: name for name in names if name in vars(api)}]
+    sizes, is_whole = sizes_by_owner(_roots_in_worker(worker, label))
+    named, total = named_memory(_roots_in_worker(worker, label), most)
+    return {"sizes": sizes, "whole": is_whole, "named": named, "bytes": total}
+
+
+def _roots_in_worker(worker: Any, label: str) -> Iterator[SearchRoot]:
+    yield SearchRoot("attribute", label, worker.model)
+    for kind in type(worker.model).__mro__[:-1]:
+        yield from attributes(label, vars(kind))
+    for name, module in list(sys.modules.items()):
+        variables = vars(module) if type(module) is type(sys) else {}
+        if str(variables.get("__file__")).startswith(tuple(worker.folders)):
+            yield from attributes(f"{label}/{name.rpartition('.')[2]}.py: ", variables, by="")
