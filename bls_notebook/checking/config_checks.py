@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from os.path import exists, isfile  # unlike methods of Path, these accept any name
 from pathlib import Path
 
+from bls_notebook.backends import environment_path
 from bls_notebook.checking import discovery
 from bls_notebook.devices import cuda_gpu_count
 from bls_notebook.records import (
@@ -24,12 +25,12 @@ from bls_notebook.records import (
     why_not_batched,
 )
 from bls_notebook.repository import gpus_in
-from bls_notebook.repository.config import KNOWN_BACKENDS, decisions, idle_fields, pick_versions
+from bls_notebook.repository.config import KNOWN_BACKENDS, decisions, environment_parameter, idle_fields, pick_versions
 from bls_notebook.repository.source import is_pointer, pointers_in, shown_path, version_folders
 
 from .array_types import KnownArray, array_of
 from .checked_model import CONFIG, CheckedModel, data_type, full_shape
-from .environments import environment_findings, environment_of
+from .environments import environment_findings
 from .name_scope import last_name
 from .python_source import PythonSource
 from .records import Finding, finding
@@ -187,8 +188,8 @@ def field_findings(model: CheckedModel, release: str = "") -> Iterator[Finding]:
         yield model.in_config("field-cache", "response_cache")
         if (code := model.newest()) is not None and "TritonError" in code.words:
             yield model.in_config("cache-errors", "response_cache")
-    packed, file = environment_of(model)
-    options = {"process"} if packed and (model.folder / file).exists() else set[str]()
+    packed = environment_path(environment_parameter(model.given), model.folder)
+    options = {"process"} if packed is not None and packed.exists() else set[str]()
     for path, why, here in idle_fields(model.config, options if model.serving is None else model.serving.options):
         rule = "field-idle:here" if here else "field-idle:nowhere"
         rule = "field-rate-limiter" if path == "instance_group.rate_limiter" else rule

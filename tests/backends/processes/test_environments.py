@@ -48,7 +48,9 @@ def make(folder: Path) -> None:
 
 def test_a_model_runs_in_the_environment_of_its_configuration(disk: bls.ModelRepository) -> None:
     folder = write(disk, "m", "$$TRITON_MODEL_DIRECTORY/env")
+    assert [f.code for f in bls.check(repo=disk).findings if f.code == "field-idle"] == ["field-idle"]
     make(folder / "env")
+    assert [f for f in bls.check(repo=disk).findings if f.code == "field-idle"] == []
     record = disk.load("m")
     assert record.warnings == ()
     response = disk.infer("m", x(3))
