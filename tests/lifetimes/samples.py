@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from bls_notebook.lifetimes.records import DeviceSeen, Holder, Life, Lifetimes, Maker, Stay
+from bls_notebook.lifetimes.records import DeviceSeen, Holder, Life, Lifetimes, Maker, Stay, WorkerMemory
 from bls_notebook.profiling.code_lines import CodeLine
 from tests.display.samples import HOSTILE
 
@@ -188,7 +188,9 @@ def hostile() -> Lifetimes:
         1, h, 5, 1, -1, h, h, h, (1,), maker, 0, h, 0, (Stay(2, h, h, h, (1,), maker),), (Holder(h, h, h),),
         CodeLine(h, 3, h, h),
     )  # fmt: skip
-    return Lifetimes((life, replace(life, id=2, source=1)), (DeviceSeen(h, True, 10),), 5, h, h, 3, 4)
+    workers = WorkerMemory(h, 1 << 30, 1 << 30), WorkerMemory(h, 1, known=False)
+    lives = life, replace(life, id=2, source=1)
+    return Lifetimes(lives, (DeviceSeen(h, True, 10),), 5, h, h, 3, 4, workers=workers)
 
 
 ALL = {
