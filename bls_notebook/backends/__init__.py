@@ -3,12 +3,12 @@
 from bls_notebook.lazy_names import offer
 
 offer(__name__, {
-    "processes.backend": "Prelude",
+    "processes.backend": "ModelProcess Prelude",
     "processes.probes": "ask results",
     "processes.error_facts": "ErrorFacts",
     "processes.environments": "ENVIRONMENT_MARKER environment_at environment_path open_archive unsafe_members",
     "protocol":
         "BackendError BackendModel Deliver DIED Exchange find_backend InThread Modules RemoteConnection "
-        "VersionFiles",
+        "VersionFiles WorkerCode",
     "python": "CLASS_NAME",
 })  # fmt: skip

@@ -8,10 +8,11 @@ configuration, and `make_instance` is called for each instance of the completed 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
@@ -36,10 +37,15 @@ class BackendError(Exception):
 
 
 class WorkerCode(NamedTuple):
-    """The file and the function of code in another process, in place of a code object."""
+    """The file and the function of code in another process, in place of a code object; offsets are its lines."""
 
     co_filename: str
     co_name: str
+    co_firstlineno: int = 0
+
+    def co_lines(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the begin and the end of the instructions of each line, and the line."""
+        return ((line, line + 1, line) for line in count(1))
 
 
 class ModelError(Exception):

@@ -101,8 +101,10 @@ class InferenceRequest:
 
     __slots__ = (
         "__weakref__", "_answerable", "_arrived", "_inputs", "_maker", "_model_name", "_model_version", "_observed",
-        "_options", "_release_flags", "_requested", "_response_sender",
+        "_options", "_release_flags", "_requested", "_response_sender", "_site",
     )  # fmt: skip
+
+    _site: tuple[Any, ...]  # the stack that sends it, if that is in another process
 
     # Set on requests that a model receives:
     _arrived: int  # time (ns) when the engine accepted it

@@ -1,7 +1,7 @@
 """Stacks of own code: of a model, a notebook or a script, without libraries.
 
 A stack is a flat list of code objects, each with the offset of its instruction, innermost first. It keeps no frame
-alive. For frames of another thread, use these functions only under `no_collection`.
+alive. For frames of another thread, use these functions only under `no_collection`. A worker runs this module, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 _DEEP = 200  # frames to search
 _BETWEEN = 12  # frames of libraries between own code, as of a decorator or a thread pool
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
-_PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
+_PACKAGE = (str(Path(__file__).resolve().parents[1]) + os.sep, "<bls_notebook>/")  # in the kernel, and in a worker
 _STANDARD = str(Path(os.__file__).parent) + os.sep
 _WAITS = ("threading.py", "selectors.py", "socket.py", "ssl.py", "queue.py", "subprocess.py")
 OWN, LIBRARY, WAIT, PACKAGE = range(4)
@@ -82,7 +82,7 @@ def _awaiting(coroutine: object) -> Iterator[FrameType]:
 def awaited_tasks(task: asyncio.Task[Any]) -> Iterator[tuple[asyncio.Task[Any], ...]]:
     """Yield the paths from a task to the innermost tasks that it awaits, through `gather`; at least itself."""
     todo: list[tuple[asyncio.Task[Any], ...]] = [(task,)]
-    seen = set[asyncio.Task[Any]]()
+    seen: set[asyncio.Task[Any]] = set()
     while todo:
         path = todo.pop()
         if path[-1] in seen:

@@ -55,7 +55,9 @@ class SpanRecorder(Observer):
             observed.size = size
         if log.sites is not None:
             stack: list[Any] = []
-            if observed.kind != "ensemble":
+            if site := getattr(request, "_site", ()):
+                stack += site
+            elif observed.kind != "ensemble":
                 # Beyond this function, `received`, and `exec` of the execution and of the request; the stack is
                 # shorter if a thread's target is `exec` itself.
                 with contextlib.suppress(ValueError):

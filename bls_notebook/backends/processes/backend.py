@@ -19,7 +19,7 @@ from itertools import count
 from typing import Any
 from weakref import ref
 
-from bls_notebook.backends.protocol import ModelError, VersionFiles
+from bls_notebook.backends.protocol import ModelError, VersionFiles, WorkerCode
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.model_config import ModelConfig
@@ -69,6 +69,7 @@ class ModelProcess:
     ) -> None:
         self.name = name
         self.file = ""  # model.py
+        self.execute_code: WorkerCode | None = None
         self.lost = lost
         self._environment, self._code = environment, code
         self._files: VersionFiles | None = None
@@ -157,6 +158,7 @@ class ModelProcess:
         self.name = arguments["model_instance_name"]
         header = self.run("initialize", arguments=arguments).header
         self._arguments, self._serves = arguments, True
+        self.execute_code = WorkerCode(*header["execute"]) if header["execute"] else None
         return header
 
     def revive(self) -> None:

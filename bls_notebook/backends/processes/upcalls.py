@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import Context, copy_context
 from functools import partial
 from itertools import count
@@ -31,6 +31,7 @@ from .process import Listener, WorkerProcess
 
 Header = dict[str, Any]
 Reply = tuple[Header, Sequence[Tensor]]
+MOST_SPANS = 100_000  # executions of a profile
 MOST_CALLS = 1000  # whose executions are remembered for threads that they started
 _NOTHING: Reply = ({}, ())
 
@@ -62,11 +63,17 @@ class Upcalls(Listener):
         self._families: dict[int, tuple[Any, list[Any]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._replies = 0  # on the side
+        self.spans: dict[int, int] = {}  # the numbers of executions in the log of a profile
 
     def call(self, caller: Any) -> int:
         """Return the number of an execution, by which the worker names it."""
         number = next(self._numbers)
         self._latest = self._calls[number] = caller, copy_context()
+        observed = getattr(caller, "observed", None)
+        if observed is not None and observed.span:
+            self.spans[number] = observed.span
+            if len(self.spans) > MOST_SPANS:
+                self.spans.pop(next(iter(self.spans)))
         if len(self._calls) > MOST_CALLS:
             self._calls.pop(next(iter(self._calls)))
         return number
@@ -186,6 +193,7 @@ class Upcalls(Listener):
         inputs = message.take(header.get("rows", ()))
         request = InferenceRequest("", 0, inputs, header["outputs"], header["model"], header["version"])
         request._options = options_of(header["options"])
+        request._site = tuple(_instructions(header.get("site", ())))
         return request
 
     def _responded(self, response: InferenceResponse, **more: Any) -> Reply:
@@ -357,6 +365,13 @@ class Upcalls(Listener):
 
 _TOLD = {"write", "note", "log", "drop", "discard", "drop_family", "stalled"}  # messages without an answer
 _WAITS = {"stalled", "exec", "next", "load", "unload", "is_ready", "cancel_stream"}
+
+
+def _instructions(site: Iterable[Sequence[Any]]) -> Iterator[Any]:
+    """Yield code and its line for each place of a stack in a worker, as a flat stack."""
+    for file, function, first, line in site:
+        yield WorkerCode(file, function, first)
+        yield line
 
 
 def _write(stream: str, text: str) -> None:

@@ -53,14 +53,16 @@ class WorkerInstance:
     """The model's code in this process."""
 
     def __init__(self, kernel: Kernel, opening: dict[str, Any]) -> None:
-        self._kernel = kernel
+        self.kernel = kernel
         self._names: tuple[str, str] = opening["instance"], opening["directory"]
         self._sources: dict[str, list[str]] = opening["sources"]
         self._file: str = opening["file"]
         self.model: Any = None
         self.folders: list[str] = opening["folders"]
-        self._loop: Any = None
+        self.loop: Any = None
         self._tasks: dict[int, Any] = {}
+        self.executing: dict[int, int] = {}  # when each execution began (ns), by its number
+        self.loop_thread = 0
         self._decoupled = False
         self._received: WeakSet[ReceivedTicket] = WeakSet()  # of a decoupled model
         self._collecting = threading.Lock()
@@ -86,9 +88,9 @@ class WorkerInstance:
         """Tell the kernel about a prelude's observation; answers and reports wait for all but files."""
         header = {"kind": kind, "text": text, "call": current_number()}
         if kind == "file":
-            self._kernel.tell({"op": "note", **header})
+            self.kernel.tell({"op": "note", **header})
         else:
-            self._kernel.ask("ask_note", **header)
+            self.kernel.ask("ask_note", **header)
 
     def _import(self, name: str) -> Any:
         spec: Any = importlib.util.spec_from_file_location(name, self._file)
@@ -124,7 +126,7 @@ class WorkerInstance:
         self._names = arguments["model_instance_name"], self._names[1]
         policy = json.loads(arguments["model_config"]).get("model_transaction_policy", {})
         self._decoupled = bool(policy.get("decoupled"))
-        caller_here.set(WorkerCaller(self._kernel, 0, *self._names, may_send=False))
+        caller_here.set(WorkerCaller(self.kernel, 0, *self._names, may_send=False))
         self.model = self._class()
         if hasattr(self.model, "initialize"):
             self.model.initialize(arguments)
@@ -132,6 +134,7 @@ class WorkerInstance:
         return {
             "is_async": inspect.iscoroutinefunction(execute),
             "has_execute": execute is not None,
+            "execute": _place_of(execute),
             "asks_ready": hasattr(self.model, "is_ready"),
         }
 
@@ -143,7 +146,7 @@ class WorkerInstance:
             request._options = messages.options_of(options)
             request._maker = None
             request._release_flags = 0
-            request._answerable = ReceivedTicket(self._kernel, number)
+            request._answerable = ReceivedTicket(self.kernel, number)
             if self._decoupled:
                 self._received.add(request._answerable)
             out.append(request)
@@ -151,8 +154,9 @@ class WorkerInstance:
 
     def execute(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         """Run a sync `execute`; return the header of the answer and its tensors."""
-        caller = caller_here.get()
-        caller_here.set(WorkerCaller(self._kernel, message.header["call"], *self._names))
+        caller, number = caller_here.get(), message.header["call"]
+        caller_here.set(WorkerCaller(self.kernel, number, *self._names))
+        self.executing[number] = time.perf_counter_ns()
         try:
             requests = self.requests(message)
             returned = self.model.execute(list(requests))
@@ -160,11 +164,12 @@ class WorkerInstance:
                 returned = asyncio.run(returned)
             return self._result(returned, requests)
         finally:
+            self.executing.pop(number)
             caller_here.set(caller)
             self._leave_to_senders()
 
     def _result(self, returned: Any, requests: list[InferenceRequest]) -> tuple[dict[str, Any], list[Any]]:
-        header: dict[str, Any] = {"read": taken(self._kernel.read), "flags": [r._release_flags for r in requests]}
+        header: dict[str, Any] = {"read": taken(self.kernel.read), "flags": [r._release_flags for r in requests]}
         tensors: list[Any] = []
         if returned is None or not isinstance(returned, list):
             header["returned"] = None if returned is None else _type_of(returned)
@@ -181,24 +186,30 @@ class WorkerInstance:
 
     def begin(self, message: Message) -> None:
         """Start an async `execute` in the instance's loop. Called on the reader's thread."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
+        if self.loop is None:
+            self.loop = asyncio.new_event_loop()
             threading.Thread(target=self._run_loop, name="bls-loop", daemon=True).start()
         number = message.header["call"]
         context = copy_context()
-        context.run(caller_here.set, WorkerCaller(self._kernel, number, *self._names))
+        context.run(caller_here.set, WorkerCaller(self.kernel, number, *self._names))
 
         def start() -> None:
-            self._tasks[number] = task = context.run(self._loop.create_task, self._serve(message))
-            task.add_done_callback(lambda _: self._tasks.pop(number, None))
+            self.executing[number] = time.perf_counter_ns()
+            self._tasks[number] = task = context.run(self.loop.create_task, self._serve(message))
+            task.add_done_callback(ended)
 
-        self._loop.call_soon_threadsafe(start)
+        def ended(_: object) -> None:
+            self._tasks.pop(number, None)
+            self.executing.pop(number, None)
+
+        self.loop.call_soon_threadsafe(start)
 
     def _run_loop(self) -> None:
-        asyncio.set_event_loop(self._loop)
+        asyncio.set_event_loop(self.loop)
+        self.loop_thread = threading.get_ident()
         while True:
             try:
-                self._loop.run_forever()
+                self.loop.run_forever()
             except BaseException:
                 traceback.print_exc()
 
@@ -213,16 +224,16 @@ class WorkerInstance:
         except asyncio.CancelledError:
             header = {"interrupted": True}
         except BaseException as error:
-            header = {"error": described(error), "read": taken(self._kernel.read)}
+            header = {"error": described(error), "read": taken(self.kernel.read)}
         self._leave_to_senders()
         flush()
         ended = {"op": "ended", "call": message.header["call"]}
         try:
-            self._kernel.side.send({**header, **ended}, tensors)
+            self.kernel.side.send({**header, **ended}, tensors)
         except EOFError:
             pass
         except BaseException as error:  # no memory, for example
-            self._kernel.side.send({"error": described(error), **ended})
+            self.kernel.side.send({"error": described(error), **ended})
 
     def _leave_to_senders(self) -> None:
         """Collect garbage while senders are left, as the kernel does: a dropped one may be in a reference cycle."""
@@ -238,15 +249,15 @@ class WorkerInstance:
         self._collecting.release()
         self._leave_to_senders()  # of a request that came meanwhile
 
-    def tasks(self) -> list[Any]:
-        """Return the running async executions."""
-        return list(self._tasks.values())
+    def tasks(self) -> dict[int, Any]:
+        """Return the running async executions by their numbers."""
+        return self._tasks.copy()
 
     def cancel(self, number: int) -> None:
         """Cancel an async execution. Called on the reader's thread."""
         task = self._tasks.get(number)
         if task is not None:
-            self._loop.call_soon_threadsafe(task.cancel)
+            self.loop.call_soon_threadsafe(task.cancel)
 
     def ready(self, number: int) -> None:
         """Answer whether the model's `is_ready` returns True."""
@@ -262,7 +273,7 @@ class WorkerInstance:
             header["ready"] = ready is True
         except BaseException as error:
             header["error"] = described(error)
-        self._kernel.side.send(header)
+        self.kernel.side.send(header)
 
     def finalize(self) -> None:
         model, self.model = self.model, None
@@ -270,6 +281,14 @@ class WorkerInstance:
             model.finalize()
         del model
         gc.collect()
+
+
+def _place_of(function: Any) -> list[Any] | None:
+    """Return the file, the name and the first line of a function; None if it is not Python's."""
+    code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
+    if not isinstance(code, type(_place_of.__code__)):
+        return None
+    return [code.co_filename, code.co_name, code.co_firstlineno]
 
 
 def _type_of(value: object) -> list[str]:
@@ -290,7 +309,7 @@ def _read_side(kernel: Kernel, instance: list[WorkerInstance]) -> None:
             elif op == "cancel":
                 instance[0].cancel(message.header["call"])
             elif op == "where":
-                found = places(kernel.main, kernel.step, instance[0].tasks() if instance else [])
+                found = places(kernel.main, kernel.step, list(instance[0].tasks().values()) if instance else [])
                 kernel.side.send({"op": "where", "call": message.header["call"], "places": found})
             elif op == "probe":
                 probe(kernel, instance, message.header)

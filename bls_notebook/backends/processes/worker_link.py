@@ -77,6 +77,7 @@ class Kernel:
         self._numbers = count(1)
         self._pending: dict[int, Any] = {}
         self.replies = 0  # that have come on the side
+        self.site: Any = None  # returns the code that calls, for profiles
         self._watched = False  # whether a thread watches for code that only awaits
         self._later: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self.dropped: list[int] = []  # requests that the model dropped, to be reported with the answer of the step

@@ -190,6 +190,7 @@ class WorkerCaller:
         return {
             "call": self.number, "model": request._model_name, "version": request._model_version,
             "options": messages.packed_options(request._options), "outputs": request._requested, "decoupled": decoupled,
+            **({} if self._kernel.site is None else {"site": self._kernel.site()}),
         }  # fmt: skip
 
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:

@@ -25,7 +25,12 @@ def _answer(kernel: Kernel, instances: list[Any], question: dict[str, Any]) -> N
     try:
         for name, text in question["modules"].items():
             if name not in _modules:
-                variables = {"__name__": name, "__builtins__": {**vars(builtins), "__import__": _import}}
+                file = f"/{OWN}/{name.replace('.', '/')}.py"
+                variables = {
+                    "__name__": name,
+                    "__file__": file,
+                    "__builtins__": {**vars(builtins), "__import__": _import},
+                }
                 exec(compile(text, f"{OWN}/{name}", "exec"), variables)
                 _modules[name] = variables
         answer["result"] = _modules[name][question["function"]](instances[0], *question["arguments"])

@@ -285,6 +285,9 @@ def _tensors(specs: Mapping[str, Any]) -> tuple[TensorSeen, ...]:
 
 def _code_of(backend: object) -> CodeType | None:
     """Return the code of a Python model's `execute`, or None."""
+    process = getattr(backend, "process", None)
+    if process is not None:
+        return process.execute_code  # type: ignore[no-any-return]
     try:
         execute = getattr(getattr(backend, "model", None), "execute", None)
         code = getattr(getattr(execute, "__wrapped__", execute), "__code__", None)

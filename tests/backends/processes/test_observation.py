@@ -10,7 +10,9 @@ import bls_notebook as bls
 from bls_notebook.backends.processes import probes
 from bls_notebook.display import render
 from bls_notebook.inspection.model_details import model_view
+from bls_notebook.profiling.session import Session
 from tests.backends.processes.models import IDENTITY, apart, define, x
+from tests.engine.harness import until
 
 __all__ = ["apart"]
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs Linux or macOS")
@@ -29,6 +31,65 @@ def test_a_profile_has_the_processor_time_of_processes(apart: bls.ModelRepositor
     assert worker.instance == "m_0"
     if sys.platform == "linux":
         assert 20_000_000 <= worker.cpu < session.cpu
+
+
+COMPUTES = """
+def helper(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+class TritonPythonModel:
+    def execute(self, requests):
+        helper(0.2)
+        return [answer(number(r)) for r in requests]
+"""
+CALLS = """
+class TritonPythonModel:
+    async def execute(self, requests):
+        return [await ask("computes").async_exec() for _ in requests]
+"""
+
+
+def lines_of(session: Session, stack: int) -> list[str]:
+    """The text of each line of a stack."""
+    lines = session.stacks[stack - 1].lines if stack else ()
+    return [session.sources[line.source - 1].text.split("\n")[line.line - 1].strip() for line in lines]
+
+
+def test_a_profile_samples_the_lines_of_processes(apart: bls.ModelRepository) -> None:
+    define(apart, "computes", COMPUTES)
+    define(apart, "calls", CALLS)
+    assert apart.infer("calls", x()).error is None
+    with bls.profile() as profile:
+        apart.infer("calls", x())
+    session = profile.record
+    calls, computes = session.spans
+    assert lines_of(session, computes.stack) == ['return [await ask("computes").async_exec() for _ in requests]']
+    assert {source.model: source.execute > 0 for source in session.sources if source.model} == {
+        "calls": True, "computes": True,
+    }  # fmt: skip
+    computed = [each for each in session.samples if each.span == computes.id]
+    loop = [each for each in computed if lines_of(session, each.stack)[:1] == ["helper(0.2)"]]
+    assert sum(each.ns for each in loop) > 0.5 * sum(each.ns for each in computed) > 0
+    assert not any(each.waits for each in loop)
+    awaits = [each for each in session.samples if each.span == calls.id and each.waits]
+    assert "async_exec" in lines_of(session, awaits[0].stack)[-1]
+
+
+def test_processes_are_sampled_only_during_profiles(apart: bls.ModelRepository) -> None:
+    define(
+        apart, "m", IDENTITY.replace("os.getpid()", "sum(t.name == 'bls-stack-sampler' for t in threading.enumerate())")
+    )
+
+    def samplers() -> int:
+        return int(apart.infer("m", x()).parameters()["pid"])
+
+    with bls.profile():
+        until(lambda: samplers() == 1, "no sampler")
+        with bls.profile():
+            until(lambda: samplers() == 2, "no second sampler")
+    assert samplers() == 0
 
 
 KEEPS = """
