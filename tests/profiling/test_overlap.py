@@ -510,3 +510,14 @@ def test_state_that_shows_late_leaves_calls_in_doubt(repo: bls.ModelRepository) 
     assert (found.outcome, "state in common, `self.count` (line" in found.sentence) == ("unknown", True)
     found = found_of(repo, graph("return ok(out(ask('e', x).exec()) + out(ask('f', x + 1).exec()))"))
     assert found.outcome == "independent", found.sentence
+
+
+def test_state_that_the_caller_sets_for_a_callee_leaves_calls_in_doubt(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BLS_OVERLAP", "0")
+    reads = "import os; answer = x + np.float32(os.environ['BLS_OVERLAP'])"
+    repo.define("reads", CALLEE.format(delay=0, body=reads), config=CONFIG)
+    body = "os.environ['BLS_OVERLAP'] = str(out(ask('a', x).exec()).sum())\nreturn ok(out(ask('reads', x).exec()))"
+    found = found_of(repo, graph(body))
+    assert (found.outcome, "`reads` have state in common, `os.environ` (line" in found.sentence) == ("unknown", True)

@@ -239,13 +239,18 @@ class Runs(Workload):
         return ""
 
     def kept_between(self, one: str, other: str) -> str:
-        """Say which state, by their code, two callees have in common, or models that they call; "" for none."""
-        for model in sorted(self._below[one]):
-            for second in sorted(self._below[other]):
-                words = self._kept(model).own if model == second else self._kept(model).shared_with(self._kept(second))
+        """Say which state, by their code, two callees have in common, or models that they call; "" for none.
+
+        The caller may also read what the earlier one wrote, or write what the later one reads.
+        """
+        pairs = [(a, b) for a in sorted(self._below[one]) for b in sorted(self._below[other])]
+        caller = [(a, self.model) for a, _ in pairs] + [(self.model, b) for _, b in pairs]
+        for model, second in (*pairs, *dict.fromkeys(caller)):
+            words = self._kept(model).own if model == second else self._kept(model).shared_with(self._kept(second))
+            if (model, second) in pairs:
                 words = words or self._kept(second).shared_with(self._kept(model))
-                if words:
-                    return _KEPT.format(listed([f"`{name}`" for name in dict.fromkeys([model, second])]), words)
+            if words:
+                return _KEPT.format(listed([f"`{name}`" for name in dict.fromkeys([model, second])]), words)
         return ""
 
     def _kept(self, model: str) -> KeptState:
