@@ -45,7 +45,8 @@ def map_document(record: MapRecord) -> Iterator[doc.Block]:
         yield doc.Words(f"{record.failures:,} of {record.rows:,} rows have no answer, {answered:,} have one", gap=True)
         yield doc.Table("Rows without an answer", doc.columns("row:r | why"), rows, last="wrap")
         if record.failures > len(record.failed):
-            yield doc.Words(parts.quiet(f"and {record.failures - len(record.failed):,} more: result.failures"))
+            more = f"and {record.failures - len(record.failed):,} more in the `failures` of the result"
+            yield doc.Words(parts.coded(more))
 
 
 def _on(record: MapRecord) -> str:
@@ -74,7 +75,8 @@ def _fold(record: MapRecord) -> doc.Fold:
         for part in _slowest(record)
     ]
     slowest = doc.Table("The slowest parts", doc.columns("part:r | rows | took:t"), rows)
-    profile = [doc.Words(parts.coded(f"`result.profile({_slowest(record)[0].number})` profiles a part in the kernel"))]
+    method = f"`.profile({_slowest(record)[0].number})` of the result profiles a part in the kernel"
+    profile = [doc.Words(parts.coded(method))]
     return doc.Fold("workers and slowest parts", [_table(record), slowest, *(profile if record.again else [])])
 
 

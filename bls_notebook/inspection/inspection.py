@@ -73,7 +73,7 @@ class Inspection(Printable):
         value = self.value
         if isinstance(value, list) and value and isinstance(value[0], Response):
             if len(value) > 1:
-                raise BLSError(f"inspect: got {len(value):,} responses, expected one, such as responses[0]")
+                raise BLSError(f"inspect: got {len(value):,} responses, expected one: add [0] for the first")
             value = self.value = value[0]
         if isinstance(value, ModelRecord):
             value = self.value = value.name

@@ -29,8 +29,8 @@ _TEXTS = json.loads(Path(__file__).with_name("remedies.json").read_text("utf-8")
 class Known:
     """The current models: `find` returns the newest version in service, `every` all models; `names`: pb_utils' API.
 
-    `elsewhere` returns a remedy for a model that another repository serves, or "". `written` are the notebook's
-    expressions for the inputs of its request.
+    `elsewhere` returns a remedy for a model that another repository serves, or "". `written` are the user's
+    expressions for the inputs of a request, "" for an unknown one.
     """
 
     find: Callable[[str], ModelRecord | None] = lambda _: None
@@ -442,14 +442,14 @@ def advised(record: ErrorRecord, known: Known) -> ErrorRecord:
 
 
 def _as_written(hint: str, written: Mapping[str, str]) -> str:
-    """Return a remedy whose code has the notebook's expressions in place of the inputs' names."""
+    """Return a remedy whose code has the user's expressions in place of the inputs' names; an ellipsis for others."""
     for name, expression in written.items():
         try:
             code = ast.parse(expression, mode="eval").body
         except (SyntaxError, ValueError):
-            continue
+            code = None
         if len(expression) > _LONG or not isinstance(code, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
-            continue
+            expression = "…"
         hint = re.sub(rf"(?<![\w.]){re.escape(name)}(?=\[|\.\w|, [\d(])", expression.replace("\\", r"\\"), hint)
     return hint
 

@@ -49,7 +49,7 @@ def trial_document(report: TrialReport) -> Iterator[doc.Block]:
     yield from _requests(report)
     notes = list(report.notes)
     if by_kind["stub"]:
-        notes.append("`response.stubs` names the stubs that a response depends on; their outputs are made up")
+        notes.append("`.stubs` of a response names the stubs that it depends on; their outputs are made up")
     yield from (doc.Words(parts.quiet(parts.coded(note)), gap=not number) for number, note in enumerate(notes))
 
 

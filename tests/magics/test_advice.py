@@ -76,6 +76,19 @@ def test_requests_that_are_refused(models: Cells) -> None:
         assert "id_unknown" not in outcome.text + outcome.html
 
 
+def test_remedies_of_python_calls_name_the_variables_that_exist(models: Cells) -> None:
+    assert models(
+        "import bls_notebook as bls\nrepo = bls.current_repository()\nscan = np.zeros((4, 4, 3), np.uint8)"
+    ).success
+    for code, advice in (
+        ("r = repo.infer('image', {'IMG': scan}); r", "so send [1, 4, 4, 3]: `scan[None]`"),
+        ("r = await repo.infer_async('image', {'IMG': scan}); r", "so send [1, 4, 4, 3]: `scan[None]`"),
+        ("repo.infer('image', {'IMG': scan + 1})", "so send [1, 4, 4, 3]: `…[None]`"),
+    ):
+        outcome = models(code)
+        assert advice in " ".join(outcome.text.split()), outcome.text
+
+
 TO_REPEAT = CALL.format("repeat", N).replace("SUM", "OUT")
 FAILING = [
     (model("pass"), "`return responses`"),

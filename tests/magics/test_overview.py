@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,18 @@ def test_the_display_of_an_error_names_its_guide(message: str, page: str) -> Non
     shown = render(ErrorRecord(message))
     found = [text.partition("docs/guides/")[2].partition(".md")[0] for text in (shown.text, shown.html)]
     assert found == [page, page]
+
+
+def test_the_guide_of_an_error_is_a_link_once_the_manual_has_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = Message()
+    monkeypatch.setattr("bls_notebook.display.records.errors.metadata", lambda _: declared)
+    record = ErrorRecord("Exceeds maximum queue size")
+    assert "href" not in render(record).html
+    declared["Project-URL"] = "Source, https://example.org/code"
+    declared["Project-URL"] = "Documentation, https://example.org/manual/"
+    shown = render(record)
+    assert 'href="https://example.org/manual/guides/where_time_goes.html"' in shown.html
+    assert "docs/guides/where_time_goes.md" in shown.text
 
 
 def test_every_guide_of_an_error_exists() -> None:

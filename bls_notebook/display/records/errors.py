@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, metadata
 
 from bls_notebook.display import as_text as text
 from bls_notebook.display import parts
@@ -47,9 +48,8 @@ def _blocks(record: ErrorRecord) -> Iterator[Block]:
         hint = tag("div", tag("b", "how to fix"), Html(" "), advice.html, cls="error-hint")
         yield Note("how to fix", advice, hint, indent="")
     if page := guide_about(record.message):
-        yield Note(
-            "guide", page, tag("div", tag("b", "guide"), Html(" "), tag("code", page), cls="error-hint"), indent=""
-        )
+        link = tag("div", tag("b", "guide"), Html(" "), _link(page), cls="error-hint")
+        yield Note("guide", page, link, indent="")
     if len(record.chain) > 1:
         *through, last = record.chain
         models = tag("span", join(*through, tag("b", last), by=" → "), cls="error-chain")
@@ -67,6 +67,18 @@ def _blocks(record: ErrorRecord) -> Iterator[Block]:
     yield Both(lambda _: [line for frame in record.frames for line in _frame_lines(frame)], _traceback(record))
     if record.debug:
         yield from _debugger(record)
+
+
+def _link(page: str) -> Html:
+    """Link a page of the manual, if the package declares the manual's address (`Project-URL: Documentation`)."""
+    try:
+        urls = [url.partition(", ") for url in metadata("bls_notebook").get_all("Project-URL", ())]
+    except PackageNotFoundError:  # a source tree that is not installed
+        urls = []
+    address = next((url.rstrip("/") for label, _, url in urls if label == "Documentation"), "")
+    name = tag("code", page)
+    html = page.removeprefix("docs/").removesuffix(".md")
+    return tag("a", name, href=f"{address}/{html}.html", target="_blank", rel="noopener") if address else name
 
 
 def _debugger(record: ErrorRecord) -> Iterator[Block]:

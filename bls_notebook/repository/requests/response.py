@@ -134,7 +134,7 @@ class Response(Printable):
             if not tensor.is_cpu():
                 raise BLSError(
                     f"model {self.model!r}, output {tensor._name!r} is on {tensor._device()}, expected cpu; send the "
-                    f'request with preferred_memory="cpu", or use response[{tensor._name!r}].to_dlpack()'
+                    f'request with preferred_memory="cpu", or use to_dlpack() of this output'
                 )
         return {
             t._name: from_bits(t._array) if t._datatype == "BF16" else t.as_numpy() for t in self._response._outputs

@@ -5,6 +5,7 @@ Guarantees: ending or dropping a stream cancels its request; awaiting a response
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -208,7 +209,7 @@ class Sender:
         timeout = request._options.timeout
         if timeout and not index and model is not None:
             response._warnings += _timeout_warnings(model.spec, timeout)
-        return Response(
+        answer = Response(
             response,
             request._model_name,
             model.version if model is not None else 0,
@@ -218,6 +219,9 @@ class Sender:
             final,
             known=self._known,
         )
+        if response._error is not None:
+            answer.sent_as(_variables(request))
+        return answer
 
     def send(self, request: InferenceRequest) -> Response:
         caller = self.caller()
@@ -233,6 +237,15 @@ class Sender:
 
     def stream_async(self, request: InferenceRequest) -> AsyncClientStream:
         return AsyncClientStream(self.caller(), request, self.response)
+
+
+def _variables(request: InferenceRequest) -> dict[str, str]:
+    """Return the variable of each input in the code that sends a request, by identity; "" for an input without one."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("bls_notebook."):
+        frame = frame.f_back
+    variables = {id(value): name for name, value in frame.f_locals.items() if name[:1] != "_"}
+    return {tensor._name: variables.get(id(tensor._array), "") for tensor in request._inputs}
 
 
 def _timeout_warnings(spec: ModelSpec, timeout: int) -> tuple[str, ...]:
