@@ -90,11 +90,11 @@ def suspected(e: WorkloadEvidence) -> str:
     if e.disturbance < ROUGH:
         return ""
     if e.contended:
-        return "which looks like a wait for each other"
+        return "which can look like a wait for each other"
     if e.simulation.sync_caller or (e.blocked and not e.is_bound):
         return ""
     if takes_turns(e):
-        return "" if e.way == COMPARED else "which looks like a wait for the interpreter's lock (GIL)"
+        return "" if e.way == COMPARED else "which can look like a wait for the interpreter's lock (GIL)"
     m = e.measured
     if is_outside(e):
         return "which may be why it took so long"
@@ -164,7 +164,7 @@ CAUSES: dict[str, Cause] = {
         when=suspected,
         sentence="{took}Unknown: the machine was busy. For {disturbed} of the time a runnable thread waited for a "
         "processor, {suspected}{brought:; }.",
-        remedy="Compare again on a quiet machine.",
+        remedy="{measure_again} again on a quiet machine.",
         counts=UNKNOWN,
     ),
     "shared_instance": Cause(
@@ -222,7 +222,7 @@ CAUSES: dict[str, Cause] = {
         exception=(
             lambda e: e.measured.cpu_gathered < e.measured.cores * e.measured.gathered / 2,
             "{took}{name} mostly computes, but used only {cores} of {of} cores{known:: }. Other programs may have "
-            "used the processors; compare again on a quiet machine.",
+            "used the processors. {measure_again} again on a quiet machine.",
         ),
     ),
     "one_at_a_time": Cause(
@@ -477,6 +477,7 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         "send_together": f"{e.session.sender} can send them together"
         if is_of_clients
         else f"send them together (infer_async and asyncio.gather{magic})",
+        "measure_again": "Compare" if is_compared else "Profile",
         "measure": "" if is_of_clients else f" {compare} measures it.",
         "compare_several": "There was nothing to overlap: compare with n of 2 or more." if is_compared else "",
     }

@@ -404,7 +404,13 @@ def _slowed_down(simulation: SimulatedWorkload) -> ModelKey | None:
     cost = {key: sum(together[key]) - len(together[key]) * median(alone[key]) for key in alone if key in together}
 
     def slowest(keys: Iterable[ModelKey], typical: Callable[[Sequence[int]], float]) -> ModelKey | None:
-        slower = [key for key in keys if typical(together[key]) > _SLOWER * max(1, median(alone[key]))]
+        slower = [
+            key
+            for key in keys
+            if typical(together[key]) > _SLOWER * max(1, median(alone[key]))
+            # If some take as long alone, the requests differ; they may not wait for each other.
+            and max(together[key]) > _SLOWER * max(alone[key])
+        ]
         return max(slower, key=cost.__getitem__, default=None)
 
     # The mean and not the median: an unfair lock makes a few requests wait very long. A pool of threads that the
