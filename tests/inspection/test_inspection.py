@@ -178,7 +178,7 @@ def test_a_response_and_one_of_its_outputs() -> None:
     with pytest.raises(KeyError, match="no output 'X'; outputs of this response: IMAGE, WORDS"):
         found["X"]
     assert bls.inspect([answer]).record == found.record
-    with pytest.raises(bls.BLSError, match=r"got 2 responses, expected one, such as responses\[0\]"):
+    with pytest.raises(bls.BLSError, match=r"got 2 responses, expected one: add \[0\]"):
         bls.inspect([answer, answer])
     assert [each.differing for each in bls.inspect(answer, answer).record.tensors] == [0, 0]  # type: ignore[attr-defined]
 
