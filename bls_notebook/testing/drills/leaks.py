@@ -68,6 +68,8 @@ def left_by(
         last = perf_counter_ns() - began
         outcomes.append(ask())
         server.last_failure = None  # its frames would keep the last request's memory alive
+        # A model may answer with an error while its other calls run: their memory is not left behind.
+        _wait_for([model for name in server.names() for model in server.serving(name).values()], times * _SETTLING)
         grown = tuple(each for each in kept_before.growth(track.owners()) if each.bytes >= COUNTED * LEAST)
     lives = track.record
     kept = [life for life in lives.left_behind() if life.born < last]
@@ -127,11 +129,16 @@ def open_files() -> set[str]:
 
 def unanswered(server: Server, names: list[str]) -> tuple[str, ...]:
     """Return one line for each model that still has requests `_SETTLING` seconds after the response."""
-    models = [model for name in names for model in server.serving(name).values()]
-    until = monotonic() + _SETTLING
+    busy = _wait_for([model for name in names for model in server.serving(name).values()], _SETTLING)
+    return tuple(f"a request to '{name}' is still under way" for name in busy)
+
+
+def _wait_for(models: Sequence[LoadedModel], seconds: float) -> list[str]:
+    """Wait until models have no request, or for so long; return the names of those that still have one."""
+    until = monotonic() + seconds
     while (busy := [model.name for model in models if _is_busy(model)]) and monotonic() < until:
         Parker().park(_SLICE)
-    return tuple(f"a request to '{name}' is still under way" for name in busy)
+    return busy
 
 
 def _is_busy(model: LoadedModel) -> bool:

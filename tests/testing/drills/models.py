@@ -209,6 +209,16 @@ CALLERS = {
             raise pb_utils.TritonModelException("twice takes too long") from None
         return out(value(response))
 """,
+    "leaves_early": _ASYNC
+    + """
+    async def one(self, x):
+        return out(sum(await asyncio.gather(self.ask("twice", x), self.ask("lags", x + 1))))
+    async def ask(self, name, x):
+        response = await call(name, x).async_exec()
+        if response.has_error():
+            raise pb_utils.TritonModelException(response.error().message())
+        return value(response)
+""",
     "awaits": _ASYNC
     + """
     async def one(self, x):
@@ -266,6 +276,7 @@ CALLERS = {
 CALLEES = {
     "twice": "    def one(self, x):\n        return out(x * 2)\n",
     "other": "    def one(self, x):\n        return out(x * 3)\n",
+    "lags": "    def one(self, x):\n        time.sleep(0.02)\n        return out(x * 3)\n",
     "counts": _STREAM
     + """
     def one(self, request):

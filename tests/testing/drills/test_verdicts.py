@@ -98,6 +98,7 @@ def drilled(repo: bls.ModelRepository, model: str, *faults: str, timeout: float 
         ("keeps_threads", "twice", "error", "leak", "each request leaves a thread behind", None),
         ("stays_broken", "twice", "error", "spoilt", "afterwards it fails", "raise pb_utils"),
         ("limited", "twice", "stall", "clear", "points to 'twice'", "raise pb_utils.TritonModelException"),
+        ("leaves_early", "twice", "error", "clear", "points to 'twice'", "raise pb_utils.TritonModelException"),
         ("awaits", "twice", "stall", "waits", "no time limit", "return out(value(await"),
         ("races", "twice", "slow", "rubbish", "only the timing", None),
         ("adds", "counts", "error", "clear", "points to 'counts'", "raise pb_utils"),
