@@ -154,7 +154,8 @@ class Option:
         return f"[{metavar} ...]" if nargs == "*" else f"[{metavar}]" if nargs == "?" else metavar
 
     def add_to(self, parser: argparse.ArgumentParser) -> None:
-        action = parser.add_argument(*self.names, **self.keywords)
+        text = self.keywords["help"].replace("%", "%%")  # argparse fills in placeholders
+        action = parser.add_argument(*self.names, **{**self.keywords, "help": text})
         action.state = self.state  # type: ignore[attr-defined]
 
 

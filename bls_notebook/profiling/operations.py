@@ -177,7 +177,7 @@ PROFILE = OperationSpec(
             new_file_with(".json", ".json.gz", ".html"),
         ),
         option("--limit", "N", "the number of requests to keep", whole_number(1)),
-        option("--record", "FILE", "a file for all requests with their tensors, for %%blsreplay and bls.open_file"),
+        option("--record", "FILE", "a file for all requests with their tensors, for %blsreplay and bls.open_file"),
         QUIET,
     ),
     examples="""
