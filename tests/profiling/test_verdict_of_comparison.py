@@ -247,6 +247,15 @@ def test_sync_exec_in_an_async_execute(decoupled: bool, speedup: float) -> None:
 def test_a_coroutine_that_blocks() -> None:
     found = changed({"a": Model([10 * MS])}, is_async=True, decoupled=True)
     assert (found.cause, found.model, found.predicted) == ("blocking", "a", pytest.approx(8, rel=0.05))
+    assert found.sentence.endswith("may share an instance, so async brought nothing.")
+
+
+def test_nothing_is_predicted_from_waits_for_processors_that_others_used() -> None:
+    one, all_ = runs({"a": Model([10 * MS])})
+    pair = tuple(seen(record, "a", is_async=True, decoupled=True) for record in (one, all_))
+    found = judged(pair, cpu=0.2, cores=1, waited=(0.8, 0.8))
+    assert (found.cause, found.predicted, found.what_ifs) == ("blocking", 0, ())
+    assert "predicted" not in found.advice
 
 
 def test_an_async_execute_that_is_not_decoupled_serves_one_at_a_time() -> None:

@@ -188,7 +188,7 @@ CAUSES: dict[str, Cause] = {
         when=lambda e: e.simulation.sync_caller,
         model=attrgetter("simulation.sync_caller"),
         sentence="{took}{name} calls exec, which blocks, inside its async execute: its calls go one after the other "
-        "and nothing else runs in its event loop meanwhile{known:, so }.",
+        "and nothing else runs in its event loop meanwhile{so}.",
         remedy="Send calls that do not need each other's responses by async_exec, and await asyncio.gather of them"
         "{prediction:: }.",
     ),
@@ -211,7 +211,7 @@ CAUSES: dict[str, Cause] = {
         when=lambda e: e.blocked and (not e.is_bound or e.spare > IDLE_CORES),
         model=attrgetter("blocked"),
         sentence="{took}The coroutine of {name} blocks its event loop (it computes, or waits without await): its "
-        "requests ran one after the other though they may share an instance{known:, so }.",
+        "requests ran one after the other though they may share an instance{so}.",
         remedy="Await instead (asyncio.sleep, an async client), or do the work by asyncio.to_thread{prediction:: }.",
     ),
     "cores": Cause(
@@ -325,7 +325,8 @@ def _what_ifs(e: WorkloadEvidence, cause: str, advises: bool) -> tuple[WhatIf, .
     is_apart = cause == "gil" and not advises
     others = simulation.models if is_apart else {r.model for r in simulation.requests} & simulation.models.keys()
     further = bool(limits) and (cause in ("queue", "one_at_a_time", "batched") or (advises and cause == "gil"))
-    return simulation.what_ifs(limits or tuple(others), e.counts, further=further)
+    what_ifs = simulation.what_ifs(limits or tuple(others), e.counts, further=further)
+    return tuple(what for what in what_ifs if simulation.is_sure(what.wall))
 
 
 def _own_instances(e: WorkloadEvidence, key: ModelKey | None) -> WhatIf | None:
@@ -342,7 +343,8 @@ def _by_code(e: WorkloadEvidence, cause: str) -> float:
     if cause == "batch_in_turn":
         return e.gathered.speedup_of("")
     change = {"sync_exec": "gather", "blocking": "await"}.get(cause)
-    return 0.0 if change is None else e.simulation.speedup_of(change)
+    speedup = 0.0 if change is None else e.simulation.speedup_of(change)
+    return speedup if speedup and e.simulation.is_sure(e.measured.sequential / speedup) else 0.0
 
 
 def _roughness(e: WorkloadEvidence, cause: str) -> str:
@@ -439,6 +441,7 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         "name": f"`{v.model}`",
         "brought": brought,
         "known": "" if e.way == TOGETHER else brought,  # requests that wait for each other take longer than alone
+        "so": f"{', so' if e.measured.speedup < WORTH else ';'} {brought}" if brought and e.way != TOGETHER else "",
         "several": count_of(waits, "request") if is_compared else several,
         "queued": f"{v.queued:.0%}",
         "instances": instances,
@@ -552,7 +555,7 @@ def _models(v: Verdict) -> str:
 def _prediction(e: WorkloadEvidence, v: Verdict) -> str:
     """Return the gain of a change: over today's exec in a comparison, over the present time in a cell."""
     if e.way == COMPARED:
-        return f"predicted {times(v.predicted)} times as fast as today's exec"
+        return f"predicted {times(v.predicted)} times as fast as today's exec" if v.predicted else ""
     gain = v.predicted / max(v.speedup, 1e-9)
     return f"predicted {times(gain)} times as fast as now" if gain > WORTH else ""
 

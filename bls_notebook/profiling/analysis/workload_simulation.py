@@ -141,6 +141,7 @@ class SimulatedWorkload:
         self.own_cpu = round(measured.cpu_sequential / max(1, measured.cores)) if self.disturbed else cpu
         # Lower bounds (ns) of the wall time for any number of instances: here, and if instances are processes.
         self._bound, self._bound_apart = max(self.python, cpu), cpu
+        self._own_bound = max(min(self.python, measured.cpu_sequential), self.own_cpu)  # without other programs
         # A batch that computes once takes less than its requests one by one, which are no bound then.
         self.computes_once = any(batcher.way == AS_ONE for batcher in self.batches.values())
         if self.computes_once:
@@ -175,6 +176,10 @@ class SimulatedWorkload:
 
     def _wall(self, capacity: Mapping[ModelKey, int], requests: tuple[Recipe, ...] | None = None) -> int:
         return max(self._queues(capacity, requests), self._bound, 1)
+
+    def is_sure(self, wall: float) -> bool:
+        """Return whether a predicted time (ns) does not rest on the processor time that other programs took."""
+        return not self.disturbed or wall > self._bound or self._bound <= WORTH * self._own_bound
 
     @property
     def chain(self) -> int:
