@@ -20,6 +20,7 @@ from bls_notebook.engine.exception_text import labels
 from bls_notebook.operations import OperationSpec, identifier, option
 from bls_notebook.records.visible_text import first_line, spoken, without_traceback
 from bls_notebook.repository.modules.module_home import SourcePlace
+from bls_notebook.repository.source.code_analysis import called_models
 
 from .cell_errors import display_of, fail_on
 from .magic import MagicCall
@@ -68,6 +69,7 @@ def _bls(call: MagicCall, into: str = "") -> object:
     """Run a cell as the body of an `execute`."""
     __tracebackhide__ = True
     notebook = call.notebook
+    notebook.stale.ask(called_models(call.cell), notebook.cell_number)
     variables = notebook.shell.user_ns
     variables.pop(into, None)  # a failed cell leaves no earlier value under this name
     given: dict[str, object] = {

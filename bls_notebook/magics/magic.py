@@ -78,6 +78,7 @@ def run(notebook: Notebook, name: str, line: str, cell: str, variables: Variable
     options = parser.parse(line, variables)
     is_cell = name.startswith("%%")
     save, quiet = (None, False) if is_cell else (options.pop("save", None), options.pop("quiet", False))
+    notebook.stale.ask([options["model"]] if isinstance(options.get("model"), str) else [], notebook.cell_number)
     function: Callable[..., Any] = operation.call
     if operation.notebook is not None:
         function = partial(operation.notebook, MagicCall(notebook, parser, line, cell, variables, quiet))

@@ -19,9 +19,11 @@ from bls_notebook import display as displays
 from bls_notebook.capabilities import Drawing, registry
 from bls_notebook.records.base import Record
 from bls_notebook.records.messages import MessageRecord
+from bls_notebook.repository.host import Host
 
 from .result_lists import Records, Responses, Streams, responses_in
 from .settings import BLSNotebook
+from .stale_outputs import StaleOutputs
 
 
 @dataclass
@@ -40,6 +42,7 @@ class Notebook:
     """Data of capabilities; each key begins with the capability's name."""
     on_answer: list[Callable[[Any], object]] = field(default_factory=list)
     """Functions of capabilities that receive each result of %bls."""
+    stale: StaleOutputs = field(default_factory=StaleOutputs)
     said: dict[str, str] = field(default_factory=dict)
     """Notes that `say_once` has shown, each with the line of the magic that showed it."""
     latest: Callable[[], Any] | None = None  # a weak reference to the last response of %bls
@@ -80,7 +83,9 @@ class Notebook:
 
     def draw(self, value: object) -> displays.Display:
         """Return the display of a record, a response or a list, as the settings say."""
-        return self._drawn(_recorded(value), value is not None and value is self.debugged())
+        record = _recorded(value)
+        display = self._drawn(record, value is not None and value is self.debugged())
+        return self.stale.marked(display, record, Host(bls.current_repository()), self.cell_number)
 
     def _drawn(self, value: Any, opens: bool) -> displays.Display:
         width = self.settings.width

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import bls_notebook as bls
 from bls_notebook.operations import OperationSpec, Option, UsageProblem, flag, option, whole_number
 from bls_notebook.records.regular_file import MAX_CONFIG, read_file
+from bls_notebook.repository.host import Host
 from bls_notebook.repository.repository import define_cell
 from bls_notebook.repository.source.names import check_home
 
@@ -90,6 +91,7 @@ def _define(call: MagicCall, name: str, version: int = 1, quiet: bool = False, *
         repository, home = bls.current_repository(), check_home(**home_of(**chosen))
         record = define_cell(repository, name, call.cell, whole, version, call.variables.keys(), place, fields, home)
     call.notebook.definition_lines[name] = call.line
+    call.notebook.stale.define(Host(repository), name, call.notebook.cell_number)
     record = with_changes_to_show(call.notebook, (call.cell, repr(config)), record)
     return None if quiet else record
 
@@ -163,7 +165,8 @@ MODEL_CELL = OperationSpec(
     configuration comes from --config; otherwise, without options such as --input, from a %%tritonconfig cell;
     otherwise from the model on disk (or its stub) that the cell replaces, with the fields of the options in place of
     its own. The model's auto_complete_config completes it. When a cell redefines a model, a folded section shows the
-    changes; if inputs or outputs changed, a warning names the models that call it. To stop at a breakpoint in the
+    changes; if inputs or outputs changed, a warning names the models that call it. Outputs of magics that asked the
+    model before, or a caller of it, get the mark "older than MODEL, cell N". To stop at a breakpoint in the
     cell, switch on JupyterLab's debugger (the bug icon above the notebook), click beside a line, and call the model.
     Guide: docs/guides/batch_dimension.md.""",
     options=(

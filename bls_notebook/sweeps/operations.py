@@ -72,7 +72,7 @@ SWEEP = OperationSpec(
         option("--rate", "N,...", "requests that arrive per second", _several(_positive)),
         pairs("--instances", "N,...", "instance counts of MODEL, or NAME=N,... of a callee; repeatable", _instances),
         option("--seconds", "N", "duration of each point (default: 5)", _positive),
-        timeout("latency within which 95% of the requests must be answered", "--budget"),
+        timeout("the latency that p95 of the best point must keep", "--budget"),
         option("--server", "URL", "send to a running server: grpc://host:port or http://host:port"),
         SAVE,
         QUIET,
