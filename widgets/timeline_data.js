@@ -11,7 +11,7 @@ import { columns } from "./common.js";
  * @typedef {{ at: number, end: number, most: number }} Place of a curve among the columns
  * @typedef {{ at: Float64Array, level: Uint32Array, most: number }} Curve
  * @typedef {{ name: string, sender: string, wall: number, facts: string, models: Served[], notebook: import("./axis.js").Ink,
- *   marks: string[], sources: Source[],
+ *   marks: string[], sources: Source[], stacks: [source: number, line: number, function: string][][], shapes: Tensor[][],
  *   lanes: Lane[], signs: [kind: string, words: string][], strips: { lane: number, what: string, top: number, height: number }[], work: number,
  *   bottom: number, curves: { working: Place, queued: Place }, kinds: string[], states: string[],
  *   devices: string[], columns: import("./common.js").Column[], data: DataView, texts: DataView }} RawSession

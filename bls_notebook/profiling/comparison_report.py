@@ -12,6 +12,7 @@ from bls_notebook.records import Quartiles, Remedy, count, grouped, ns, percent
 from .analysis.tuning_words import batches_of
 from .dependences.analysis import named
 from .dependences.records import CodeChange, Overlap
+from .line_report import slowest_lines
 from .records.comparison import Comparison, Verification, failures
 from .records.tuning import Tuning
 from .records.verdicts import give_or_take, listed, times
@@ -31,6 +32,7 @@ def comparison_document(comparison: Comparison, *, widget: Any = None) -> doc.Do
     verdict = comparison.verdict
     blocks: list[doc.Block] = [
         doc.Line([parts.name(comparison.model), parts.quiet(_compared(comparison))]),
+        *slowest_lines(comparison.sequential.statistics(), comparison.settings[0].lines),
         *verdict_words(verdict),
     ]
     blocks += [doc.Words(parts.quiet(parts.coded(line)), indent="  ") for line in comparison.gathered.unbatched]

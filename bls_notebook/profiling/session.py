@@ -12,6 +12,7 @@ from bls_notebook.records import Printable, RecordFile, ending_of, write_file
 if TYPE_CHECKING:
     from bls_notebook.profiling.analysis.call_graph import CallGraph
     from bls_notebook.profiling.analysis.critical_path import Step
+    from bls_notebook.profiling.analysis.line_times import ModelLines
     from bls_notebook.profiling.analysis.session_statistics import SessionStatistics
     from bls_notebook.profiling.records.verdicts import Verdict
 
@@ -47,6 +48,12 @@ class SessionAnalysis(Printable):
         from bls_notebook.profiling.analysis.verdict_evidence import session_evidence
 
         return verdict(session_evidence(self.record))
+
+    def lines(self) -> tuple[ModelLines, ...]:
+        """Return the time by line of each model's `execute` and helpers, from samples, most time first."""
+        from bls_notebook.profiling.analysis.line_times import model_lines
+
+        return model_lines(self.record)
 
     def graph(self) -> CallGraph:
         """Return the call graph: the recorded calls from model to model."""

@@ -12,6 +12,7 @@ from bls_notebook.records import count, ns, percent, size, some_ns, spoken, visi
 
 from .analysis.call_graph import CallGraph, CallGraphNode, Edge
 from .analysis.session_statistics import ModelStatistics, SessionStatistics
+from .line_report import slowest_lines, time_by_line
 from .records.spans import NOTEBOOK
 from .records.verdicts import Verdict
 from .session import Session
@@ -51,17 +52,20 @@ def session_document(session: Session, *, widget: Any = None) -> doc.Document:
     """
     picture = [timeline_block([session], widget=widget)] if session.spans else []
     verdict, notes = verdict_words(session.verdict()), session.unbatched + session.notes
+    lines, figures = session.lines(), session.statistics()
+    verdict = [*slowest_lines(figures, lines), *verdict]
     if any(folds(session) for folds in verdict_folds):
         more = [doc.Words(parts.quiet(parts.coded(note)), indent="  ") for note in notes]
         verdict, notes = [doc.Forms([], [doc.Fold("the verdict", [*verdict, *more])])], ()
     return figures_document(
-        session.statistics(),
+        figures,
         name=session.name,
         verdict=verdict,
         picture=picture,
         errors=_errors(session),
         notes=notes,
         sender=session.sender,
+        lines=time_by_line(lines),
     )
 
 
@@ -74,8 +78,9 @@ def figures_document(
     errors: Sequence[str] = (),
     notes: Sequence[str] = (),
     sender: str = NOTEBOOK,
+    lines: Sequence[doc.Block] = (),
 ) -> doc.Document:
-    """Describe a session's figures, with its verdict, its picture, and the errors of its requests."""
+    """Describe a session's figures, with its verdict, its picture, its time by line, and the errors of its requests."""
     top = doc.Line([parts.name(name or "session"), doc.Piece(ns(figures.wall), Html())])
     if not figures.requests:
         return doc.Document([top, doc.Words(parts.quiet(_NONE), indent="  ")], styles="session")
@@ -96,6 +101,7 @@ def figures_document(
         doc.Tiles(session_figures(figures)),
         *picture,
         doc.Table("Models of the session", columns, rows, last="wrap"),
+        doc.Forms(html=[doc.Fold("Time by line", lines)] if lines else []),
         doc.Warnings(errors, "error", "session-errors"),
         doc.Warnings([dropped] if figures.dropped else [], "note"),
     ]

@@ -1,7 +1,7 @@
 """The time of executions by line of code, from samples. Pure.
 
 A share is of the sampled time; times the measured time of the executions, it gives a line's time. Shares of fewer than
-`_LEAST` samples, or below `_SMALL`, are left out: they would be other ones in the next run.
+`_LEAST` samples, or below `SMALL`, are left out: they would be other ones in the next run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bls_notebook.records import Record, grouped
 from .span_tree import SpanTree, serving
 
 ENOUGH = 10  # samples of a model from which on shares are meaningful
-_LEAST, _SMALL = 3, 0.02
+_LEAST, SMALL = 3, 0.02
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -139,7 +139,7 @@ def _model(name: str, version: int, times: Sequence[int], seen: Iterable[_Seen])
     lines = (
         LineTime(*place, of.all / whole, of.own / whole, of.waits / whole, round(of.own / whole * spent), of.samples)
         for place, of in sums.items()
-        if of.samples >= _LEAST and of.all >= _SMALL * whole
+        if of.samples >= _LEAST and of.all >= SMALL * whole
     )
     ordered = tuple(sorted(lines, key=lambda line: (-line.own, -line.share, line.file, line.line)))
     return ModelLines(name, version, len(times), spent, samples, unseen / whole, ordered)

@@ -60,6 +60,7 @@ def session_columns(
     panel = Panel.of(session, TimelineLayout(session), top, titled=titled, scrolls=True)
     layout = panel.layout
     models, kinds, states, devices, texts = (Names() for _ in range(5))
+    shapes: dict[tuple[TensorSeen, ...], int] = {(): 0}
     texts.of([""])
     title = titles(session)
     # One pass in C over the fields: a session may hold 100,000 spans.
@@ -104,7 +105,8 @@ def session_columns(
         f"{duration(in_queue / 1e9)} queued in all" if in_queue > session.wall / 1000 else "",
         f"{count(session.dropped, 'request')} not recorded" if session.dropped else "",
     ]
-    numbers = {span.id: i for i, span in enumerate(spans)} if session.lock or session.marks else {}
+    wanted = session.lock or session.marks or session.samples
+    numbers = {span.id: i for i, span in enumerate(spans)} if wanted else {}
     columns: dict[str, tuple[str, Any]] = {
         "sent": ("n", np.diff(times["sent"], prepend=0)),
         **{f"to_{b}": ("n", times[b] - times[a]) for a, b in pairwise(_TIMES[:5])},
@@ -121,6 +123,8 @@ def session_columns(
         "strip_of": ("u4", np.concatenate([*strips.values(), number[:0]])),
         "model": ("n", models.of(map(named.__getitem__, zip(of["model"], of["version"], strict=True)))),
         "device": ("n", devices.of(of["device"])),
+        "shape": ("n", [shapes.setdefault(each, len(shapes)) for each in of["inputs"]]),
+        **_samples(session, numbers),
         "kind": ("u1", kinds.of(of["kind"])),
         "state": ("u1", states.of(_states(spans, tree))),
         "request": ("n", texts.of(of["request_id"])),
@@ -160,6 +164,8 @@ def session_columns(
         "notebook": asdict(NOTEBOOK),
         "marks": [visible(mark.name) for mark in session.marks],
         "sources": [_source(source) for source in session.sources],
+        "stacks": [[(at.source, at.line, visible(at.function)) for at in stack.lines] for stack in session.stacks],
+        "shapes": [_plain_tensors(inputs) for inputs in shapes],
         "lanes": lanes,
         "signs": list(timeline_signs(session, layout).items()),
         "strips": [_strip(panel, *key) for key in strips],
@@ -326,10 +332,19 @@ def _tensors(seen: ModelSeen | None) -> dict[str, Any]:
     if seen is None:
         return {"inputs": [], "outputs": [], "batches": False}
 
-    def plain(tensors: Sequence[TensorSeen]) -> list[tuple[str, str, tuple[int, ...]]]:
-        return [(visible(tensor.name), tensor.dtype, tensor.dims) for tensor in tensors]
+    inputs, outputs = _plain_tensors(seen.inputs), _plain_tensors(seen.outputs)
+    return {"inputs": inputs, "outputs": outputs, "batches": seen.max_batch_size > 0}
 
-    return {"inputs": plain(seen.inputs), "outputs": plain(seen.outputs), "batches": seen.max_batch_size > 0}
+
+def _plain_tensors(tensors: Sequence[TensorSeen]) -> list[tuple[str, str, tuple[int, ...]]]:
+    return [(visible(tensor.name), tensor.dtype, tensor.dims) for tensor in tensors]
+
+
+def _samples(session: Session, numbers: Mapping[int, int]) -> dict[str, tuple[str, Any]]:
+    rows = [(numbers[each.span], each.stack, each.samples, each.ns, each.waits) for each in session.samples]
+    of, stack, samples, time, waits = zip(*rows, strict=True) if rows else [()] * 5
+    named = {"span": of, "stack": stack, "count": samples, "ns": time, "waits": waits}
+    return {f"sample_{name}": ("n", column) for name, column in named.items()}
 
 
 def _source(source: Source) -> dict[str, Any]:
@@ -343,8 +358,8 @@ def _source(source: Source) -> dict[str, Any]:
 
 _LINES = re.compile("\r\n|\r|\n")  # the line ends of Python source
 _TIMES = ("sent", "queued", "started", "inferred", "ended", "device_ns")
-_COUNTS = ("id", "bytes_in", "bytes_out", "batch", "rows", "crossings", "source", "line")
-_FIELDS = (*_TIMES, *_COUNTS, "model", "version", "device", "kind", "state", "request_id", "error")
+_COUNTS = ("id", "bytes_in", "bytes_out", "batch", "rows", "crossings", "source", "line", "stack")
+_FIELDS = (*_TIMES, *_COUNTS, "model", "version", "device", "kind", "state", "request_id", "error", "inputs")
 
 
 def _states(spans: Sequence[Span], tree: SpanTree) -> list[str]:
