@@ -106,17 +106,17 @@ function timeByLine({ c, raw }, i) {
         if (c.sample_waits[k]) at.waits += ns;
       }
     });
-    if (samples < ENOUGH || !whole) continue;
+    if (samples < ENOUGH_SAMPLES || !whole) continue;
     const spent = [...executions].reduce((sum, span) => sum + c.ended[span] - c.started[span], 0);
-    const shown = [...lines.values()].filter((at) => at.count >= LEAST && at.ns >= SMALL * whole);
+    const shown = [...lines.values()].filter((at) => at.count >= LEAST_SAMPLES && at.ns >= SMALL_SHARE * whole);
     const of = all ? `all ${counted(executions.size, "sampled execution")}` : "this execution";
     const said = `time by line of ${of}, ${counted(samples, "sample")}`;
-    return { shown, whole, spent, said: unseen >= SMALL * whole ? `${said}; in ${percent(unseen / whole)} no line was seen` : said };
+    return { shown, whole, spent, said: unseen >= SMALL_SHARE * whole ? `${said}; in ${percent(unseen / whole)} no line was seen` : said };
   }
   return null;
 }
 
-const [ENOUGH, LEAST, SMALL] = [10, 3, 0.02]; // as in profiling/analysis/line_times.py
+const [ENOUGH_SAMPLES, LEAST_SAMPLES, SMALL_SHARE] = [10, 3, 0.02]; // as in profiling/analysis/line_times.py
 const percent = (/** @type {number} */ share) => `${Math.round(100 * share)}%`;
 
 /** The code that served a request, each line with its share of the time. @param {Session} session @param {number} i @param {Source | undefined} own */
@@ -129,7 +129,7 @@ function served(session, i, own) {
     const at = times?.shown.find((each) => raw.sources[each.source - 1] === source && each.line === line);
     if (!times || !at) return null;
     const wait = 2 * at.waits > at.ns ? (/\bawait\b/.test(text) ? "await, " : "waits, ") : "";
-    return { share: at.ns / times.whole, words: `${percent(at.ns / times.whole)}  ${wait}${duration((at.ns / times.whole) * times.spent)}` };
+    return { share: at.ns / times.whole, words: `${percent(at.ns / times.whole)} ${wait}${duration((at.ns / times.whole) * times.spent)}` };
   };
   const end = own ? endOf(own.text, own.execute) : 0;
   const cards = own ? [code(own, `served by ${own.title}, from line ${own.execute}`, rowsOf(own, own.execute, end, own.execute, beside(own)), said && make("div", { class: "bls-chart-dim" }, said))] : [];

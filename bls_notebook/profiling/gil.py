@@ -23,7 +23,7 @@ from bls_notebook.profiling.request_log import Log
 from bls_notebook.profiling.span_recorder import running_log
 
 from .records.spans import LockHeld
-from .resource_time import ProcessorUse, thread_times
+from .resource_time import LOCK_PROBE, ProcessorUse, thread_times
 
 _PROBE_PAUSE = 3_000_000  # ns between two samples
 _PROBE_LATE = 0.6  # fraction of the GIL switch interval from which on a delay counts
@@ -44,7 +44,7 @@ class GilProbe:
     def start(self, log: Log) -> None:
         """Start sampling; without a GIL, or if the system does not report threads' times, do nothing."""
         if _TASKS.exists() and getattr(sys, "_is_gil_enabled", lambda: True)():
-            threading.Thread(target=self._sample, args=(log,), name="bls-lock-probe", daemon=True).start()
+            threading.Thread(target=self._sample, args=(log,), name=LOCK_PROBE, daemon=True).start()
 
     def stop(self) -> None:
         self._over.set()
@@ -125,20 +125,18 @@ def gil_share_of(run: Callable[[], object]) -> float:
     """
     samples: list[int] = []
     stop = threading.Event()
-    use, own = ProcessorUse(), [0]
+    use = ProcessorUse()
 
     def sample() -> None:
         with _own_wait() as own_wait:
             now, waited = time.perf_counter_ns(), own_wait()
-            first = waited
             while not stop.wait(_SLEEP):
                 # Read the clock and the wait together: the reads themselves may have to wait for the GIL.
                 before, had_waited = now, waited
                 now, waited = time.perf_counter_ns(), own_wait()
                 samples.append(now - before - (waited - had_waited))
-                own[0] = waited - first
 
-    thread = threading.Thread(target=sample, name="bls-lock-probe", daemon=True)
+    thread = threading.Thread(target=sample, name=LOCK_PROBE, daemon=True)
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
     try:
@@ -148,7 +146,7 @@ def gil_share_of(run: Callable[[], object]) -> float:
             run()
             if len(samples) >= _SAMPLES or time.perf_counter() - begun > _LONGEST:
                 break
-        measured, others = samples[:], max(0, use.waited() - own[0])
+        measured, others = samples[:], use.waited()
     finally:
         stop.set()
         sys.setswitchinterval(before)

@@ -15,6 +15,7 @@ import numpy as np
 
 from bls_notebook.engine import in_memory
 
+PROBES = LOCK_PROBE, STACK_SAMPLER = "bls-lock-probe", "bls-stack-sampler"  # threads that only measure
 _TICK = 10_000_000  # ns: the unit of processor times in /proc/stat
 _STAT = Path("/proc/stat")
 _TASKS = "/proc/{}/task"
@@ -54,10 +55,12 @@ class ProcessorUse:
     def waited(self) -> int:
         """Return the time that runnable threads waited for a processor that another program or thread used.
 
-        Only Linux reports it, and only for threads that have not ended; 0 elsewhere.
+        Only Linux reports it, and only for threads that have not ended; 0 elsewhere. The threads that only measure
+        do not count.
         """
-        now = thread_times(self._pid)
-        return sum(max(0, times.waited - self._waited.get(thread, 0)) for thread, times in now.items())
+        now, probes = thread_times(self._pid), {t.native_id for t in threading.enumerate() if t.name in PROBES}
+        waits = ((thread, times.waited - self._waited.get(thread, 0)) for thread, times in now.items())
+        return sum(max(0, waited) for thread, waited in waits if thread not in probes)
 
 
 def workers() -> dict[int, str]:

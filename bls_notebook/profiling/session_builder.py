@@ -21,7 +21,7 @@ from typing import Any
 
 import bls_notebook
 from bls_notebook.backends import RemoteConnection
-from bls_notebook.engine import LoadedModel, in_memory, start_in_thread
+from bls_notebook.engine import LoadedModel, in_memory, label_of, start_in_thread
 from bls_notebook.profiling import request_log
 from bls_notebook.profiling.request_log import Log, entries
 from bls_notebook.records import RecordedInstance, StatisticsRecord, TensorSeen, Times, duration, statistics_record
@@ -60,7 +60,7 @@ class SessionSources:
             text = "" if file.startswith(_PACKAGE) else "".join(linecache.getlines(file))
             self._numbers[file] = 0
             if text and len(text) <= _LONGEST:
-                name = Path(file).name if model else _cell(file) or Path(file).name
+                name = "model.py" if model and label_of(file) != file else _cell(file) or Path(file).name
                 self.texts.append(Source(name, text, model, version))
                 self._numbers[file] = len(self.texts)
         return self._numbers[file]

@@ -21,6 +21,7 @@ from bls_notebook.records import ModelSeen
 
 from .own_code import PACKAGE, WAIT, kind_of, own_stack
 from .request_log import Log, Placed, Ran, entries
+from .resource_time import STACK_SAMPLER
 from .span_recorder import running_log
 from .stack_samples import PAUSE, SHARE, Sampled, StackSamples, stacks_of_task
 
@@ -43,7 +44,7 @@ class StackSampler(StackSamples):
 
     def start(self) -> None:
         results([answer for model in list(in_memory) for answer in self._start_workers(model)])
-        threading.Thread(target=self._sample, name="bls-stack-sampler", daemon=True).start()
+        threading.Thread(target=self._sample, name=STACK_SAMPLER, daemon=True).start()
 
     def stop(self) -> None:
         self._over.set()

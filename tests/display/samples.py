@@ -23,6 +23,7 @@ from bls_notebook.inspection.records import (
     TensorView,
 )
 from bls_notebook.network.records import ConnectionRecord, EndpointModel, EndpointRecord
+from bls_notebook.profiling.analysis.line_times import LineTime, ModelLines
 from bls_notebook.records.environments import EnvironmentRecord
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
 from bls_notebook.records.messages import MessageRecord
@@ -317,7 +318,8 @@ def everything() -> list[Any]:
         Judgement("called a", False, "nothing", "Call it."),
         case(1), CaseCheck(1, "t", 0, (Judgement("waits <= 1", False, "s", "h"),)), CaseCheck(1, "t", 0, ()),
         CaseScores((CaseScore(1, "t", 0, 2, True, True), CaseScore(2, "u"))),
-        puzzle("gather"),
+        puzzle("gather"), ModelLines("m", 1, 2, 9_000_000, 12, 0.1, (LineTime("a.py", 3, "f", "g()", 1, 1, 1, 9, 12),)),
+        ModelLines("m", 1, 2, 9_000_000, 3, 0.0, ()),
         PuzzleCheck("p", "t", 0, (Judgement("waits <= 1", False, "s", "h"),), (), (), "v", "r", "g", "e"),
     ]  # fmt: skip
     return made
