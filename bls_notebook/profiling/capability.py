@@ -12,6 +12,7 @@ CAPABILITY = Capability(
         "tune": ".tuner:tune",
     },
     types={
+        "BeforeAfter": ".records.before_after:BeforeAfter",
         "CallGraph": ".analysis.call_graph:CallGraph",
         "ModelLines": ".analysis.line_times:ModelLines",
         "Comparison": ".records.comparison:Comparison",
@@ -23,6 +24,7 @@ CAPABILITY = Capability(
     },
     loaders={
         "bls_notebook.session": ".session:load_session",
+        "bls_notebook.before_after": ".records.before_after:load_before_after",
         "bls_notebook.comparison": ".records.comparison:load_comparison",
         "server trace": ".server_trace:load_server_trace",
     },
@@ -40,6 +42,7 @@ CAPABILITY = Capability(
             ".comparison_report:overlap_document", widget=".comparison_report:overlap_widget"
         ),
         ".profiler:Profile": Drawing(),
+        ".records.before_after:BeforeAfter": Drawing(".change_report:before_after_document"),
         ".records.comparison:Comparison": Drawing(
             ".comparison_report:comparison_document", widget=".comparison_report:comparison_widget"
         ),

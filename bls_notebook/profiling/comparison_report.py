@@ -10,6 +10,7 @@ from bls_notebook.display import document as doc
 from bls_notebook.records import Quartiles, Remedy, count, grouped, ns, percent
 
 from .analysis.tuning_words import batches_of
+from .change_report import before_after_blocks
 from .dependences.analysis import named
 from .dependences.records import CodeChange, Overlap
 from .line_report import slowest_lines
@@ -32,6 +33,7 @@ def comparison_document(comparison: Comparison, *, widget: Any = None) -> doc.Do
     verdict = comparison.verdict
     blocks: list[doc.Block] = [
         doc.Line([parts.name(comparison.model), parts.quiet(_compared(comparison))]),
+        *(before_after_blocks(comparison.change) if comparison.change is not None else []),
         *slowest_lines(comparison.sequential.statistics(), comparison.settings[0].lines),
         *verdict_words(verdict),
     ]

@@ -21,6 +21,8 @@ from bls_notebook.operations import (
 )
 from bls_notebook.progress import progress
 
+from .analysis.before_after import before_after
+from .compared_profiles import side_of
 from .dependences.records import Overlap
 from .records.comparison import Comparison
 
@@ -28,8 +30,16 @@ _N = option("-n", "N", "number of requests (default: 8)", whole_number(1))
 _REPEAT = option("--repeat", "N", "runs of each kind (default: 5, and up to 25 if they differ much)", whole_number(1))
 
 
-def _compare(call: MagicCall, **options: Any) -> Comparison:
-    comparison = bls.compare(**options)
+_AGAINST = option("--against", "NAME", "an earlier profile to compare with: its variable, or the file of a saved one")
+
+
+def _earlier(call: MagicCall, against: str) -> Any:
+    """Return the profile of a variable, or the path of a file."""
+    return call.variables.get(against, against)
+
+
+def _compare(call: MagicCall, against: str = "", **options: Any) -> Comparison:
+    comparison = bls.compare(**options, against=_earlier(call, against) if against else None)
     call.notebook.remember(comparison)
     if options.get("verify") and comparison.verification is None:
         failed = any(setting.problem for setting in comparison.settings)
@@ -52,13 +62,15 @@ COMPARE = OperationSpec(
         option("--instances", "N,...", "also measure these counts of the models with a queue, or of MODEL", counts),
         _REPEAT,
         flag("--verify", "run the instance count that is predicted to help most"),
+        _AGAINST,
         SAVE,
         QUIET,
     ),
     """
     %blsprofile digit_reader IMAGE=image -n 8
     %blsprofile resize IN=x --instances 1,2,4 --verify
-    comparison = %blsprofile add_sub INPUT0=a INPUT1=a + b --repeat 9
+    before = %blsprofile add_sub INPUT0=a INPUT1=a + b --repeat 9
+    %blsprofile add_sub INPUT0=a INPUT1=a + b --against before
     """,
     form="inputs",
     notebook=_compare,
@@ -138,12 +150,20 @@ TUNE = OperationSpec(
 
 
 def _profile(
-    call: MagicCall, into: str = "", save: str = "", record: str = "", quiet: bool = False, **options: Any
+    call: MagicCall,
+    into: str = "",
+    save: str = "",
+    record: str = "",
+    against: str = "",
+    quiet: bool = False,
+    **options: Any,
 ) -> object:
     """Run a cell and show the profile of its requests."""
     __tracebackhide__ = True
     notebook = call.notebook
     body = cell_body(notebook, call.name, call.cell)
+    with reported(notebook):
+        earlier = [side_of(_earlier(call, against), "before")] if against else []
     profile = bls.profile(name=f"In [{notebook.cell_number}]", **options)
     recorder: Any = nullcontext()
     if record:
@@ -156,6 +176,10 @@ def _profile(
         notebook.assign(into, profile)
         notebook.remember(profile)
         with progress(f"analyzing {len(profile.record.spans):,} spans"):
+            for side in earlier:
+                change = before_after(side, side_of(profile, "after"))
+                notebook.remember(change)
+                notebook.show(change)
             if not quiet:
                 notebook.show(profile)
             notebook.save(call.name, profile, save)
@@ -176,6 +200,7 @@ PROFILE = OperationSpec(
             ".json or .json.gz for bls.open_file, .trace.json for Perfetto, .html",
             new_file_with(".json", ".json.gz", ".html"),
         ),
+        _AGAINST,
         option("--limit", "N", "the number of requests to keep", whole_number(1)),
         option("--record", "FILE", "a file for all requests with their tensors, for %blsreplay and bls.open_file"),
         QUIET,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterable, Iterator, Sequence
 
-PAUSE = 0.003  # seconds between two samples, at least
+PAUSE = 0.005  # seconds between two samples, at least
 SHARE = 50  # the pause is at least so many times as long as the sample before it took
 _TASKS = 40  # awaiting tasks of one execution that are sampled
 _MOST = 100_000  # different stacks of executions that are kept

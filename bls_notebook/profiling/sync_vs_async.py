@@ -1,5 +1,7 @@
 """`compare` runs one workload by sequential `exec` and by gathered `async_exec`, and says why one is faster.
 
+Of two profiles, it says what became faster or slower.
+
 Guarantees: models whose instance counts are changed are restored afterwards, also on an error and on Ctrl-C
 (`with_instances`). Runs of both kinds alternate in random order, so that other load on the machine affects
 both.
@@ -18,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from statistics import mean, stdev
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from bls_notebook.engine import BLSError
 from bls_notebook.extending import Host, operation
@@ -26,12 +28,15 @@ from bls_notebook.progress import Progress
 from bls_notebook.records import quartiles
 from bls_notebook.repository import ModelRepository, Response, current_repository, with_instances
 
+from .analysis.before_after import before_after
 from .analysis.line_times import loop_shares, model_lines
 from .analysis.verdict import verdict
 from .analysis.verdict_evidence import COUNTS, comparison_evidence
 from .analysis.workload_simulation import DISTURBED
+from .compared_profiles import Profiled, is_profile, side_of
 from .gil import gil_share_of
 from .profiler import profile
+from .records.before_after import BeforeAfter
 from .records.comparison import Comparison, Measured, MeasuredSetting, Verdict, Verification, failures
 from .records.verdicts import WORTH
 from .resource_time import OtherPrograms, cores, parallel_throughput
@@ -248,7 +253,7 @@ def _parallel(speeds: list[tuple[float, float]], threads: int, disturbed: bool) 
 _comparing = threading.Lock()
 
 
-@operation
+@overload
 def compare(
     model: str,
     inputs: Inputs | Sequence[Inputs],
@@ -256,16 +261,39 @@ def compare(
     instances: Iterable[int] | None = None,
     repeat: int | None = None,
     verify: bool = False,
+    against: Profiled | None = None,
     repo: ModelRepository | None = None,
-) -> Comparison:
-    """Compare sequential `exec` with gathered `async_exec`, and say why the one is, or is not, faster.
+) -> Comparison: ...
+
+
+@overload
+def compare(model: Profiled, inputs: Profiled, /) -> BeforeAfter: ...
+
+
+@operation
+def compare(
+    model: Any,
+    inputs: Any,
+    n: int | None = None,
+    instances: Iterable[int] | None = None,
+    repeat: int | None = None,
+    verify: bool = False,
+    against: Profiled | None = None,
+    repo: ModelRepository | None = None,
+) -> Comparison | BeforeAfter:
+    """Compare two profiles, ``compare(before, after)``; or `exec` with `async_exec`, ``compare(model, inputs)``.
+
+    Two profiles: what became faster or slower, by model and line, and which differences are noise. A workload:
+    sequential `exec` and gathered `async_exec`, and why the one is, or is not, faster.
 
     Parameters
     ----------
-    model : str
-        Name of the model that the requests go to; it may call others.
-    inputs : mapping of str to array, or sequence of these
-        As `ModelRepository.infer` takes them; of a sequence, the requests take one after the other.
+    model : str, or a profile
+        Name of the model that the requests go to; it may call others. Or the profile before: a `Profile`, a
+        `Session`, a `Comparison`, the path of a saved one, or a list of repeated runs.
+    inputs : mapping of str to array, or sequence of these; or a profile
+        As `ModelRepository.infer` takes them; of a sequence, the requests take one after the other. Or the
+        profile after. Two profiles take no other arguments.
     n : int, optional
         Number of requests of one caller; 8 by default.
     instances : iterable of int, optional
@@ -275,13 +303,16 @@ def compare(
         Number of runs of each way. By default 5, and up to 25 within a few seconds if the speedup varies.
     verify : bool
         Whether to run with the instance count that is predicted to help most.
+    against : profile, optional
+        An earlier profile of the workload; `Comparison.change` says what became faster or slower since.
     repo : ModelRepository, optional
         By default the current one.
 
     Returns
     -------
-    Comparison
-        Its `verdict.sentence` says it; `sequential` and `gathered` are the sessions of the median runs.
+    Comparison, or BeforeAfter for two profiles
+        Its `verdict.sentence` says it; `sequential` and `gathered` are the sessions of the median runs. Of two
+        profiles, `sentence` says it, and `changes` has the times.
 
     Raises
     ------
@@ -297,7 +328,14 @@ def compare(
     --------
     >>> found = bls.compare("digit_reader", {"IMAGE": image}, n=8, verify=True)
     >>> print(found.verdict.sentence)
+    >>> found.save("before.json")  # then change the model
+    >>> bls.compare("before.json", bls.compare("digit_reader", {"IMAGE": image}))
     """
+    if is_profile(inputs) or (is_profile(model) and not isinstance(model, str)):
+        if verify or not all(each is None for each in (n, instances, repeat, against, repo)):
+            raise BLSError("compare: two profiles take no other arguments, as nothing is run")
+        return before_after(side_of(model, "before"), side_of(inputs, "after"))
+    earlier = None if against is None else side_of(against, "before")
     n = 8 if n is None else n
     check_numbers("compare", n, repeat)
     counts = _counts(instances)
@@ -305,7 +343,8 @@ def compare(
     repository.config(model)  # raises for an unknown name
     workload = Workload(repository, model, inputs_of_each(inputs, n))
     with alone("compare"), Host(repository).uncounted(), workload.told:
-        return _compare(workload, counts, repeat, verify)
+        found = _compare(workload, counts, repeat, verify)
+    return found if earlier is None else replace(found, change=before_after(earlier, side_of(found, "after")))
 
 
 def check_numbers(who: str, n: object, repeat: object) -> None:

@@ -24,8 +24,10 @@ from bls_notebook.inspection.records import (
 )
 from bls_notebook.network.records import ConnectionRecord, EndpointModel, EndpointRecord
 from bls_notebook.profiling.analysis.line_times import LineTime, ModelLines
+from bls_notebook.profiling.records.before_after import BeforeAfter, TimeChange
 from bls_notebook.records.environments import EnvironmentRecord
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
+from bls_notebook.records.measurements import Quartiles
 from bls_notebook.records.messages import MessageRecord
 from bls_notebook.records.models import Change, ModelRecord, TensorSpecRecord
 from bls_notebook.records.responses import Figures, Media, ResponseRecord, StreamRecord, TensorRecord, TextSeen
@@ -320,6 +322,8 @@ def everything() -> list[Any]:
         CaseScores((CaseScore(1, "t", 0, 2, True, True), CaseScore(2, "u"))),
         puzzle("gather"), ModelLines("m", 1, 2, 9_000_000, 12, 0.1, (LineTime("a.py", 3, "f", "g()", 1, 1, 1, 9, 12),)),
         ModelLines("m", 1, 2, 9_000_000, 3, 0.0, ()),
+        BeforeAfter("a", "b", "s", (TimeChange("line", "m", "new", after=Quartiles(1, 2, 2, 2), text="f()"),), ("n",)),
+        BeforeAfter("a", "b", "s", (TimeChange("model", "m", "faster", *[Quartiles(9, 5, 4, 6)] * 2, 0.1),)),
         PuzzleCheck("p", "t", 0, (Judgement("waits <= 1", False, "s", "h"),), (), (), "v", "r", "g", "e"),
     ]  # fmt: skip
     return made

@@ -9,6 +9,7 @@ from bls_notebook.profiling.analysis.line_times import ModelLines
 from bls_notebook.profiling.session import Session
 from bls_notebook.records import NONE, Quartiles, Record, RecordFile, spoken
 
+from .before_after import BeforeAfter
 from .verdicts import LoopSeen, Measured, Verdict, WhatIf, failed_roots, failures
 
 __all__ = [
@@ -68,6 +69,7 @@ class Comparison(Record):
     """One workload with sequential `exec` and with gathered `async_exec`, and why async helped or did not.
 
     ``settings`` begins with today's configuration; each requested instance count adds a setting.
+    ``change`` compares the sequential runs with an earlier profile.
     """
 
     model: str
@@ -76,6 +78,7 @@ class Comparison(Record):
     settings: tuple[MeasuredSetting, ...]
     verdict: Verdict
     verification: Verification | None = None
+    change: BeforeAfter | None = None
     schema: int = SCHEMA
 
     @property
