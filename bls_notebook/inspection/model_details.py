@@ -20,6 +20,7 @@ from bls_notebook.engine import BLSError, Execution, Instance, LoadedModel
 from bls_notebook.extending import Host
 from bls_notebook.lifetimes.kept_memory import memory_of_workers, process_bytes
 from bls_notebook.lifetimes.kept_sizes import named_memory
+from bls_notebook.lifetimes.owner_search import search_of_memory
 from bls_notebook.lifetimes.owners import roots_of
 from bls_notebook.records import source_text
 from bls_notebook.repository import members_of, read_config, statistics_record_of
@@ -37,7 +38,7 @@ def model_view(repository: Any, name: str) -> ModelView:
     host = Host(repository)
     model = host.ready(name)
     file, source = _source(model)
-    held, held_bytes = named_memory(roots_of(model), NAMED)
+    held, held_bytes = named_memory(search_of_memory(roots_of(model)), NAMED)
     workers = memory_of_workers([model], NAMED)
     for memory in filter(None, workers.values()):
         held, held_bytes = [*held, *map(tuple, memory["named"])], held_bytes + memory["bytes"]

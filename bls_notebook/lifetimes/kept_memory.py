@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FunctionType
@@ -23,7 +24,7 @@ from bls_notebook.records import Remedy
 
 from .allocation_site import lines_and_tree
 from .kept_sizes import device_arrays, sizes_by_owner
-from .owner_search import SearchRoot
+from .owner_search import SearchRoot, search_of_memory
 from .owners import roots_of
 from .records import KeptGrowth
 
@@ -49,22 +50,27 @@ class MemorySnapshot:
 
     def __init__(self) -> None:
         self._models = WeakSet(_models())
-        self._sizes, self._is_whole = sizes_by_owner(self._roots())
+        search = search_of_memory(self._roots())
+        self._sizes, self._is_whole = sizes_by_owner(search), not search.was_cut
         self._workers = memory_of_workers(self._models)
 
     def growth(self, without: Iterable[Any] = ()) -> tuple[KeptGrowth, ...]:
         """Return what the same models keep more, the largest first, except memory that these arrays own."""
-        grown = []
+        grown: list[tuple[str, int, str]] = []  # owner, bytes, instance
         if self._is_whole:  # afterwards, a part shows at least some of the growth
-            sizes, _ = sizes_by_owner(self._roots(), list(without), owner_of)
-            grown += [(owner, size - self._sizes[owner], "") for owner, size in sizes.items()]
+            sizes = sizes_by_owner(search_of_memory(self._roots()), list(without), owner_of)
+            more = {owner: size - self._sizes[owner] for owner, size in sizes.items()}
+            grown += [(owner, size, "") for owner, size in more.items() if size >= LEAST]
         for (instance, pid), now in memory_of_workers(self._models).items():
             before = self._workers.get((instance, pid))
             if now is not None and before is not None and before["whole"]:
-                old = before["sizes"]
-                grown += [(owner, size - old.get(owner, 0), instance) for owner, size in now["sizes"].items()]
+                more = Counter(now["sizes"]) - Counter(before["sizes"])
+                # Tensors and requests that a process keeps are no blocks of the kernel, so a single one counts.
+                objects = Counter(now["objects"]) - Counter(before["objects"])
+                owners = dict.fromkeys([*objects, *(owner for owner, size in more.items() if size >= LEAST)])
+                grown += [(owner, more[owner], instance) for owner in owners]
         grown.sort(key=lambda each: (-each[1], each[0]))
-        return tuple(self._grown(*each) for each in grown if each[1] >= LEAST)
+        return tuple(self._grown(*each) for each in grown)
 
     def unknown(self) -> tuple[str, ...]:
         """Return the instances whose processes did not say what they keep."""

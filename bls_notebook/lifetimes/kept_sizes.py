@@ -15,6 +15,7 @@ import numpy as np
 
 from bls_notebook.lifetimes.owner_search import (
     HostSpans,
+    OwnerSearch,
     SearchRoot,
     attributes,
     host_span,
@@ -24,7 +25,7 @@ from bls_notebook.lifetimes.owner_search import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _CONTAINERS = (list, dict, set, frozenset, deque, tuple, bytearray, array, io.BytesIO, io.StringIO)
 _LEAST_CONTAINER = 1024
@@ -78,13 +79,13 @@ def _bytes_of(value: Any) -> int:
 
 
 def sizes_by_owner(
-    roots: Iterable[SearchRoot], others: Sequence[Any] = (), owner_of: Callable[[Any], Any] = lambda array: array
-) -> tuple[Counter[str], bool]:
-    """Return the bytes of memory by owner (a path up to its first index), and whether the search is complete.
+    search: OwnerSearch, others: Sequence[Any] = (), owner_of: Callable[[Any], Any] = lambda array: array
+) -> Counter[str]:
+    """Return the bytes of memory that a search found by owner: a path up to its first index.
 
     Memory that `others` own does not count, nor does any memory twice.
     """
-    search, without, spans = search_of_memory(roots), set(map(id, others)), HostSpans(others)
+    without, spans = set(map(id, others)), HostSpans(others)
     counted: set[int] = set()
     sizes: Counter[str] = Counter()
     names: dict[int, str] = {}  # of containers, by ID
@@ -101,18 +102,21 @@ def sizes_by_owner(
         around = id(search.parent_of(value))
         if around not in names:
             name = search.name_of(value)
-            owner = name.partition("[")[0].partition(" (")[0]
+            owner = _owner(name)
             if owner == name:
                 sizes[owner] += size
                 continue
             names[around] = owner
         sizes[names[around]] += size
-    return sizes, not search.was_cut
+    return sizes
 
 
-def named_memory(roots: Iterable[SearchRoot], most: int) -> tuple[list[tuple[str, int, str, str]], int]:
+def _owner(name: str) -> str:
+    return name.partition("[")[0].partition(" (")[0]
+
+
+def named_memory(search: OwnerSearch, most: int) -> tuple[list[tuple[str, int, str, str]], int]:
     """Return the name, bytes, description and device of the largest arrays and texts, and the bytes of all of them."""
-    search = search_of_memory(roots)
     found = [(memory, value) for value in list(search.seen.values()) for memory in [_described(value)] if memory]
     found.sort(key=lambda pair: -pair[0][0])
     return [(search.name_of(value), *memory) for memory, value in found[:most]], sum(each[0] for each, _ in found)
@@ -127,13 +131,19 @@ def _described(value: Any) -> tuple[int, str, str] | None:
 
 
 def memory_of(worker: Any, label: str, most: int) -> dict[str, Any]:
-    """Return what the model in a worker keeps, as plain data. Called in the worker."""
+    """Return what the model in a worker keeps, as plain data: bytes, and tensors, requests and responses, by owner.
+
+    Called in the worker.
+    """
     api: Any = sys.modules["triton_python_backend_utils"]
     names = ("Tensor", "InferenceRequest", "InferenceResponse")
     opened[:] = [{vars(api)[name]: name for name in names if name in vars(api)}]
-    sizes, is_whole = sizes_by_owner(_roots_in_worker(worker, label))
-    named, total = named_memory(_roots_in_worker(worker, label), most)
-    return {"sizes": sizes, "whole": is_whole, "named": named, "bytes": total}
+    search = search_of_memory(_roots_in_worker(worker, label))
+    held = (value for value in list(search.seen.values()) if type(value) in opened[0])
+    objects = Counter(_owner(search.name_of(value)) for value in held)
+    named, total = named_memory(search, most)
+    sizes = sizes_by_owner(search)
+    return {"sizes": sizes, "objects": objects, "whole": not search.was_cut, "named": named, "bytes": total}
 
 
 def _roots_in_worker(worker: Any, label: str) -> Iterator[SearchRoot]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import Response
+from bls_notebook.backends.protocol import DIED, ModelError
 from bls_notebook.display import Display
 from bls_notebook.operations import (
     PARAMETERS,
@@ -231,6 +232,11 @@ def _debug_first_error(notebook: Notebook, result: Result) -> None:
     """Make ``%debug`` open in the frame that raised the first error, if a model of this process raised it."""
     record = next((r.record.error for r in responses_in(result) if r.error is not None), None)
     failure = bls.current_repository().last_failure
-    if record is not None and failure is not None and record.kind == type(failure).__name__:
+    if record is None or failure is None:
+        return
+    if isinstance(failure, ModelError):  # no frames to open, but a sentence that says so
+        if record.kind == failure.kind != DIED:
+            notebook.debugged = weakref.ref(result)
+    elif record.kind == type(failure).__name__:
         debug_later(notebook, failure)
         notebook.debugged = weakref.ref(result)

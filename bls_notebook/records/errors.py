@@ -20,7 +20,7 @@ class FileError(BLSError, ValueError):
 class FrameRecord(Record):
     """One frame of a traceback; `model` is empty for code outside models.
 
-    `source` has the numbered lines around `line`.
+    `source` has the numbered lines around `line`. `process`: the code ran in a process of its own.
     """
 
     model: str
@@ -29,6 +29,7 @@ class FrameRecord(Record):
     line: int = 0
     function: str = ""
     source: tuple[tuple[int, str], ...] = ()
+    process: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -136,6 +136,9 @@ def test_memory_that_a_model_keeps_in_its_process_is_named_and_left_behind() -> 
     [life] = track.record.left_behind()
     assert [holder.name for holder in life.holders] == ["a request in the process of m_0"]
     assert not left_nothing(track.record).holds
+    small = kept("self.history.append(pb.Tensor('Y', x[:1] * 2))", isolation="process")
+    assert [(each.owner, each.bytes < 100) for each in small.kept] == [("m.history", True)]
+    assert not left_nothing(small).holds
 
 
 def test_numbers_in_a_list_have_a_size() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from textwrap import dedent, indent
 
 import pytest
@@ -180,3 +181,12 @@ def test_sent_inputs_and_the_debug_frame_stand_beside_a_traceback(models: Cells)
     assert "%debug" not in models("%bls add A=[1]").text
     assert "%debug" in models("%bls m X=[1, 2] -n 3").text
     assert "%debug" not in models("r").text  # it opens at another one by now
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs Linux or macOS")
+def test_debug_does_not_open_in_a_process_and_the_error_says_what_does(models: Cells) -> None:
+    models(model("raise ValueError('no')").replace("%%tritonmodel m", "%%tritonmodel m --process"))
+    outcome = models("%bls m X=np.ones(2, np.float32)")
+    assert outcome.text.endswith("%debug cannot open in a process of its own: first %tritonrepo load m --in-kernel")
+    models("%tritonrepo load m --in-kernel")
+    assert models("%bls m X=np.ones(2, np.float32)").text.endswith("%debug opens here")

@@ -88,6 +88,11 @@ def _debugger(record: ErrorRecord) -> Iterator[Block]:
     at = next((i for i, frame in frames if frame.model == raised), None)
     if at is None:
         return
+    if record.frames[at].process:
+        load = f"%tritonrepo load {raised} --in-kernel"
+        said = "%debug cannot open in a process of its own: first "
+        yield Words(Piece(said + load, tag("span", prose(said), tag("code", load), cls="dim")), "error-more", gap=True)
+        return
     frame, last = record.frames[at], not any(frame.model for frame in record.frames[at + 1 :])
     where = "here" if last else f"in {frame.model}, {frame.file} line {frame.line}"
     shown = join(tag("code", "%debug"), f" opens {where}")
