@@ -158,9 +158,8 @@ def frame_in_process(model: str, version: int, file: str, line: int, name: str) 
     """Return a line of code in another process as a frame; `model` is empty for code outside the model."""
     shown = _from_here(file) if model else label_of(file)
     return FrameRecord(
-        model, version if model else 0, _plain(shown), line, _plain(name), _around(source_of(file), line),
-        process=True,
-    )  # fmt: skip
+        model, version if model else 0, _plain(shown), line, _plain(name), _around(source_of(file), line)
+    )
 
 
 def _describe(error: BaseException, model: str, version: int) -> Description:

@@ -16,6 +16,7 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import display as displays
+from bls_notebook.backends.protocol import ModelError
 from bls_notebook.engine.exception_text import internal_paths, traceback_of
 from bls_notebook.engine.waiting.busy_code import interrupted_line, place
 from bls_notebook.engine.waiting.interrupts import awaited, resume_debugged_threads
@@ -146,7 +147,10 @@ def _record_of(error: bls.BLSError, model: str) -> ErrorRecord | MessageRecord:
     hint = _still_serving(model) if model else ""
     if isinstance(error, bls.ModelLoadError) and error.record is not None:
         opens = bool(error.__cause__ is not None and error.record.frames)
-        return replace(error.record, debug=opens, hint="\n".join(filter(None, (str(error.record.hint), hint))))
+        apart = isinstance(error.__cause__, ModelError)
+        return replace(
+            error.record, debug=opens, process=apart, hint="\n".join(filter(None, (str(error.record.hint), hint)))
+        )
     return MessageRecord(str(error), "warning" if isinstance(error, CellInterrupted) else "error", hint)
 
 

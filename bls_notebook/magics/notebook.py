@@ -48,6 +48,8 @@ class Notebook:
     latest: Callable[[], Any] | None = None  # a weak reference to the last response of %bls
     debugged: Callable[[], object] = lambda: None
     """A reference to the response, or list of responses, with the error at which ``%debug`` opens."""
+    debugged_process: bool = False
+    """Whether that error was raised in a process, where no debugger opens."""
 
     def variables(self, local: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the variables for expressions: the notebook's and a calling function's."""
@@ -104,7 +106,7 @@ class Notebook:
             return value
         record: Any = value
         if opens and getattr(record, "error", None) is not None:
-            record = replace(record, error=replace(record.error, debug=True))
+            record = replace(record, error=replace(record.error, debug=True, process=self.debugged_process))
         is_hidden = getattr(record, "warnings", ()) and not self.settings.show_warnings
         return replace(record, warnings=()) if is_hidden else record
 

@@ -234,7 +234,8 @@ def _debug_first_error(notebook: Notebook, result: Result) -> None:
     failure = bls.current_repository().last_failure
     if record is None or failure is None:
         return
-    if isinstance(failure, ModelError):  # no frames to open, but a sentence that says so
+    notebook.debugged_process = isinstance(failure, ModelError)
+    if isinstance(failure, ModelError):
         if record.kind == failure.kind != DIED:
             notebook.debugged = weakref.ref(result)
     elif record.kind == type(failure).__name__:

@@ -103,7 +103,7 @@ def _endpoint(call: MagicCall, stop: bool = False, **options: Any) -> Endpoint:
             from bls_notebook.magics import debug_later
 
             debug_later(notebook, failure)
-            notebook.debugged = weakref.ref(previous)
+            notebook.debugged, notebook.debugged_process = weakref.ref(previous), False
         return previous
     if previous is not None:  # stopped first, because the new one may need its ports
         previous.stop()

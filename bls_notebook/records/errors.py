@@ -20,7 +20,7 @@ class FileError(BLSError, ValueError):
 class FrameRecord(Record):
     """One frame of a traceback; `model` is empty for code outside models.
 
-    `source` has the numbered lines around `line`. `process`: the code ran in a process of its own.
+    `source` has the numbered lines around `line`.
     """
 
     model: str
@@ -29,7 +29,6 @@ class FrameRecord(Record):
     line: int = 0
     function: str = ""
     source: tuple[tuple[int, str], ...] = ()
-    process: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -50,7 +49,8 @@ class ErrorRecord(Record):
     `frames` are in Python's order, the failing call last. `hint` is the remedy. `stage` is empty if the model failed,
     ``refused`` if the request reached no model, ``returned`` if the model returned an error response, or ``cancelled``.
     `inputs` are those of the request to the last model. `unchecked` is the message of an earlier error response which
-    the model received, and which this error hides. `debug` says that ``%debug`` opens at the last frame.
+    the model received, and which this error hides. `debug` says that ``%debug`` opens at the last frame,
+    or would if its code had not run in another `process`.
     """
 
     message: str
@@ -63,3 +63,4 @@ class ErrorRecord(Record):
     inputs: tuple[InputSeen, ...] = ()
     unchecked: str = ""
     debug: bool = False
+    process: bool = False

@@ -125,8 +125,7 @@ def test_an_error_shows_sent_inputs_and_where_the_debugger_opens() -> None:
     # A caller that passed the callee's error on raised nothing.
     assert as_text(error(debug=True)).endswith("\n\n  %debug opens here")
     assert "%debug" not in as_text(error(debug=True, frames=()))
-    apart = FrameRecord("caller", 1, "Cell In[2]", 27, "ask", process=True)
-    assert as_text(error(debug=True, frames=(apart,))).endswith(
+    assert as_text(error(debug=True, process=True, frames=(raised,))).endswith(
         "%debug cannot open in a process of its own: first %tritonrepo load caller --in-kernel"
     )
 

@@ -188,5 +188,11 @@ def test_debug_does_not_open_in_a_process_and_the_error_says_what_does(models: C
     models(model("raise ValueError('no')").replace("%%tritonmodel m", "%%tritonmodel m --process"))
     outcome = models("%bls m X=np.ones(2, np.float32)")
     assert outcome.text.endswith("%debug cannot open in a process of its own: first %tritonrepo load m --in-kernel")
+    crash = (
+        model("raise ValueError('no')")
+        .replace("%%tritonmodel m", "%%tritonmodel m --process")
+        .replace("    def execute", "    def initialize(self, args):\n        raise KeyError('k')\n\n    def execute")
+    )
+    assert "first %tritonrepo load m --in-kernel" in models(crash).text
     models("%tritonrepo load m --in-kernel")
     assert models("%bls m X=np.ones(2, np.float32)").text.endswith("%debug opens here")

@@ -88,7 +88,7 @@ def _debugger(record: ErrorRecord) -> Iterator[Block]:
     at = next((i for i, frame in frames if frame.model == raised), None)
     if at is None:
         return
-    if record.frames[at].process:
+    if record.process:
         load = f"%tritonrepo load {raised} --in-kernel"
         said = "%debug cannot open in a process of its own: first "
         yield Words(Piece(said + load, tag("span", prose(said), tag("code", load), cls="dim")), "error-more", gap=True)
