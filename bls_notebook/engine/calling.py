@@ -98,31 +98,64 @@ class SendingExecution(Execution):
 
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         loop = _running_loop()
-        model = self.server.find(request._model_name, request._model_version)
-        if model is None:
-            model = self.server.missed(request._model_name, request._model_version)
-        problem = None if model is None else model.check.problem(request)
-        if model is None or (problem is not None and not model.decoupled):
-            return self._refused_later(loop, request, problem, decoupled)
-        if self.model is not None and model.name not in self.model.calls:
-            self.model.calls.add(model.name)
-        if model.decoupled or self.depth >= MAX_DEPTH or request._options is not DEFAULT_OPTIONS:
-            problem = self._problem(model, request, decoupled) or problem
-            if problem is not None:
-                return self._refused_later(loop, request, problem, decoupled)
-        kind = "stream" if decoupled else "async"
         inputs = request._inputs
-        try:
-            ticket = Ticket(model, received(model, request, given, kind, self), self, copy_context())
-        except NotReceivedError as error:
-            return self._refused_later(loop, request, str(error), decoupled)
+        ticket = self._ticket(request, decoupled, given)
+        if ticket.__class__ is not Ticket:
+            refused: asyncio.Future[Any] = loop.create_future()
+            refused.set_result(ticket)
+            return refused
         if not self.is_client and inputs:
-            watch(loop, self, model.name, inputs, ticket.request._inputs)  # type: ignore[union-attr]
+            watch(loop, self, ticket.model.name, inputs, ticket.request._inputs)  # type: ignore[union-attr]
         future = response_of(ticket, loop, self.responses_of(TicketStream(ticket, self)) if decoupled else None)
         self._send(ticket)
         if loop.__class__ is not ModelEventLoop and (self.model is not None or self.bare):
             report_if_long(ticket)
         return future
+
+    def begin_exec(self, request: InferenceRequest, decoupled: bool, then: Callable[[Any], None]) -> None:
+        """Send a request of another process; call `then` with its response, or iterator, on any thread.
+
+        `then` raises nothing and does not wait.
+        """
+        ticket = self._ticket(request, decoupled, True)
+        if ticket.__class__ is not Ticket:
+            then(ticket)
+            return
+
+        def come() -> None:
+            ticket.on_response = None
+            if decoupled:
+                then(self.responses_of(TicketStream(ticket, self)))
+            elif (taken := ticket.take()) is not None:
+                if taken[0]._error is not None:
+                    self.note_error(taken[0])
+                then(taken[0])
+
+        ticket.on_response = come
+        self._send(ticket)
+        if self.bare:
+            report_if_long(ticket)
+
+    def _ticket(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
+        """Return the ticket of an async request, or the refusal."""
+        model = self.server.find(request._model_name, request._model_version)
+        if model is None:
+            model = self.server.missed(request._model_name, request._model_version)
+        problem = None if model is None else model.check.problem(request)
+        if model is None or (problem is not None and not model.decoupled):
+            problem = problem or self.server.unknown(request._model_name, request._model_version)
+            return self._refused(request, problem, decoupled, "async")
+        if self.model is not None and model.name not in self.model.calls:
+            self.model.calls.add(model.name)
+        if model.decoupled or self.depth >= MAX_DEPTH or request._options is not DEFAULT_OPTIONS:
+            problem = self._problem(model, request, decoupled) or problem
+            if problem is not None:
+                return self._refused(request, problem, decoupled, "async")
+        try:
+            inputs = received(model, request, given, "stream" if decoupled else "async", self)
+        except NotReceivedError as error:
+            return self._refused(request, str(error), decoupled, "async")
+        return Ticket(model, inputs, self, copy_context())
 
     def _problem(self, model: LoadedModel, request: InferenceRequest, decoupled: bool) -> str | None:
         """Return the error of a well-formed request that cannot be sent, or None."""
@@ -201,14 +234,6 @@ class SendingExecution(Execution):
             watching.refused(self, request, observed, response)
             watching.answered(observed, response)
         return self.responses_of(AnsweredStream(response)) if decoupled else response
-
-    def _refused_later(
-        self, loop: Any, request: InferenceRequest, problem: str | None, decoupled: bool
-    ) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = loop.create_future()
-        problem = problem or self.server.unknown(request._model_name, request._model_version)
-        future.set_result(self._refused(request, problem, decoupled, "async"))
-        return future
 
     def stall(self, still: Callable[[], bool]) -> None:
         """Note that all code of its process only awaits responses while `still()`; refuse one that would never come."""

@@ -13,19 +13,22 @@ from __future__ import annotations
 import array
 import json
 import os
+import select
 import socket
 import struct
 import threading
 from collections import deque
-from time import perf_counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bls_notebook.backends.processes.segments import Segments
+from bls_notebook.backends.processes.wakeups import Wakeups
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, serialize_byte_tensor
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, InferenceTrace, MemoryType, Options, PreferredMemory
+from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
@@ -36,15 +39,15 @@ if TYPE_CHECKING:
 
 LARGE = 1 << 16  # bytes of a tensor that gets a memory file
 MOST_FILES = 200  # of one message; Linux passes 253 at most
-MOST_PARTS = 500  # buffers of one system call
-_SIZES = struct.Struct("<IQ")  # of the header and of the bytes after it
+# The lengths of the header and of the bytes after it; of a sender that waits, its time, thread, processors, and whether
+# it has bound the receiver (`wakeups`).
+_PREFIX = struct.Struct("<IQQIQ?")
+_NO_WAITER = 0, 0, 0, False
 _CHUNK = 1 << 14
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+_decode = json.JSONDecoder().raw_decode
 _FILES_SPACE = socket.CMSG_SPACE(253 * 4) if hasattr(socket, "CMSG_SPACE") else 0
 _FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-_WITHOUT_WAIT = _FLAGS | getattr(socket, "MSG_DONTWAIT", 0)
-_CAN_SPIN = hasattr(os, "sched_yield") and (os.cpu_count() or 1) > 1
-SPIN_SECONDS = 0.0002  # of a wait for the next message before the thread sleeps
 
 
 class Message:
@@ -60,25 +63,24 @@ class Message:
         return [self._tensor(*row) for row in rows]
 
     def _tensor(self, name: str, datatype: str, shape: Sequence[int], size: int, segment: int) -> Tensor:
-        memory: Any
         if segment:
             memory = self._large.pop(0)
             if isinstance(memory, OSError):
                 raise MemoryError(f"no memory for the tensor '{name}' of {size} bytes: {memory}")
+            at = 0
         else:
-            memory = self._body[self._at : self._at + size]
+            memory, at = self._body, self._at
             self._at += size
         if datatype == "BYTES":
-            return Tensor._of(name, deserialize_bytes_tensor(memory).reshape(shape), datatype)
+            return Tensor._of(name, deserialize_bytes_tensor(memory[at : at + size]).reshape(shape), datatype)
         dtype = DTYPE_OF_DATATYPE[datatype] if datatype in DTYPE_OF_DATATYPE else np.dtype(np.uint16)
-        made: np.ndarray[Any, Any]
-        if segment:
-            made = np.ndarray(tuple(shape), dtype, memory)
-        else:
-            made = np.empty(tuple(shape), dtype)
-            if size:
-                made.reshape(-1).view(np.uint8)[:] = memory
-        return Tensor._of(name, made, datatype)
+        array: np.ndarray[Any, Any] = np.ndarray(shape, dtype, memory, at)
+        return Tensor._of(name, array if segment else array.copy(), datatype)
+
+
+def _close(files: list[int]) -> None:
+    for file in files:
+        os.close(file)
 
 
 class Channel:
@@ -87,54 +89,109 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
         self._segments = Segments()
-        self._spins = False  # the last message came soon
+        self._wakeups = Wakeups()
         self._lock = threading.Lock()
         self._data = bytearray()  # received, and not part of a message yet
         self._files: deque[int] = deque()
+        self._queued: list[bytes] = []  # messages that the next one, or `flush`, sends
+        self._writable = select.poll()
+        self._writable.register(end, select.POLLOUT)
 
-    def send(self, header: Header, tensors: Iterable[Tensor] = ()) -> None:
-        """Send a message; `rows` of its header describes the tensors."""
+    def send(self, header: Header, tensors: Sequence[Tensor] = (), waits: bool = False) -> None:
+        """Send a message; `rows` of its header describes the tensors. `waits`: this thread calls `receive` next."""
+        data, files = self._message(header, tensors, waits)
+        with self._lock:
+            self._write(data, files)
+
+    def queue(self, header: Header, tensors: Sequence[Tensor] = ()) -> bool:
+        """Let the next message or `flush` send this one, too; return whether it is the first such one."""
+        data, files = self._message(header, tensors)
+        with self._lock:
+            if files:
+                self._write(data, files)
+            else:
+                self._queued.append(data)
+            return len(self._queued) == 1
+
+    def flush(self) -> None:
+        """Send the queued messages."""
+        with self._lock:
+            if self._queued:
+                self._write(b"", [])
+
+    def post(self, header: Header, tensors: Sequence[Tensor] = ()) -> None:
+        """Send a message on a thread that may not wait: if the other end does not read, another thread waits."""
+        data, files = self._message(header, tensors)
+        if len(data) < LARGE and self._lock.acquire(False):
+            try:
+                if self._writable.poll(0):
+                    self._write(data, files)
+                    return
+            finally:
+                self._lock.release()
+        threading.Thread(target=self._write_patiently, args=(data, files), name="bls-writer", daemon=True).start()
+
+    def _write_patiently(self, data: bytes, files: list[int]) -> None:
+        with self._lock, suppress(EOFError):
+            self._write(data, files)
+
+    def _message(self, header: Header, tensors: Sequence[Tensor], waits: bool = False) -> tuple[bytes, list[int]]:
+        """Return the bytes of a message, and the memory files that travel with it."""
         parts: list[Any] = []
         files: list[int] = []
         try:
-            rows = [self._packed(tensor, parts, files) for tensor in tensors]
-            if rows:
-                header["rows"] = rows
-                dropped = self._segments.dropped()
-                if dropped:
-                    header["forget"] = dropped
+            size = 0
+            if tensors:
+                header["rows"] = rows = [self._packed(tensor, parts, files) for tensor in tensors]
+                size = sum([row[3] for row in rows if not row[4]])
+                if self._segments.has_dropped:
+                    header["forget"] = self._segments.dropped()
             text = _encode(header).encode()
-            size = sum(map(len, parts))
-            parts.insert(0, _SIZES.pack(len(text), size) + text)
-            if len(parts) > MOST_PARTS:
-                parts = [b"".join(parts)]
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))] if files else []
-            with self._lock:
-                sent = self.socket.sendmsg(parts, rights)
-                if sent < _SIZES.size + len(text) + size:
-                    self.socket.sendall(memoryview(b"".join(parts))[sent:])
+            waiter = self._wakeups.wait_next() if waits else _NO_WAITER
+            return b"".join([_PREFIX.pack(len(text), size, *waiter), text, *parts]), files
+        except BaseException:
+            _close(files)
+            raise
+
+    def _write(self, data: bytes, files: list[int]) -> None:
+        """Send the queued messages, and one with these files, which are closed. Called with the lock."""
+        if self._queued:
+            data = b"".join([*self._queued, data])
+            self._queued.clear()
+        try:
+            if files:
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))]
+                sent = self.socket.sendmsg([data], rights)
+            else:
+                sent = self.socket.send(data)
+            if sent < len(data):
+                self.socket.sendall(memoryview(data)[sent:])
         except OSError as error:
             raise EOFError(str(error)) from None
         finally:
-            for file in files:
-                os.close(file)
+            if files:
+                _close(files)
 
-    def receive(self, spin: bool = False) -> Message:
-        """Wait for a message; with `spin` stay on the processor for a moment, if the last one came soon."""
-        if spin and _CAN_SPIN and not self._data:
-            began = perf_counter()
-            while self._spins and not self._fill(_CHUNK, _WITHOUT_WAIT):
-                os.sched_yield()  # a sleeping process wakes slowly, above all on a virtual machine
-                self._spins = perf_counter() - began < SPIN_SECONDS
-            if not self._data:
-                self._fill(_CHUNK)
-                self._spins = perf_counter() - began < SPIN_SECONDS
-        length, size = _SIZES.unpack(self._read(_SIZES.size))
-        header = json.loads(self._read(length).decode())
-        body = self._read(size) if size else bytearray()
+    def receive(self) -> Message:
+        """Wait for a message."""
+        data = self._data
+        while len(data) < _PREFIX.size:
+            self._fill(_CHUNK)
+        length, size, *waiter = _PREFIX.unpack_from(data)
+        start = _PREFIX.size + length
+        end = start + size
+        while len(data) < end:
+            self._fill(max(_CHUNK, min(end - len(data), 1 << 24)))
+        if waiter[0]:
+            self._wakeups.woken(*waiter)
+        header = _decode(data[_PREFIX.size : start].decode())[0]
+        body = data[start:end] if size else bytearray()
+        del data[:end]
         if "forget" in header:
             self._segments.forget(header["forget"])
-        return Message(header, body, [self._large(*row[3:]) for row in header.get("rows", ()) if row[4]])
+        if "rows" in header:
+            return Message(header, body, [self._large(*row[3:]) for row in header["rows"] if row[4]])
+        return Message(header, body, [])
 
     def _large(self, size: int, number: int) -> Any:
         """Return the bytes of a tensor in a memory file, or the error why they cannot be read."""
@@ -153,30 +210,20 @@ class Channel:
         """True if a part of a message has been received already."""
         return bool(self._data)
 
-    def _read(self, size: int) -> bytearray:
-        data = self._data
-        while len(data) < size:
-            self._fill(max(_CHUNK, min(size - len(data), 1 << 24)))
-        out = data[:size]
-        del data[:size]
-        return out
-
-    def _fill(self, size: int, flags: int = _FLAGS) -> bool:
-        """Receive at most this many bytes; return False if there are none yet."""
+    def _fill(self, size: int) -> None:
+        """Receive at most this many bytes."""
         try:
-            chunk, rights, _, _ = self.socket.recvmsg(size, _FILES_SPACE, flags)
-        except BlockingIOError:
-            return False
+            chunk, rights, _, _ = self.socket.recvmsg(size, _FILES_SPACE, _FLAGS)
         except OSError:
             chunk, rights = b"", []
         if not chunk:
+            self._wakeups.free()
             raise EOFError("the connection is closed")
         self._data += chunk
         for _, _, content in rights:
             files = array.array("i")
             files.frombytes(content[: len(content) - len(content) % files.itemsize])
             self._files.extend(files)
-        return True
 
     def end(self) -> None:
         """Let `receive` raise EOFError after the messages that have arrived."""
@@ -193,20 +240,18 @@ class Channel:
 
     def _packed(self, tensor: Tensor, parts: list[Any], files: list[int]) -> tuple[Any, ...]:
         held: Any = tensor._array
+        data = held
         if tensor._datatype == "BYTES":
-            data: Any = np.frombuffer(serialize_byte_tensor(held) or b"", np.uint8)
-        else:
-            data = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
-        size = len(data)
-        segment = 0
+            data = np.frombuffer(serialize_byte_tensor(held) or b"", np.uint8)
+        size, segment = data.nbytes, 0
         if size >= LARGE and hasattr(os, "memfd_create") and len(files) < MOST_FILES:
             try:
-                segment = self._segments.write(data, files)
+                segment = self._segments.write(np.ascontiguousarray(data).reshape(-1).view(np.uint8), files)
             except OSError:  # too many open files, or no address space
                 pass
         if not segment:
-            parts.append(data.data)
-        return tensor._name, tensor._datatype, tuple(map(int, held.shape)), size, segment
+            parts.append(data.tobytes())
+        return tensor._name, tensor._datatype, held.shape, size, segment
 
 
 def packed_options(options: Options) -> list[Any] | None:
@@ -236,6 +281,17 @@ def options_of(packed: list[Any] | None) -> Options:
         None if trace is None else InferenceTrace._of(trace),
         priority,
     )
+
+
+def request_of(options: list[Any] | None, outputs: list[str], model: str, version: int, inputs: list[Tensor]) -> Any:
+    """Return a request, whose maker has checked it."""
+    request = InferenceRequest.__new__(InferenceRequest)
+    request._options = options_of(options)
+    request._requested, request._inputs = tuple(outputs), inputs
+    request._model_name, request._model_version = model, version
+    request._answerable = request._response_sender = request._maker = None
+    request._release_flags = 0
+    return request
 
 
 def packed_response(response: InferenceResponse) -> list[Any]:

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -57,6 +57,7 @@ class WorkerProcess:
         self._steps = count(1)
         self._step = 0  # that runs now
         self._closing = False
+        self.alive = True
         self._dead = threading.Event()
         self._guard = threading.Lock()
         self._words = ""
@@ -95,10 +96,6 @@ class WorkerProcess:
         return self._process.pid
 
     @property
-    def alive(self) -> bool:
-        return not self._dead.is_set()
-
-    @property
     def died(self) -> str:
         """The reason for the end of the process."""
         return _reason(self._process.wait(), self._words)
@@ -108,14 +105,14 @@ class WorkerProcess:
         with self._guard:
             self._words = (self._words + words)[-2 * LAST_WORDS :]  # `_reason` leaves some lines out
 
-    def run(self, op: str, tensors: Iterable[Tensor] = (), **header: Any) -> Message:
+    def run(self, op: str, tensors: Sequence[Tensor] = (), **header: Any) -> Message:
         """Run a step on the worker's main thread; return its answer. Called at the instance's home."""
         with self._guard:
             self._step = step = next(self._steps)
         try:
-            self.home.send({**header, "op": op, "step": step}, tensors)
+            self.home.send({**header, "op": op, "step": step}, tensors, waits=True)
             while True:
-                message = self.home.receive(spin=True)
+                message = self.home.receive()
                 if "done" in message.header:
                     return message
                 self._listener.answer(message, self, at_home=True)
@@ -242,6 +239,7 @@ class WorkerProcess:
             os.close(pipe)
         os.close(self._lifeline)
         with self._guard:
+            self.alive = False
             self._dead.set()
             runs = self._step
             for timer in list(self._timers):

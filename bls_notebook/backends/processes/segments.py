@@ -82,6 +82,10 @@ class Segments:
     def _has_room(self, size: int) -> bool:
         return len(self._sent) < MOST_KEPT and size + sum(map(len, self._sent.values())) <= KEPT_BYTES
 
+    @property
+    def has_dropped(self) -> bool:
+        return bool(self._dropped)
+
     def dropped(self) -> list[int]:
         """Return the numbers of files that the receiver can forget."""
         out = self._dropped[:]

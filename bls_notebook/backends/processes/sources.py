@@ -15,7 +15,8 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 _MODULES = (
     "pb_utils", "pb_utils._runtime", "pb_utils.dtypes", "pb_utils.errors", "pb_utils.metrics", "pb_utils.model_config",
     "pb_utils.options", "pb_utils.request", "pb_utils.response", "pb_utils.server", "pb_utils.stub_modules",
-    "pb_utils.tensor", "devices.dlpack", "backends.processes.segments", "backends.processes.messages",
+    "pb_utils.tensor", "devices.dlpack", "backends.processes.segments", "backends.processes.wakeups",
+    "backends.processes.messages",
     "backends.processes.error_facts", "backends.processes.worker_link", "backends.processes.worker_objects",
     "backends.processes.worker_probes", "backends.processes.worker", "backends.processes.worker_forks",
 )  # fmt: skip

@@ -7,7 +7,6 @@ the home asks, which waits for its worker anyway.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 import threading
@@ -26,7 +25,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse, StreamEnded
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 
-from .messages import Message, options_of, packed_options, packed_response, response_of
+from .messages import Message, packed_options, packed_response, request_of, response_of
 from .process import Listener, WorkerProcess
 
 Header = dict[str, Any]
@@ -61,7 +60,6 @@ class Upcalls(Listener):
         self._streams: dict[int, Any] = {}
         self._seen: dict[int, Any] = {}  # errors of responses that the model has not asked for
         self._families: dict[int, tuple[Any, list[Any]]] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._replies = 0  # on the side
         self.spans: dict[int, int] = {}  # the numbers of executions in the log of a profile
 
@@ -123,9 +121,6 @@ class Upcalls(Listener):
         self._latest = (None, Context())
         for family, _ in families:
             family.drop()
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._loop = None
 
     def printed(self, stream: str, text: str) -> None:
         self._latest[1].copy().run(_write, stream, text)
@@ -141,8 +136,12 @@ class Upcalls(Listener):
         def reply(answer: Reply) -> None:
             if wanted:
                 self._replies += not at_home
+                content = answer[0] if number is None else {**answer[0], "re": number}
                 try:
-                    channel.send({**answer[0], **({} if number is None else {"re": number})}, answer[1])
+                    if op == "async_exec":
+                        channel.post(content, answer[1])
+                    else:
+                        channel.send(content, answer[1], at_home)
                 except EOFError:
                     pass  # the process has ended
 
@@ -150,7 +149,7 @@ class Upcalls(Listener):
             reply(self._done(partial(getattr(self, f"_{op}"), message)))
 
         if op == "async_exec":
-            self._async_exec(message, reply)
+            self._caller(header)[1].copy().run(self._async_exec, message, reply)
         elif at_home:
             work()
         elif op in _WAITS:
@@ -188,11 +187,10 @@ class Upcalls(Listener):
         finally:
             caller_var.set(before)
 
-    def _request(self, message: Message) -> InferenceRequest:
+    def _request(self, message: Message) -> Any:
         header = message.header
         inputs = message.take(header.get("rows", ()))
-        request = InferenceRequest("", 0, inputs, header["outputs"], header["model"], header["version"])
-        request._options = options_of(header["options"])
+        request = request_of(header["options"], header["outputs"], header["model"], header["version"], inputs)
         request._site = tuple(_instructions(header.get("site", ())))
         return request
 
@@ -229,34 +227,20 @@ class Upcalls(Listener):
         return _NOTHING
 
     def _async_exec(self, message: Message, reply: Callable[[Reply], None]) -> None:
-        """Send a request in the loop of the instance, and reply when its response has come."""
-        caller, context = self._caller(message.header)
+        """Send a request, and reply on the thread that has its response."""
         decoupled = message.header["decoupled"]
 
-        def send() -> None:
-            caller_var.set(caller)
-            sent = self._done(lambda: _future(caller.async_exec(self._request(message), decoupled, True)))
-            if "future" not in sent[0]:
-                reply(sent)
-                return
-            sent[0]["future"].add_done_callback(
-                lambda future: reply(self._done(lambda: self._sent(future.result(), decoupled)))
-            )
+        def begin() -> Reply:
+            request = [self._request(message)]
+            self._on_behalf(message.header, lambda caller: caller.begin_exec(request.pop(), decoupled, then))
+            return _NOTHING
 
-        try:
-            self._loop_of(caller).call_soon_threadsafe(partial(context.copy().run, send))
-        except RuntimeError as error:  # the instance is being finalized
-            reply(({"raise": ["RuntimeError", str(error)]}, ()))
+        def then(result: Any) -> None:
+            reply(self._done(lambda: self._sent(result, decoupled)))
 
-    def _loop_of(self, caller: Any) -> asyncio.AbstractEventLoop:
-        """Return the loop in which responses are awaited: the instance's, or one for bare threads."""
-        instance = getattr(caller, "instance", None)
-        if instance is not None:
-            return instance.loop.loop  # type: ignore[no-any-return]
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, name="bls-upcalls", daemon=True).start()
-        return self._loop
+        begun = self._done(begin)
+        if begun is not _NOTHING:
+            reply(begun)
 
     def _next(self, message: Message) -> Reply:
         number = message.header["stream"]
@@ -381,7 +365,3 @@ def _write(stream: str, text: str) -> None:
         with contextlib.suppress(Exception):
             file.write(text)
             file.flush()
-
-
-def _future(future: asyncio.Future[Any]) -> Reply:
-    return {"future": future}, ()

@@ -28,8 +28,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakSet
 
-from bls_notebook.backends.processes import messages
-from bls_notebook.backends.processes.messages import Channel, Message
+from bls_notebook.backends.processes.messages import Channel, Message, request_of
 from bls_notebook.backends.processes.worker_link import (
     OWN,
     Kernel,
@@ -142,10 +141,7 @@ class WorkerInstance:
         tensors = message.take(message.header.get("rows", ()))
         out = []
         for number, options, outputs, model, version, inputs in message.header["requests"]:
-            request = InferenceRequest("", 0, [tensors.pop(0) for _ in range(inputs)], outputs, model, version)
-            request._options = messages.options_of(options)
-            request._maker = None
-            request._release_flags = 0
+            request = request_of(options, outputs, model, version, [tensors.pop(0) for _ in range(inputs)])
             request._answerable = ReceivedTicket(self.kernel, number)
             if self._decoupled:
                 self._received.add(request._answerable)
@@ -358,7 +354,7 @@ def main(home_file: int, side_file: int, lifeline: int) -> None:
     }
     while True:
         try:
-            message = home.receive(spin=True)
+            message = home.receive()
         except EOFError:
             break
         tensors: list[Any] = []
@@ -379,7 +375,7 @@ def main(home_file: int, side_file: int, lifeline: int) -> None:
         answer["dropped"] = taken(kernel.dropped)
         answer.setdefault("read", taken(kernel.read))
         try:
-            home.send(answer, tensors)
+            home.send(answer, tensors, waits=True)
         except EOFError:
             break
         del answer, tensors

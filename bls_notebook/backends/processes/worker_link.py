@@ -6,6 +6,7 @@ destructors call it.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import signal
 import sys
@@ -78,6 +79,7 @@ class Kernel:
         self._pending: dict[int, Any] = {}
         self.replies = 0  # that have come on the side
         self.site: Any = None  # returns the code that calls, for profiles
+        self._burst = False  # an event loop has sent a request in this round: the next ones are sent together
         self._watched = False  # whether a thread watches for code that only awaits
         self._later: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self.dropped: list[int] = []  # requests that the model dropped, to be reported with the answer of the step
@@ -89,7 +91,10 @@ class Kernel:
         while True:
             header = self._later.get()
             try:
-                self.side.send(header)
+                if header:
+                    self.side.send(header)
+                else:
+                    self.side.flush()
             except EOFError:
                 return
 
@@ -120,7 +125,7 @@ class Kernel:
             try:
                 # A RecursionError would leave a part of the answer in the channel.
                 sys.setrecursionlimit(limit + FRAMES)
-                self.home.send(header, tensors)
+                self.home.send(header, tensors, waits=True)
                 answer = self.home.receive()
             finally:
                 self._asking = False
@@ -140,8 +145,23 @@ class Kernel:
         if not self._watched and header["op"] == "async_exec":
             self._watched = True
             threading.Thread(target=self._watch, name="bls-watch", daemon=True).start()
-        self.side.send(header, tensors)
+        if header["op"] != "async_exec":
+            self.side.send(header, tensors)
+        elif self._burst:
+            if self.side.queue(header, tensors):
+                self._later.put({})  # in case that this thread does not return to its loop soon
+        else:
+            self.side.send(header, tensors)
+            self._burst = True
+            asyncio.get_running_loop().call_soon(self._end_burst)
         return pending
+
+    def _end_burst(self) -> None:
+        self._burst = False
+        try:
+            self.side.flush()
+        except EOFError:  # the kernel has gone
+            pass
 
     def _watch(self) -> None:
         """Tell the kernel when all code only awaits responses, so that it can refuse one that would never come."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from bls_notebook.backends.processes import messages
 from bls_notebook.backends.processes.messages import Message
@@ -153,6 +155,32 @@ def received_response(kernel: Kernel, answer: Message) -> InferenceResponse:
     return response
 
 
+class _Arrivals:
+    """The answers that have come for coroutines of a loop; all that come before it wakes wake it once."""
+
+    def __init__(self) -> None:
+        self._answers: deque[tuple[_Reply, Message]] = deque()
+        self._posted = False
+
+    def add(self, loop: asyncio.AbstractEventLoop, reply: _Reply, message: Message) -> None:
+        self._answers.append((reply, message))
+        if not self._posted:
+            self._posted = True
+            try:
+                loop.call_soon_threadsafe(self._set)
+            except RuntimeError:  # the loop is closed
+                self._answers.clear()
+
+    def _set(self) -> None:
+        self._posted = False
+        while self._answers:
+            reply, message = self._answers.popleft()
+            reply.set(message)
+
+
+_arrivals: WeakKeyDictionary[asyncio.AbstractEventLoop, _Arrivals] = WeakKeyDictionary()
+
+
 class _Reply:
     """The answer to a BLS request that a coroutine awaits."""
 
@@ -160,14 +188,13 @@ class _Reply:
         self._caller, self._decoupled = caller, decoupled
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self._loop.create_future()
+        self._arrivals = _arrivals.setdefault(self._loop, _Arrivals())
 
     def put(self, message: Message) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._set, message)
-        except RuntimeError:  # the loop is closed
-            pass
+        self._arrivals.add(self._loop, self, message)
 
-    def _set(self, message: Message) -> None:
+    def set(self, message: Message) -> None:
+        """Complete the future. Called in the loop."""
         if not self.future.done():
             raised = message.header.get("raise")
             if raised is not None:

@@ -298,8 +298,10 @@ class TritonPythonModel:
     KIND def execute(self, requests):
         raise Hostile("why")
 """
+    others = children()
     for kind in ("", "async"):
         define(apart, "m", raises.replace("KIND", kind))
+        until(lambda: len(children() - others) == 2, "the end of the replaced process")  # beside a fork server
         pids = children()
         assert "Failed to process the request(s) for model 'm_0'" in message(apart.infer("m", x()))
         assert not pids - children()  # no process ended
