@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bls_notebook.display import change_block, join, parts, prose, tag
 from bls_notebook.display import document as doc
-from bls_notebook.display import join, parts, prose, tag
 from bls_notebook.inspection.differences_table import differences_table, inputs_table, lines_beside_table
 from bls_notebook.records import count, duration, listed, ns, size, visible
 
 from .proof.proof_script import DROPPED
-from .records import Certificate, Exported, ExportedModel, ModelCounts, ServedModel, ServerRecord, Unequal, Verified
+from .records import (
+    Certificate,
+    Changes,
+    Exported,
+    ExportedModel,
+    ModelCounts,
+    ServedModel,
+    ServerRecord,
+    Unequal,
+    Verified,
+)
 
 _EXPORT_COLUMNS = doc.columns("model | backend | from | files:r | calls")
 
@@ -32,6 +42,23 @@ def exported_document(record: Exported) -> Iterator[doc.Block]:
 def _export_cells(model: ExportedModel) -> list[doc.Said]:
     origin = "a cell" if model.source == "cell" else model.source
     return [parts.name(model.name), model.backend or "ensemble", origin, str(model.files), parts.listed(model.uses)]
+
+
+_DIFF = 60  # lines of a file in text
+
+
+@doc.document("changes")
+def changes_document(record: Changes) -> Iterator[doc.Block]:
+    """Show the differences of changed models to the files on disk."""
+    of = f"{len(record.models):,} of {count(record.total, 'model')} changed"
+    end = "written" if record.written else "nothing is written: `--write` (`write=True`) writes them"
+    yield doc.Line([parts.coded(f"{of}; {end}" if record.models else of)], mark="✓" if record.written else "")
+    for model in record.models:
+        files = ", ".join(f"{change.file} +{change.added} −{change.removed}" for change in model.changes)
+        title = parts.dots(parts.name(model.name), files, parts.quiet(model.folder))
+        shown = [change_block(change, _DIFF) for change in model.changes]
+        yield doc.Forms([doc.Words(title, gap=True), *shown], [doc.Fold(title, shown, not record.written)])
+        yield doc.Warnings(model.notes)
 
 
 _HASH = 16  # characters that are shown

@@ -34,7 +34,7 @@ from bls_notebook.shipping.records import Exported, ExportedModel
 
 _CONFIG = "config.pbtxt"
 _ARCHIVE = "environment.tar.gz"
-_KEEP = ".gitkeep"  # in a version folder without files, such as an ensemble's, which git and zip would drop
+KEEP = ".gitkeep"  # in a version folder without files, such as an ensemble's, which git and zip would drop
 _PACKAGE = "bls_notebook"
 
 
@@ -115,8 +115,8 @@ def export(
         raise BLSError(f"export: got {place!r}, expected the path of a folder or of a .zip file")
     folder = Path(place).expanduser()
     with progress(f"exporting to {shown_path(folder)}"):
-        models = _collect(host, selected, completed, secrets)
-        obstacles = {name: reasons for name, model in models.items() if (reasons := list(_obstacles(model)))}
+        models = collect(host, selected, completed, secrets)
+        obstacles = {name: reasons for name, model in models.items() if (reasons := list(obstacles_of(model)))}
         if obstacles and (not keep_going or obstacles.keys() >= models.keys()):
             lines = "\n  ".join(reason for reasons in obstacles.values() for reason in reasons)
             raise BLSError(f"export: nothing was written, because this would fail on a server:\n  {lines}")
@@ -146,7 +146,7 @@ def _not_loaded(host: Host, names: Sequence[str]) -> dict[str, str]:
     return {name: reasons.get(name) or "not loaded" for name in names if host.find(name) is None}
 
 
-def _collect(host: Host, names: Iterable[str], completed: bool, secrets: bool) -> dict[str, ModelToExport]:
+def collect(host: Host, names: Iterable[str], completed: bool, secrets: bool) -> dict[str, ModelToExport]:
     """Return these models and the models that they call or load, directly or not, if they exist here."""
     known = frozenset(host.names())
     exists = frozenset(record.name for record in host.repository.index())
@@ -196,7 +196,7 @@ def _content(source: ModelSource, checked: CheckedModel, completed: bool, secret
     found.files[_CONFIG] = config.encode()
     for number in version_folders(source.folder):
         if not any(path.startswith(f"{number}/") for path in files):
-            found.files[f"{number}/{_KEEP}"] = b""
+            found.files[f"{number}/{KEEP}"] = b""
     read_code(found, source.folder, secrets)
     if packs:  # the packages of this process are not the model's
         found.packages.clear()
@@ -225,7 +225,7 @@ def _with_environment(found: ModelFiles, config: str, checked: CheckedModel, fol
     return f'{config}\nparameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{path}" }} }}\n'
 
 
-def _obstacles(model: ModelToExport) -> Iterator[str]:
+def obstacles_of(model: ModelToExport) -> Iterator[str]:
     """Yield each reason why a model would not run on a server as it runs here."""
     if model.source.origin == "cell":
         copied = [f"module '{name}' exists only" for name in model.content.copied]  # `stray_import_warnings`

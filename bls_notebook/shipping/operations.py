@@ -27,8 +27,9 @@ from bls_notebook.operations import (
 )
 from bls_notebook.repository import load_with_callees
 
+from .changed_models import export_changes
 from .exports.deployment import TARGETS
-from .records import Certificate, Exported
+from .records import Certificate, Changes, Exported
 
 if TYPE_CHECKING:
     from bls_notebook.magics import MagicCall
@@ -37,8 +38,15 @@ _REQUESTS = option("--requests", "FILE", "a recording (bls.record) with the requ
 
 
 def _export(
-    place: str, inputs: Mapping[str, Any], names: Sequence[str] = (), requests: str = "", **options: Any
-) -> Exported:
+    place: str, inputs: Mapping[str, Any], names: Sequence[str] = (), requests: str = "", changed: bool = False,
+    write: bool = False, **options: Any,
+) -> Exported | Changes:  # fmt: skip
+    if write and not changed:
+        raise UsageProblem("--write belongs to --changed; without --changed, FOLDER is written at once")
+    if changed:
+        if inputs or requests or options:
+            raise UsageProblem("--changed takes FOLDER, models and --write alone")
+        return export_changes(*names, place=place, write=write)
     if inputs and len(names) != 1:
         raise UsageProblem("inputs need exactly one model; name it before them")
     if inputs and requests:
@@ -67,14 +75,18 @@ EXPORT = OperationSpec(
     else a server needs: files elsewhere, environment variables, computed names of callees, state of this kernel, and
     the explicit model control mode for pb_utils.load_model. It replaces a folder only if an export wrote all files in
     it. Given requests (INPUT=EXPRESSION, as in %bls, or --requests), it also writes their answers: prove.py compares
-    them with a server's on another machine, and perf_analyzer gets input data. In scripts: bls.export(); in a shell:
-    python -m bls_notebook export REPOSITORY FOLDER. Guide: docs/guides/package_environments.md.""",
+    them with a server's on another machine, and perf_analyzer gets input data. --changed is for the folder that the
+    models come from: it shows the differences of the models that cells changed, and with --write it writes only their
+    changed files. In scripts: bls.export(); in a shell: python -m bls_notebook export REPOSITORY FOLDER. Guide:
+    docs/guides/package_environments.md.""",
     _export,
     (
         REPOSITORY,
         option("place", "FOLDER", "folder or .zip file to write"),
         MODELS,
         option("--replicas", "N", "for compose: N servers behind HAProxy", int),
+        flag("--changed", "show how the models that cells changed differ from FOLDER, and write nothing", "notebook"),
+        flag("--write", "with --changed: write the changed files into FOLDER", "notebook"),
         flag("--completed", "write completed configurations (default: as written)"),
         flag("--secrets", "include .env, private keys, .git and the like"),
         flag("--keep-going", "leave out and name models that do not load or cannot run on a server"),
@@ -84,6 +96,8 @@ EXPORT = OperationSpec(
     """
     %tritonrepo export ../ship
     %tritonrepo export ship.zip digit_reader
+    %tritonrepo export model_repository --changed
+    %tritonrepo export model_repository --changed --write
     %tritonrepo export ../ship --for kubernetes
     %tritonrepo export ../ship --for compose --replicas 3
     %tritonrepo export ../ship digit_reader IMAGE=image

@@ -10,7 +10,7 @@ from typing import Any
 
 from bls_notebook.engine import DEFAULT_CACHE_BYTES
 from bls_notebook.inspection.records import TensorsCompared
-from bls_notebook.records import Record, TensorRecord
+from bls_notebook.records import Change, Record, TensorRecord
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -314,3 +314,22 @@ class ServerRecord(Record):
     log: tuple[str, ...] = ()
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ChangedModel(Record):
+    """A model that a cell changed, and the differences of its files to those in ``folder``."""
+
+    name: str
+    folder: str
+    changes: tuple[Change, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Changes(Record):
+    """The changed ones of ``total`` models; ``written`` says whether their files are on disk now."""
+
+    models: tuple[ChangedModel, ...]
+    total: int
+    written: bool = False

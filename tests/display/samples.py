@@ -43,6 +43,8 @@ from bls_notebook.records.statistics import (
 )
 from bls_notebook.shipping.records import (
     Certificate,
+    ChangedModel,
+    Changes,
     Exported,
     ExportedModel,
     Package,
@@ -306,6 +308,10 @@ def everything() -> list[Any]:
         tried(models=(TriedModel("a"),) * 12 + tried().models), tried(requests=("%bls a",) * 5),
         certificate(), certificate(unequal=(), generated=0), drilled(),
         Exported("ship", (ExportedModel("a", (1,), "b", "c", 1, 1, ("d",), ("e",)),), ("b",), (("a",) * 4,), 1),
+        *(
+            Changes((ChangedModel("a", "f", (Change("1/model.py", 1, 0, (("+", "x"),)),), ("n",)),), 3, done)
+            for done in (True, False)
+        ),
         ConnectionRecord("a", "CONNECTED", "t"),
         ConnectionRecord("a", "LOST", "t", "r", (model(remote="a"),), (("a", "b"),)),
         *(
