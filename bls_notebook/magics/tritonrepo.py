@@ -5,14 +5,16 @@ If one of several models cannot be loaded, the others are loaded anyway.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook import display as displays
 from bls_notebook.operations import FILL, OperationSpec, flag, option
 from bls_notebook.progress import stepped
-from bls_notebook.records.units import count
+from bls_notebook.records.units import count, size
 from bls_notebook.repository.source.model_folders import shown_path
 
 from .cell_errors import CellInterrupted, display_of, reported
@@ -217,10 +219,16 @@ LIST = OperationSpec(
 DEVICES = OperationSpec("Show the devices and their memory use.", "list_devices")
 
 
-def _environments(delete: Sequence[str] = (), delete_unused: bool = False) -> Records[EnvironmentRecord]:
+def _environments(
+    delete: Sequence[str] = (), delete_unused: bool = False, tell: Callable[[str], object] | None = None
+) -> Records[EnvironmentRecord]:
     repository = bls.current_repository()
     if delete or delete_unused:
-        repository.delete_environments(*delete, unused=delete_unused)
+        tell = tell or partial(print, file=sys.stderr)
+        deleted = repository.delete_environments(*delete, unused=delete_unused)
+        freed = size(sum(record.bytes for record in deleted))
+        names = ", ".join(record.name for record in deleted)
+        tell(f"deleted {count(len(deleted), 'environment')}, {freed}: {names}" if deleted else "nothing was deleted")
     return Records(repository.environments(), "EnvironmentRecord")
 
 
@@ -228,8 +236,8 @@ ENVIRONMENTS = OperationSpec(
     """Show the environments of models, with their sizes and users, and delete them. These are the environments that
     --requirements and repo.environment() have made in the cache folder of this user. Users are models in service here,
     and other processes that run models in one now; configurations on disk that name one are not known. It deletes the
-    named ones, or with --delete-unused all without users, and then shows the others. In scripts: repo.environments()
-    and repo.delete_environments(); in a shell: python -m bls_notebook environments. Guide:
+    named ones, or with --delete-unused all without users, and reports them; then it shows the others. In scripts:
+    repo.environments() and repo.delete_environments(); in a shell: python -m bls_notebook environments. Guide:
     docs/guides/package_environments.md.""",
     _environments,
     (
@@ -240,5 +248,6 @@ ENVIRONMENTS = OperationSpec(
     %tritonrepo environments
     %tritonrepo environments --delete-unused
     """,
+    notebook=lambda call, **options: _environments(**options, tell=call.notebook.say),
     shell=lambda **options: (record for record in _environments(**options)),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import bls_notebook as bls
+from bls_notebook.records.units import size
 from tests.repository.test_environments import pytestmark, uv
 
 __all__ = ["pytestmark", "uv"]
@@ -19,7 +20,9 @@ def test_a_cell_with_requirements_runs_in_their_environment(cells, uv: Path) -> 
     assert made.success
     assert made.value.processes
     assert answer() == [2, 4]
-    (environment,) = cells("%tritonrepo environments --delete-unused").value
+    kept = cells("%tritonrepo environments --delete-unused")
+    assert "nothing was deleted" in kept.text
+    (environment,) = kept.value
     assert environment.users == ("times",)
     config = bls.current_repository().config("times")
     assert config.parameters["EXECUTION_ENV_PATH"].string_value == environment.path
@@ -28,6 +31,7 @@ def test_a_cell_with_requirements_runs_in_their_environment(cells, uv: Path) -> 
     assert answer() == [2, 4]
     shown = cells("%tritonrepo environments --delete-unused")
     assert shown.value == []
+    assert f"deleted 1 environment, {size(environment.bytes)}: {environment.name}" in shown.text
     assert "no environments" in shown.text
 
 

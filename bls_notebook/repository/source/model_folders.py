@@ -210,9 +210,10 @@ def working_folder() -> Path:
 
 
 def shown_path(path: Path) -> str:
-    """Return a path as text for messages, relative to the working folder if that is shorter."""
+    """Return a path as text for messages, relative to the working folder if that is shorter and not far above it."""
     try:
-        shown = min(os.path.relpath(path), str(path), key=len)
+        near = os.path.relpath(path)
+        shown = str(path) if near.startswith(os.path.join("..", "..")) else min(near, str(path), key=len)
     except (ValueError, OSError):  # on another drive, or the working folder was removed
         shown = str(path)
     return visible(shown)
