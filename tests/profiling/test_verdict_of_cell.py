@@ -257,7 +257,7 @@ def test_a_busy_machine_leaves_the_gain_of_a_cell_unknown() -> None:
     record = replace(record, cpu=record.wall, cores=2, cpu_waited=2 * record.wall)
     for found in record.verdict(), replace(session(TWO, *"aaaa"), cpu=40 * MS, cores=2, cpu_waited=40 * MS).verdict():
         assert (found.cause, "times as fast" in found.sentence) == ("busy", False), found.sentence
-        assert found.advice.startswith("Profile again on a quiet machine.")
+        assert found.advice.startswith("Measure again on a quiet machine.")
         assert not re.search(r"[1-9]\d\d% of the time", found.sentence.replace("100%", ""))
 
 

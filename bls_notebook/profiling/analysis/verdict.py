@@ -164,7 +164,7 @@ CAUSES: dict[str, Cause] = {
         when=suspected,
         sentence="{took}Unknown: the machine was busy. For {disturbed} of the time a runnable thread waited for a "
         "processor, {suspected}{brought:; }.",
-        remedy="{measure_again} again on a quiet machine.",
+        remedy="Measure again on a quiet machine.",
         counts=UNKNOWN,
     ),
     "shared_instance": Cause(
@@ -222,7 +222,7 @@ CAUSES: dict[str, Cause] = {
         exception=(
             lambda e: e.measured.cpu_gathered < e.measured.cores * e.measured.gathered / 2,
             "{took}{name} mostly computes, but used only {cores} of {of} cores{known:: }. Other programs may have "
-            "used the processors. {measure_again} again on a quiet machine.",
+            "used the processors. Measure again on a quiet machine.",
         ),
     ),
     "one_at_a_time": Cause(
@@ -362,14 +362,14 @@ def _roughness(e: WorkloadEvidence, cause: str) -> str:
     if e.disturbance >= ROUGH:
         return (
             f"Other programs used the processors: for {e.disturbance:.0%} of the time a runnable thread waited for "
-            "one. The figures are rough; compare again on a quiet machine."
+            "one. The figures are rough; measure again on a quiet machine."
         )
     unsure = give_or_take(m.relative_error)
     if not unsure or cause == "little":  # runs with so little work always differ much
         return ""
     return (
         f"The runs differed much: the speedup is {times(m.speedup)}{unsure}, and predictions are "
-        "as uncertain. Other programs may use the machine; compare again when it is quiet."
+        "as uncertain. Other programs may use the machine; measure again when it is quiet."
     )
 
 
@@ -480,7 +480,6 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         "send_together": f"{e.session.sender} can send them together"
         if is_of_clients
         else f"send them together (infer_async and asyncio.gather{magic})",
-        "measure_again": "Compare" if is_compared else "Profile",
         "measure": "" if is_of_clients else f" {compare} measures it.",
         "compare_several": "There was nothing to overlap: compare with n of 2 or more." if is_compared else "",
     }
