@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from bls_notebook.display import ALARM, DIM, INK, Html, Look, Pen, legend_signs, model_inks, parts, picture_html
 from bls_notebook.display import document as doc
@@ -42,6 +43,8 @@ def sweep_document(sweep: Sweep) -> Iterator[doc.Block]:
     yield doc.Words(parts.coded(_sentence(sweep)), "session-verdict", "  ")
     if done < sweep.planned:
         yield doc.Warnings(["interrupted: only the finished points are here"])
+    if not done:
+        return
     yield doc.Words(parts.quiet(parts.coded(_PLACES.get(sweep.place, sweep.place))), indent="  ")
     drawn = [point for point in sweep.points if point.throughput and point.latency.p95]
     if len(drawn) > 1:
@@ -52,7 +55,7 @@ def sweep_document(sweep: Sweep) -> Iterator[doc.Block]:
     yield doc.Warnings([f"{total:,} failed: {message}" for message, total in totals.items()], label="failed")
     shown = sweep.best or max(sweep.points, key=lambda point: point.row_rate)
     if len(shown.models) > 1:
-        yield doc.Fold(parts.coded(f"its models at {_setting(shown, sweep)}"), [_models(shown.models)])
+        yield doc.Fold(parts.coded(f"its models with {_setting(shown, sweep)}"), [_models(shown.models)])
     yield from _resources(sweep)
 
 
@@ -65,18 +68,14 @@ def _sentence(sweep: Sweep) -> str:
         most = best or max(measured, key=lambda point: point.row_rate)
         within = f"Within {duration(sweep.budget)}, the" if best else "The"
         p95 = f": 95% of the requests take {duration(most.latency.p95)} or less" if most.latency.p95 else ""
-        return f"{within} most is {_speed(most)}, with {_setting(most, sweep)}{p95}."
+        rows = f" ({_number(most.row_rate)} rows/s)" if most.rows > 1 else ""
+        return f"{within} most is {_number(most.throughput)} requests/s{rows}, with {_setting(most, sweep)}{p95}."
     none = f"No point answers 95% of the requests within {duration(sweep.budget)}"
     known = [point for point in measured if point.latency.p95 and not point.failed]
     if not known:
         return f"{none}: measure longer, as p95 needs 20 successful responses."
     fastest = min(known, key=lambda point: point.latency.p95)
     return f"{none}; the lowest p95 is {duration(fastest.latency.p95)}, with {_setting(fastest, sweep)}."
-
-
-def _speed(point: SweepPoint) -> str:
-    rows = f" ({_number(point.row_rate)} rows/s)" if point.rows > 1 else ""
-    return f"{_number(point.throughput)} requests/s{rows}"
 
 
 def _number(value: float) -> str:
@@ -110,21 +109,16 @@ def _table(sweep: Sweep) -> doc.Table:
     heads = [*(["rows:r"] if several else []), "load:r", "requests/s:r", *(["rows/s:r"] if several else [])]
     columns = [doc.Column(f"{name} ×", "r") for name in names]
     columns += doc.columns("|".join([*heads, "p50:t|p95:t|p99:t", *failed, ""]))
-    rows = []
+    rows, best = [], sweep.best
     for point in sweep.points:
-        counts = dict(point.instances)
-        cells: list[doc.Said] = [str(counts.get(name, "")) for name in names]
+        cells: list[doc.Said] = [str(dict(point.instances).get(name, "")) for name in names]
         cells += [*([str(point.rows)] if several else []), point.load]
-        if point.problem:
-            cells += [parts.NOTHING] * (5 if several else 4)
-        else:
-            cells += [_number(point.throughput)] + ([_number(point.row_rate)] if several else [])
-            cells += _times(point.latency)
-        grown = [f"{each.quantity} grew by {_amount(each.quantity, each.amount)}" for each in point.grown]
-        best = "best" if point is sweep.best else ""
-        remark = parts.listed(filter(None, [best, point.problem, *grown]))
-        rows.append(doc.Row([*cells, *([f"{point.failures:,}"] if failed else []), remark],
-                            "session-advised" if best else ""))  # fmt: skip
+        figures: list[doc.Said] = [_number(point.throughput), *([_number(point.row_rate)] if several else [])]
+        figures += _times(point.latency)
+        cells += [parts.NOTHING] * len(figures) if point.problem else figures
+        cells += [f"{point.failures:,}"] if failed else []
+        is_best = point is best
+        rows.append(doc.Row([*cells, "best" if is_best else point.problem], "session-advised" if is_best else ""))
     return doc.Table("Throughput and latency of each point", columns, rows, headed=False, last="wrap")
 
 
@@ -152,9 +146,11 @@ def _curves(sweep: Sweep, points: Sequence[SweepPoint]) -> Html:
     most = 1.12 * max([*(point.latency.p95 for point in points), min(sweep.budget, 2 * points[0].latency.p95)])
     pen, base = Pen(end, _LEFT, _RIGHT), 10.0 + _HEIGHT
     pen.ticks = [(x, f"{x:g}") for x in _ticks(end)]
-    for y in _ticks(most * 1e3)[1:]:
-        pen.words(f"{y:g} ms", 0, base - y / 1e3 / most * _HEIGHT, right=-8, align="end", size=10, colour=DIM)
-        pen.line([(0, base - y / 1e3 / most * _HEIGHT), (end, base - y / 1e3 / most * _HEIGHT)], Look("#e6e8eb"), 1)
+    small = partial(pen.words, size=10, colour=DIM)
+    for ms in _ticks(most * 1e3)[1:]:
+        y = base - ms / 1e3 / most * _HEIGHT
+        small(f"{ms:g} ms", 0, y, right=-8, align="end")
+        pen.line([(0, y), (end, y)], Look("#e6e8eb"), 1)
     pen.line([(0, base), (end, base)], Look("#bbbbbb"), 0.8)
     if 0 < sweep.budget <= most:
         y = base - sweep.budget / most * _HEIGHT
@@ -173,17 +169,13 @@ def _curves(sweep: Sweep, points: Sequence[SweepPoint]) -> Html:
                 pen.words("★" if best else sign, x, y, align="middle", size=15 if best else 10, colour=look.colour)
                 pen.words(load, x, y - 12, align="middle", size=10, colour=INK, bold=best, halo=True)
     for x, words in pen.ticks:
-        pen.words(words, x, base + 10, align="middle", size=10, colour=DIM)
+        small(words, x, base + 10, align="middle")
     unit = "rows" if max(point.rows for point in points) > 1 else "requests"
-    pen.words(f"{unit}/s", end, base + 24, align="end", size=10, colour=DIM)
-    pen.words("p95", 0, 8, right=-8, align="end", size=10, colour=DIM)
-    signs: list[tuple[Look | str, str]] = [
-        (Look(inks[name].light), name.replace("`", "")) for name in [*series][:_SEVERAL] if name
-    ]
-    signs += [("●", "clients at once")] if any(not point.rate for point in points) else []
-    signs += [("◆", "arrivals per second")] if any(point.rate for point in points) else []
-    signs += [("★", "best")] if sweep.best is not None else []
-    height = legend_signs(pen, base + 34, signs)
+    small(f"{unit}/s", end, base + 24, align="end")
+    small("p95", 0, 8, right=-8, align="end")
+    named = [(Look(inks[name].light), name.replace("`", "")) for name in [*series][:_SEVERAL] if name]
+    signs = {bool(p.rate): ("◆", "arrivals per second") if p.rate else ("●", "clients at once") for p in points}
+    height = legend_signs(pen, base + 34, [*named, *signs.values(), *([("★", "best")] if sweep.best else [])])
     spoken = f"p95 over {unit} per second of {count(len(points), 'point')}; {_sentence(sweep)}"
     return picture_html(pen.document(height, base), spoken)
 
@@ -196,7 +188,7 @@ def _resources(sweep: Sweep) -> Iterator[doc.Block]:
     words = f"memory {size(last.memory)}, {size(last.shm)} in /dev/shm, {count(last.files, 'open file')}"
     grown = [
         f"{each.quantity} grew by {_amount(each.quantity, each.amount)} in {duration(each.seconds)} "
-        f"at {_setting(point, sweep)}"
+        f"with {_setting(point, sweep)}"
         for point in sweep.points
         for each in point.grown
     ]

@@ -282,9 +282,12 @@ class _Sweeper:
             if requests > 0:
                 known = percentiles([durations[0] / 1e9 for durations in latest.get(name, ())])
                 loads.append(ModelLoad(name, requests, queued / requests / 1e9, computed / requests / 1e9, known))
+        failed = done.failed.most_common(_ERRORS)
+        if more := done.failed.total() - sum(number for _, number in failed):
+            failed.append(("other errors", more))
         return replace(
             point, seconds=done.seconds, latency=percentiles(done.latencies), late=done.lateness,
-            failed=tuple(done.failed.most_common(_ERRORS)), problem=done.problem, models=tuple(loads),
+            failed=tuple(failed), problem=done.problem, models=tuple(loads),
             grown=tuple(growth(self._watch.samples[first:])),
         )  # fmt: skip
 
