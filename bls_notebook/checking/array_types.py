@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.pb_utils.dtypes import DataType, numpy_to_triton_type, triton_to_numpy_type
+from bls_notebook.pb_utils.dtypes import DATATYPE_OF_DTYPE, DataType, triton_to_numpy_type
 
 from .name_scope import NameScope, alternatives, argument, last_name, spreads
 
@@ -212,7 +212,7 @@ def _numpy(dtype: str) -> np.dtype[Any]:
 
 
 def _triton(dtype: np.dtype[Any]) -> str:
-    return DataType(numpy_to_triton_type(dtype) or 0).name
+    return DATATYPE_OF_DTYPE.get(dtype, "INVALID")
 
 
 def _dtype(node: ast.expr | None) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from bls_notebook.records import source_text
 from bls_notebook.repository.source import version_folders
@@ -28,6 +29,7 @@ _SYNTAX = {"TryStar": ("except*", "3.11"), "TypeAlias": ("type", "3.12")}  # by 
 _NEW_IN_312 = frozenset({"itertools.batched", "typing.override", "typing.TypeAliasType", "math.sumprod"})
 _HOOK = re.compile(r"(?:^|/)etc/conda/activate\.d/([^/]+)$")
 _NUMPY = re.compile(r"(?:^|/)numpy-(\d+)\.([\w.]+)\.dist-info(?:/|$)")
+_SAMPLE = 1 << 20  # bytes of a text file that are read
 _MOST_HELPERS = 50  # modules beside model.py that are read
 
 
@@ -260,6 +262,8 @@ class _Uses:
             text_id = scope.text(argument(call, "correlation_id", 1))
             if callee is not None and text_id and _correlation_type(callee) not in ("", "TYPE_STRING"):
                 yield self._line("release-too-new:correlation", source, call, name=callee.name)
+        elif text := _not_ascii(source, call, scope):
+            yield self._line("release-too-old:ascii", source, call, name=text)
 
     def _methods(self) -> Iterator[tuple[str, Finding]]:
         """Yield the method `is_ready`, which releases before 26.03 do not call."""
@@ -351,6 +355,35 @@ def _version_tests(tree: ast.Module) -> set[int]:
     """Return nodes below a condition about a version."""
     tests = (n for n in ast.walk(tree) if isinstance(n, (ast.If, ast.IfExp)) and "version" in ast.unparse(n.test))
     return {id(inner) for test in tests for inner in ast.walk(test)}
+
+
+def _not_ascii(source: PythonSource, call: ast.Call, scope: NameScope) -> str:
+    """Return what a call prints or reads as text that is not ASCII, and that has no encoding; empty if nothing."""
+    name, is_plain = last_name(call.func), isinstance(call.func, ast.Name)
+    if name == "print" and is_plain and argument(call, "file", -1) is None:
+        return next((repr(text) for text in _constants(call, scope) if not text.isascii()), "")
+    if name not in ("open", "read_text"):
+        return ""
+    mode = scope.text(argument(call, "mode", int(is_plain))) if name == "open" else ""
+    place = 0 if name == "read_text" else 2 + is_plain
+    if "b" in (mode or "") or argument(call, "encoding", place) is not None:
+        return ""
+    read = {PurePath(text).name for text in _constants(call, scope)}
+    for folder in (source.path.parent, source.path.parent.parent) if read else ():
+        for file in (folder / each for each in read):
+            with suppress(OSError, ValueError):
+                if not file.read_bytes()[:_SAMPLE].isascii():
+                    return f"the file {file.name!r}"
+    return ""
+
+
+def _constants(call: ast.Call, scope: NameScope) -> Iterator[str]:
+    """Yield the texts in a call, and those that its names have as values."""
+    for node in ast.walk(call):
+        value = scope.value(node) if isinstance(node, ast.Name) else node
+        for part in ast.walk(value) if value is not None and value is not node else (node,):
+            if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                yield part.value
 
 
 def _only_passed(scope: NameScope, node: ast.Attribute) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from types import FrameType
 from typing import Any, Protocol
@@ -46,6 +46,9 @@ class Caller(Protocol):
 
     def log(self, level: str, message: str, file: str, line: int) -> None:
         """Write to the server's log."""
+
+    def note_warnings(self, warnings: Iterable[str]) -> None:
+        """Add warnings to the responses of this execution."""
 
     def model_directory(self) -> str:
         """Return the folder of the running model's version; TritonModelException if no model is running."""

@@ -79,15 +79,13 @@ def triton_to_numpy_type(data_type: int) -> type | None:
 
 
 def numpy_to_triton_type(data_type: Any) -> int | None:
-    """Return the number of Triton's data type for a NumPy type or dtype, or None."""
-    try:
-        dtype = np.dtype(data_type)
-    except TypeError:
-        return None
-    if dtype.kind == "S":
+    """Return the number of Triton's data type for a NumPy type or dtype, or None.
+
+    Equal to one of NumPy's types, as on a server: ``float``, ``"float32"`` and ``np.dtype("S3")`` are None.
+    """
+    if data_type == np.bytes_:
         return int(DataType.BYTES)
-    name = DATATYPE_OF_DTYPE.get(dtype)
-    return None if name is None else int(DataType[name])
+    return next((int(number) for number, kind in _NUMPY.items() if data_type == kind), None)
 
 
 def triton_string_to_numpy(triton_type_string: str) -> type:

@@ -35,8 +35,9 @@ def _type_error(argument: str, value: object, wanted: str) -> TypeError:
     )
 
 
-def _flag_error(method: str) -> TypeError:
-    return TypeError(f"{method}(): incompatible function arguments; decoupled must be bool, got None")
+def _check_flag(method: str, decoupled: object) -> None:
+    if decoupled is None or not hasattr(type(decoupled), "__bool__"):  # as pybind's converter of bool
+        raise TypeError(f"{method}(): incompatible function arguments; decoupled must be bool, got {decoupled!r}")
 
 
 def _text(argument: str, value: object) -> str:
@@ -239,8 +240,8 @@ class InferenceRequest:
         TritonModelException
             No model is executing.
         """
-        if decoupled is None:
-            raise _flag_error("exec")
+        if decoupled.__class__ is not bool:
+            _check_flag("exec", decoupled)
         caller = caller_var.get()
         if caller is None:
             caller = current_caller(self._maker)
@@ -256,8 +257,8 @@ class InferenceRequest:
         TritonModelException
             No model is executing.
         """
-        if decoupled is None:
-            raise _flag_error("async_exec")
+        if decoupled.__class__ is not bool:
+            _check_flag("async_exec", decoupled)
         caller = caller_var.get()
         if caller is None:
             caller = current_caller(self._maker)
@@ -293,16 +294,11 @@ class InferenceRequest:
 
         Raises
         ------
-        TypeError, TritonModelException
-            `flags` is not an int, or not one of the two flags.
+        TypeError
+            `flags` is not a whole number from 0 to 2**32 - 1.
         """
-        if isinstance(flags, (float, str, bytes)) or not hasattr(flags, "__index__"):
-            raise TypeError(f"set_release_flags(): flags must be int, got {flags!r}")
-        if flags not in (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE):
-            raise TritonModelException(
-                "Unable to set request release flags. Only TRITONSERVER_REQUEST_RELEASE_ALL and "
-                "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE are supported."
-            )
+        if isinstance(flags, (float, str, bytes)) or not hasattr(flags, "__index__") or not 0 <= int(flags) < 1 << 32:
+            raise TypeError(f"set_release_flags(): flags must be a number of 32 bits without sign, got {flags!r}")
         self._release_flags = flags
 
     def __reduce__(self) -> Any:

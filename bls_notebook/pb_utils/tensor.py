@@ -14,6 +14,7 @@ from bls_notebook.devices import allocation_log, dlpack, transfers
 from bls_notebook.devices.device import CPU, Device, DLPackError, GPUs
 from bls_notebook.devices.registry import backend_of, device_of, gpus, why_no_gpu
 
+from ._runtime import caller_var
 from .dtypes import DATATYPE_OF_DTYPE, DataType, deserialize_bytes_tensor, serialize_byte_tensor
 from .errors import TritonModelException, unpicklable
 
@@ -72,6 +73,13 @@ class TextOnGPU:
 _UNSUPPORTED = "NumPy dtype is not supported."
 _EMPTY_NAME = "Tensor name cannot be an empty string."
 _ON_GPU = "Tensor is stored in GPU and cannot be converted to NumPy."
+_MASKED = (
+    "'numpy.ndarray' object has no attribute 'c_contiguous': a server takes no masked array; pass array.filled(value)"
+)
+_NUMPY_DLPACK = (
+    "Tensor.from_dlpack({0!r}, ...) of a NumPy array: with NumPy 1, a server's process of the model crashes later; use "
+    "Tensor({0!r}, array)"
+)
 _ndarray = np.ndarray
 
 
@@ -117,6 +125,8 @@ class Tensor:
             datatype = "BYTES"
         self._name = name
         self._datatype = datatype
+        if numpy_array.__class__ is not _ndarray and not isinstance(numpy_array.data, memoryview):
+            raise AttributeError(_MASKED)
         self._array = numpy_array if numpy_array.flags.c_contiguous else np.ascontiguousarray(numpy_array)
         place = allocation_log.place
         if place is not None:
@@ -228,6 +238,10 @@ class Tensor:
             an unsupported type or device.
         """
         made = _from_dlpack(name, tensor)
+        if isinstance(tensor, _ndarray):
+            caller = caller_var.get()
+            if caller is not None:
+                caller.note_warnings([_NUMPY_DLPACK.format(name)])
         place = allocation_log.place
         if place is not None:
             made._line = place()

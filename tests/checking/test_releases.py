@@ -100,6 +100,10 @@ CASES: dict[str, tuple[dict[str, str], str, str, str]] = {
                     "a/1/model.savedmodel/x": ""}, "25.03", "25.02", "too-new:tensorflow"),
     "NumPy 2": (in_execute("x = np.concat([x, x])", "import numpy as np\n"), "24.10", "24.11", "too-old:numpy"),
     "NumPy 1": (in_execute("x = x.astype(np.float_)", "import numpy as np\n"), "24.11", "24.10", "too-new:numpy"),
+    "printed text": (in_execute("word = 'caf\u00e9'\nprint(f'{x} {word}')"), "24.10", "24.11", "too-old:ascii"),
+    "a text file": (
+        {**in_execute("path = folder / 'labels.txt'\nprint(open(path).read())", "folder = Path(__file__).parent\n"),
+         "a/1/labels.txt": "caf\u00e9"}, "24.10", "24.11", "too-old:ascii"),
     "Python 3.11": (in_execute("asyncio.TaskGroup()", "import asyncio\n"), "24.10", "24.11", "too-old:python"),
     "Python 3.10": (in_execute("imp.reload(x)", "import imp\n"), "24.11", "24.10", "too-new:python"),
     "a name with a space": (
@@ -185,6 +189,10 @@ def test_every_change_of_a_release_has_a_case() -> None:
 
 
 HARMLESS = {
+    "text files with an encoding, or of ASCII": {
+        **in_execute("print(open(path, encoding='utf-8').read(), open(path, 'rb').read(), open(other).read())",
+                     "path, other = 'labels.txt', 'ascii.txt'\n"),
+        "a/1/labels.txt": "caf\u00e9", "a/1/ascii.txt": "cafe"},
     "a task": calls("t = asyncio.create_task(r.async_exec())\nt.cancel()\nawait asyncio.sleep(0)"),
     "a task of a stream": streams("t = asyncio.ensure_future(r.async_exec(decoupled=True))\nt.cancel()\nawait t"),
     "pending tasks": streams(

@@ -163,13 +163,21 @@ def test_flags_can_be_set_again() -> None:
             r.set_flags(bad)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("flags", [0, 3, 4, -1, "x", None])
-def test_only_two_release_flags(flags: Any) -> None:
+def test_release_flags_are_numbers_of_32_bits() -> None:
     r = request()
-    r.set_release_flags(1)
-    r.set_release_flags(2)
-    with pytest.raises((TritonModelException, TypeError)):
+    for flags in (0, 1, 2, 3, 99, True, (1 << 32) - 1):
         r.set_release_flags(flags)
+    bad: Any
+    for bad in (-1, 1 << 32, 1.0, "x", None):
+        with pytest.raises(TypeError):
+            r.set_release_flags(bad)
+
+
+@pytest.mark.parametrize("flag", [None, "x", [], {}])
+def test_the_flag_of_decoupled_requests_is_a_bool(flag: Any) -> None:
+    for send in (request().exec, request().async_exec):
+        with pytest.raises(TypeError, match="decoupled must be bool"):
+            send(decoupled=flag)
 
 
 def test_a_request_of_ones_own_has_no_sender(repo: bls.ModelRepository) -> None:

@@ -282,6 +282,10 @@ class Upcalls(Listener):
         self._caller(header)[0].log(header["level"], header["text"], header["file"], header["line"])
         return _NOTHING
 
+    def _warn(self, message: Message) -> Reply:
+        self._caller(message.header)[0].note_warnings(message.header["texts"])
+        return _NOTHING
+
     def _write(self, message: Message) -> Reply:
         _write(message.header["stream"], message.header["text"])
         return _NOTHING
@@ -347,7 +351,7 @@ class Upcalls(Listener):
         return {"value": getattr(metric, header["method"])(*header["values"])}, ()
 
 
-_TOLD = {"write", "note", "log", "drop", "discard", "drop_family", "stalled"}  # messages without an answer
+_TOLD = {"write", "note", "log", "warn", "drop", "discard", "drop_family", "stalled"}  # messages without an answer
 _WAITS = {"stalled", "exec", "next", "load", "unload", "is_ready", "cancel_stream"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -242,6 +243,9 @@ class WorkerCaller:
         self._kernel.tell(
             {"op": "log", "call": self.number, "level": level, "text": message, "file": file, "line": line}
         )
+
+    def note_warnings(self, warnings: Iterable[str]) -> None:
+        self._kernel.tell({"op": "warn", "call": self.number, "texts": list(warnings)})
 
     def model_directory(self) -> str:
         return self.directory

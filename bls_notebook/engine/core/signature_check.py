@@ -311,11 +311,11 @@ class OutputCheck:
         return all(seen.get(t._name) == (t._datatype, t._array.shape) for t in tensors)
 
     def warnings(self, tensors: Sequence[Tensor], requested: tuple[str, ...]) -> tuple[str, ...]:
-        """Return a line for each difference; of outputs of one name, the last counts.
+        """Return a line for each difference; of outputs of one name, the first counts.
 
         An empty line at the end means that the execution may have other warnings: see `note`.
         """
-        by_name = {tensor._name: tensor for tensor in tensors}
+        by_name = {tensor._name: tensor for tensor in reversed(tensors)}
         lines = []
         for name, tensor in by_name.items():
             problems = self._problems(tensor)

@@ -71,6 +71,10 @@ def _tensor(name: str, value: Any, spec: TensorSpec | None) -> Tensor:
                 return Tensor._of(name, to_bits(value), "BF16")
     if value.dtype.name == "bfloat16":
         return Tensor._of(name, to_bits(value), "BF16")
+    if value.__class__ is not np.ndarray and not isinstance(value.data, memoryview):  # a masked array
+        if np.any(getattr(value, "mask", False)):
+            raise ValueError("some of its elements are masked; pass array.filled(value)")
+        value = np.asarray(value)
     if value.dtype.kind == "U":
         value = value.astype(np.object_)
     if value.dtype.kind == "O":
