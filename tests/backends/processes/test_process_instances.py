@@ -585,21 +585,3 @@ def test_threads_send_requests_to_a_process_at_once(apart: bls.ModelRepository) 
     assert [value(caller.result()) for caller in callers] == [i + 1 for i in range(20)]
     assert threading.active_count() < 100
     assert not gates.logged()
-
-
-@pytest.mark.parametrize("isolation", ["kernel", "process"])
-def test_what_only_a_server_does_to_tensors_is_said(apart: bls.ModelRepository, isolation: str) -> None:
-    source = """
-class TritonPythonModel:
-    def execute(self, requests):
-        given = pb.Tensor.from_dlpack("Y", np.array([1], np.int32))
-        return [pb.InferenceResponse([given, pb.Tensor("Y", np.array([2], np.int32))]) for r in requests]
-"""
-    apart.isolation = isolation
-    define(apart, "twice", source)
-    response = apart.infer("twice", x())
-    assert value(response) == 1  # the first of its name
-    assert [text for text in response.warnings if "with NumPy 1" in text]
-    assert value(apart.infer("twice", {"X": np.ma.MaskedArray([3], [False], np.int32)})) == 1
-    with pytest.raises(bls.BLSError, match="masked"):
-        apart.infer("twice", {"X": np.ma.MaskedArray([3], [True], np.int32)})

@@ -1,0 +1,33 @@
+"""What a model in a process tells the kernel: its warnings reach the response, as those of a model in the kernel do."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from tests.backends.processes.models import apart, define, x
+from tests.engine.harness import value
+
+__all__ = ["apart"]
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs Linux or macOS")
+
+
+@pytest.mark.parametrize("isolation", ["kernel", "process"])
+def test_from_dlpack_of_numpy_and_two_outputs_of_a_name(apart: bls.ModelRepository, isolation: str) -> None:
+    source = """
+class TritonPythonModel:
+    def execute(self, requests):
+        given = pb.Tensor.from_dlpack("Y", np.array([1], np.int32))
+        return [pb.InferenceResponse([given, pb.Tensor("Y", np.array([2], np.int32))]) for r in requests]
+"""
+    apart.isolation = isolation
+    define(apart, "twice", source)
+    response = apart.infer("twice", x())
+    assert value(response) == 1  # the first of its name
+    assert [text for text in response.warnings if "with NumPy 1" in text]
+    assert value(apart.infer("twice", {"X": np.ma.MaskedArray([3], [False], np.int32)})) == 1
+    with pytest.raises(bls.BLSError, match="masked"):
+        apart.infer("twice", {"X": np.ma.MaskedArray([3], [True], np.int32)})
