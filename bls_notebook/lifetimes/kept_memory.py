@@ -119,6 +119,18 @@ def process_bytes(pid: int = 0) -> int:
         return 0
 
 
+def private_bytes(pid: int) -> int:
+    """Return the bytes that a process shares with no other one; all of its bytes if the platform does not say.
+
+    A forked process shares memory with its fork server, and at first each page that it reads counts in `process_bytes`.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
+        return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_"))
+    except (OSError, ValueError, IndexError):
+        return process_bytes(pid)
+
+
 def _lines(model: LoadedModel, owner: str) -> Iterator[CodeLine]:
     """Yield the lines of a model's code that add to an owner: ``model.history``, ``model/model.py: CACHE``."""
     name = owner.replace(": ", ".").rpartition(".")[2]

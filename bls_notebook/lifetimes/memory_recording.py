@@ -27,7 +27,7 @@ from bls_notebook.profiling.request_log import span_id
 from bls_notebook.profiling.resource_time import workers
 
 from .allocation_table import AllocatedBlock, AllocationTable, TrackedRequest, lines_of
-from .kept_memory import MemorySnapshot, process_bytes
+from .kept_memory import MemorySnapshot, private_bytes, process_bytes
 from .owner_search import SearchRoot
 from .owners import find_holders, frame_roots, providers
 from .records import DeviceSeen, KeptGrowth, Life, Lifetimes, LifetimesAnalysis, Stay, WorkerMemory
@@ -139,7 +139,7 @@ class MemoryTrack(Scope, LifetimesAnalysis):
         self._used: dict[str, int] = {}
         self._kept_before: MemorySnapshot | None = None
         self._process_before = 0
-        self._workers_before: dict[str, int] = {}  # bytes, by instance
+        self._workers_before: dict[int, int] = {}  # private bytes, by the number of the process
 
     def _check(self) -> None:
         if self._record is not None or self._recording is not None:
@@ -166,7 +166,7 @@ class MemoryTrack(Scope, LifetimesAnalysis):
             self._used = {d.name: backend.usage(d.index).ours for d in devices() if d.kind == "gpu"}
         self._kept_before = MemorySnapshot() if self._look_for_holders else None
         self._process_before = process_bytes()
-        self._workers_before = {name: process_bytes(pid) for pid, name in workers().items()}
+        self._workers_before = {pid: private_bytes(pid) for pid in workers()}
         self._start = perf_counter_ns()
         _on = ref(self, _abandoned)
         allocation_log.recording = recording
@@ -257,9 +257,9 @@ class MemoryTrack(Scope, LifetimesAnalysis):
     def _workers(self) -> Iterator[WorkerMemory]:
         unknown = () if self._kept_before is None else self._kept_before.unknown()
         for pid, name in workers().items():
-            now = process_bytes(pid)
-            before = self._workers_before.get(name, now)
-            yield WorkerMemory(name, now, max(0, now - before), name not in unknown)
+            now = private_bytes(pid)
+            growth = max(0, now - self._workers_before.get(pid, now))
+            yield WorkerMemory(name, process_bytes(pid), growth, name not in unknown)
 
     def _kept(self, blocks: list[AllocatedBlock]) -> tuple[KeptGrowth, ...]:
         """Return what models keep more, except blocks of tensors."""
