@@ -24,6 +24,7 @@ from bls_notebook.repository.config import parse_config, to_pbtxt
 from bls_notebook.repository.source import shown_path, version_folders
 
 from .exporter import KEEP, ModelToExport, collect, obstacles_of
+from .exports.config_text import changed_text
 from .exports.folder_writer import Content
 from .records import ChangedModel, Changes
 
@@ -125,6 +126,7 @@ def _config(model: ModelToExport, file: Path) -> bytes:
             given.version_policy.CopyFrom(before.version_policy)
         if before == given:
             return file.read_bytes()
+        text = text or changed_text(_text(file), before, given)
     else:
         given.backend = given.backend or model.spec.backend
     return (text or to_pbtxt(given)).encode()

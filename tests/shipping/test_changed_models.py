@@ -91,8 +91,9 @@ def test_a_changed_configuration_is_shown_and_comments_of_an_equal_one_stay(
     (changed,) = export_changes(write=True, repo=repo).models
     (change,) = changed.changes
     assert (changed.name, change.file) == ("one", "config.pbtxt")
+    assert (change.added, change.removed) == (1, 1)
     assert ("-", "max_batch_size: 8") in change.lines
-    assert "max_batch_size: 4" in (models / "one" / "config.pbtxt").read_text()
+    assert (models / "one" / "config.pbtxt").read_text() == CONFIG.replace("size: 8", "size: 4")
     assert (models / "other" / "config.pbtxt").read_text() == CONFIG
     with bls.ModelRepository(models) as again:
         again.load("one")
