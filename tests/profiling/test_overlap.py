@@ -19,6 +19,7 @@ from bls_notebook.display import render
 from bls_notebook.profiling import Overlap
 from bls_notebook.profiling.dependences import analysis, counterfactual, perturbation, proof, schedule
 from bls_notebook.profiling.dependences.evidence import ENOUGH, OPTIONS, Evidence, RunDifference, closure, explore
+from bls_notebook.profiling.dependences.named_values import named_values
 from bls_notebook.profiling.dependences.proof import template
 from bls_notebook.profiling.dependences.records import SentCall
 from bls_notebook.records.models import ModelSeen
@@ -521,3 +522,9 @@ def test_state_that_the_caller_sets_for_a_callee_leaves_calls_in_doubt(
     body = "os.environ['BLS_OVERLAP'] = str(out(ask('a', x).exec()).sum())\nreturn ok(out(ask('reads', x).exec()))"
     found = found_of(repo, graph(body))
     assert (found.outcome, "`reads` have state in common, `os.environ` (line" in found.sentence) == ("unknown", True)
+
+
+def test_values_of_helpers_and_of_lists_in_parameters_are_tried() -> None:
+    sources = "x = 7", "a syntax error", "def skip(s):\n    return 0.25 < s < 0.5"
+    found = {named.value for named in named_values(sources, ["dog;person", '{"low": 0.75}'])}
+    assert {7, 0.25, 0.375, 0.5, "dog", "person", 0.75} <= found

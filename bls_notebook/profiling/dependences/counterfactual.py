@@ -35,7 +35,7 @@ from bls_notebook.profiling.records.verdicts import listed
 from bls_notebook.profiling.resource_time import load_per_core
 from bls_notebook.profiling.session import Session
 from bls_notebook.profiling.sync_vs_async import Inputs, Workload
-from bls_notebook.records import first_line
+from bls_notebook.records import first_line, source_text
 from bls_notebook.repository import (
     MADE_UP,
     Answer,
@@ -59,6 +59,7 @@ _Turn = Callable[[Iterable[tuple[int, int]]], tuple[int, int]]
 RUNS, SECONDS = 100, 10.0  # limits of an analysis; a busy machine gets more time
 _ORDER = 0.2  # seconds that an answer waits for the answers that preceded it in the recorded run
 _KEPT = "by the code, requests of {} have state in common, {}; reading it settles whether that changes an answer"
+_MODULES = 50  # beside a model's file, at most, that are read
 QUIET = 0.01  # seconds without a new call before a delayed answer is sent
 
 
@@ -124,10 +125,17 @@ class Runs(Workload):
         self._reach = reach_of(text)
         self._marked, self.branches, self._uses = marked_source(text)
         branches.REACHED.clear()
-        self.named = named_values(text, parameters_of(self.repository.config(self.model)))
+        self.named = named_values([text, *self._beside()], parameters_of(self.repository.config(self.model)))
         self.asked += 2 * len(self.recorded)
         self.allow(RUNS - self.runs)
         return session
+
+    def _beside(self) -> Iterator[str]:
+        """Yield the texts of the modules beside the model's file."""
+        folder = self.host.ready(self.model).directory
+        for file in sorted(Path(folder).rglob("*.py"))[:_MODULES] if folder else ():
+            with contextlib.suppress(OSError, SyntaxError, UnicodeError):
+                yield source_text(file)
 
     @property
     def source(self) -> tuple[str, SourcePlace] | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
+from contextlib import suppress
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 _MOST = 24  # values that are tried
@@ -23,18 +25,22 @@ class NamedValue(NamedTuple):
         return f"{'with the sum' if self.is_sum else 'set to'} {self.value!r}"
 
 
-def named_values(source: str, parameters: Iterable[str]) -> tuple[NamedValue, ...]:
-    """Return the constants that a source compares or assigns, and the configuration's parameters; numbers between."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return ()
-    values = [*_compared(tree), *_assigned(tree), *map(_parsed, parameters)]
+def named_values(sources: Iterable[str], parameters: Iterable[str]) -> tuple[NamedValue, ...]:
+    """Return the constants that a model compares or assigns, and the configuration's parameters; numbers between.
+
+    The first source is the model's; the others are those of modules beside it.
+    """
+    trees = []
+    for source in sources:
+        with suppress(SyntaxError, ValueError):
+            trees.append(ast.parse(source))
+    own, *beside = [[*_compared(tree), *_assigned(tree)] for tree in trees] or [[]]
+    values = [*own, *chain.from_iterable(map(_parsed, parameters)), *chain.from_iterable(beside)]
     texts = [NamedValue(text) for text in dict.fromkeys(value for value in values if isinstance(value, str) and value)]
     numbers = [n for n in dict.fromkeys(v for v in values if not isinstance(v, str)) if abs(n) <= _FARTHEST]
     numbers = numbers[: _MOST // 3]
     between = [(a + b) / 2 for a, b in pairwise(sorted(numbers))]
-    compared = {value for value in _compared(tree) if value}
+    compared = {value for tree in trees for value in _compared(tree) if value}
     sums = [NamedValue(number, True) for number in numbers if number in compared][: _MOST // 6]
     found = [NamedValue(number) for number in dict.fromkeys([*numbers, *between])]
     return (*found, *sums, *texts[: max(_MOST // 3, _MOST - len(found) - len(sums))])
@@ -76,11 +82,13 @@ def _constants(tree: ast.AST) -> Iterator[float | str]:
                 yield value
 
 
-def _parsed(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
+def _parsed(text: str) -> Iterator[float | str]:
+    """Yield a parameter, and the items of a list or of JSON in it."""
+    for part in dict.fromkeys([text, *re.split(r"[^\w.+-]+", text)]):
+        try:
+            yield float(part)
+        except ValueError:
+            yield part
 
 
 def parameters_of(config: object) -> list[str]:
