@@ -26,7 +26,15 @@ from bls_notebook.engine import BLSError
 from bls_notebook.extending import Host, operation
 from bls_notebook.progress import Progress
 from bls_notebook.records import quartiles
-from bls_notebook.repository import ModelRepository, Response, current_repository, with_instances
+from bls_notebook.repository import (
+    ModelRepository,
+    Response,
+    correlation_ids,
+    current_repository,
+    sequence_options,
+    sequence_spec,
+    with_instances,
+)
 
 from .analysis.before_after import before_after
 from .analysis.line_times import loop_shares, model_lines
@@ -62,6 +70,20 @@ def inputs_of_each(inputs: Any, n: int, who: str = "compare") -> list[Inputs]:
     return [inputs[i % len(inputs)] for i in range(n)]
 
 
+def _sequences(host: Host, model: str, inputs: Sequence[Inputs]) -> list[dict[str, Any]]:
+    """Return correlation IDs and flags: different inputs are the steps of a sequence, which begins again after them.
+
+    Empty options for a model without sequences.
+    """
+    spec = sequence_spec(model, lambda name: host.ready(name).spec)
+    steps = len({id(each) for each in inputs})
+    ids = [next(correlation_ids) for _ in inputs[::steps]]
+    return [
+        sequence_options(spec, ids[i // steps], i % steps, min(steps, len(inputs) - i // steps * steps))
+        for i in range(len(inputs))
+    ]
+
+
 class Round(NamedTuple):
     """The workload once in each way."""
 
@@ -85,6 +107,7 @@ class Workload:
     def __init__(self, repository: ModelRepository, model: str, inputs: list[Inputs]) -> None:
         self.repository, self.model, self.inputs = repository, model, inputs
         self.count = len(inputs)
+        self.options = _sequences(Host(repository), model, inputs)
         self.told = Progress(f"comparing {model}", unit="run")
         self._decoupled = repository.model(model).decoupled
         if Host(repository).ready(model).server.rate_limiter is not None:
@@ -109,12 +132,12 @@ class Workload:
 
         def run() -> None:
             with self._measured(name):
-                for inputs in self.inputs:
+                for inputs, options in zip(self.inputs, self.options, strict=True):
                     if self._decoupled:
-                        for response in repository.stream(model, inputs):
+                        for response in repository.stream(model, inputs, **options):
                             self.answered(response)
                     else:
-                        self.answered(repository.infer(model, inputs))
+                        self.answered(repository.infer(model, inputs, **options))
 
         repository.run(run)
         return self._last
@@ -122,14 +145,14 @@ class Workload:
     def gathered(self, name: str = "async_exec, gathered") -> Session:
         repository, model = self.repository, self.model
 
-        async def one(inputs: Inputs) -> list[Response]:
+        async def one(inputs: Inputs, options: dict[str, Any]) -> list[Response]:
             if self._decoupled:
-                return [response async for response in repository.stream_async(model, inputs)]
-            return [await repository.infer_async(model, inputs)]
+                return [response async for response in repository.stream_async(model, inputs, **options)]
+            return [await repository.infer_async(model, inputs, **options)]
 
         async def run() -> None:
             with self._measured(name):
-                answers = await asyncio.gather(*map(one, self.inputs))
+                answers = await asyncio.gather(*map(one, self.inputs, self.options))
             for response in chain.from_iterable(answers):
                 self.answered(response)
 
@@ -292,8 +315,9 @@ def compare(
         Name of the model that the requests go to; it may call others. Or the profile before: a `Profile`, a
         `Session`, a `Comparison`, the path of a saved one, or a list of repeated runs.
     inputs : mapping of str to array, or sequence of these; or a profile
-        As `ModelRepository.infer` takes them; of a sequence, the requests take one after the other. Or the
-        profile after. Two profiles take no other arguments.
+        As `ModelRepository.infer` takes them; of a sequence, the requests take one after the other; for a model
+        that batches sequences, they are the steps of each sequence. Or the profile after. Two profiles take
+        no other arguments.
     n : int, optional
         Number of requests of one caller; 8 by default.
     instances : iterable of int, optional

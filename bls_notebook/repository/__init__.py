@@ -16,6 +16,7 @@ offer(__name__, {
     "repository": "current_repository ModelRepository",
     "requests.inputs": "client_parameters encoded_parameters preferred_memory_of tensors_of",
     "requests.response": "Response",
+    "requests.sequences": "correlation_ids sequence_options sequence_spec",
     "requests.tensor_summary": (
         "CHUNK figures GLANCE LARGEST layout_of media_of numbers pictures sampled to_host working_on"
     ),

@@ -35,6 +35,9 @@ from .requests.inputs import encoded_parameters as encoded_parameters
 from .requests.inputs import preferred_memory_of as preferred_memory_of
 from .requests.inputs import tensors_of as tensors_of
 from .requests.response import Response as Response
+from .requests.sequences import correlation_ids as correlation_ids
+from .requests.sequences import sequence_options as sequence_options
+from .requests.sequences import sequence_spec as sequence_spec
 from .requests.tensor_summary import CHUNK as CHUNK
 from .requests.tensor_summary import figures as figures
 from .requests.tensor_summary import GLANCE as GLANCE

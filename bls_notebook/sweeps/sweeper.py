@@ -27,7 +27,16 @@ from bls_notebook.network.endpoints.endpoint import Endpoint
 from bls_notebook.profiling.sync_vs_async import Inputs, alone, inputs_of_each
 from bls_notebook.progress import Progress
 from bls_notebook.records import first_line, size
-from bls_notebook.repository import ModelRepository, current_repository, statistics_of, with_count, with_fields
+from bls_notebook.repository import (
+    ModelRepository,
+    correlation_ids,
+    current_repository,
+    sequence_options,
+    sequence_spec,
+    statistics_of,
+    with_count,
+    with_fields,
+)
 from bls_notebook.shipping.servers.serving import LocalServer
 
 from .load_generator import Load, closed_loop, open_loop, percentiles
@@ -37,8 +46,6 @@ from .resource_watch import ResourceWatch, growth
 _ERRORS = 5  # messages of failed requests in a point
 _SERVER_SECONDS = 5.0  # timeout of a query for a server's statistics
 _WARM_UP = 4  # requests at once before a load of arrivals
-_START, _END = 1, 2  # flags of a sequence
-_correlations = itertools.count(1_000_000)
 
 
 def sweep(
@@ -156,6 +163,7 @@ class _Sweeper:
         self._repository, self._model, self._host, self._seconds = repository, model, Host(repository), seconds
         loaded = self._host.ready(model)
         self._spec, self._address = loaded.spec, loaded.seen.remote
+        self._sequence = sequence_spec(model, lambda name: self._host.ready(name).spec)
         self._server = server if isinstance(server, LocalServer) else None
         self._link: Any = loaded.instances[0].backend.link if self._address else None  # type: ignore[attr-defined]
         self._process = None if self._server is None else self._server.pid  # the one to watch, if it is known
@@ -293,9 +301,7 @@ class _Sweeper:
 
     async def _send(self, inputs: Iterator[Inputs]) -> str:
         """Send the next request; return the error, or an empty text."""
-        options: dict[str, Any] = {}
-        if self._spec.scheduler == "sequence":  # each request is a sequence
-            options = {"flags": _START | _END, "correlation_id": next(_correlations)}
+        options = sequence_options(self._sequence, next(correlation_ids))  # each request is a sequence
         if self._spec.decoupled:
             stream = self._repository.stream_async(self._model, next(inputs), **options)
             responses = [response async for response in stream]

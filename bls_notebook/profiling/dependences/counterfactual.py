@@ -293,8 +293,8 @@ class Runs(Workload):
         """Send the requests, one after the other; cancel one that is not answered in time."""
         self.runs += 1
         out = []
-        for inputs in self.inputs:
-            sent = self.host.send(self.host.request(self.model, inputs), stream=self._decoupled)
+        for inputs, options in zip(self.inputs, self.options, strict=True):
+            sent = self.host.send(self.host.request(self.model, inputs, **options), stream=self._decoupled)
             try:
                 responses = sent.result(min(self.ends - monotonic(), threading.TIMEOUT_MAX))
             except FutureTimeoutError:

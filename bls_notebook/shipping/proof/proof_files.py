@@ -15,9 +15,9 @@ from typing import Any
 from bls_notebook.engine import BLSError, ModelSpec
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.pb_utils.dtypes import serialize_byte_tensor
-from bls_notebook.repository import ModelRepository, Response
+from bls_notebook.repository import ModelRepository, Response, sequence_options
 from bls_notebook.shipping.proof import proof_script
-from bls_notebook.shipping.proof.requests import ProofCase, ProofRequest, cases_of, send, sequence_options
+from bls_notebook.shipping.proof.requests import ProofCase, ProofRequest, cases_of, send
 
 AnsweredCase = Sequence[tuple[ProofRequest, Sequence[Response]]]
 """One request, or all requests of a sequence, each with its responses."""

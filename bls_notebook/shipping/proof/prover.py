@@ -29,7 +29,7 @@ from bls_notebook.network.connection import connect
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.progress import Progress, progress
 from bls_notebook.records import listed, tensor_record
-from bls_notebook.repository import ModelRepository, current_repository, sources_in
+from bls_notebook.repository import ModelRepository, current_repository, sequence_options, sources_in
 from bls_notebook.repository import reached as callees_of
 from bls_notebook.repository.source import folder_path, shown_path
 from bls_notebook.shipping.exports.folder_writer import is_cache
@@ -39,7 +39,7 @@ from bls_notebook.shipping.servers.serving import LocalServer, serve
 
 from .comparison import Allowed, ProofAnswer, differences, most
 from .release_reasons import release_reasons
-from .requests import DifferentError, NotSteadyError, ProofCase, ProofRequest, cases_of, generator, sequence_options
+from .requests import DifferentError, NotSteadyError, ProofCase, ProofRequest, cases_of, generator
 from .requests import generate as _generate
 from .steadiness import UnansweredError, answers_of, compared_with_itself, variation_of
 from .targets import LocalTarget, RemoteTarget, ServerTarget, compare_counts, fresh, grown

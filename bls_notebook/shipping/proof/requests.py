@@ -14,12 +14,7 @@ import numpy as np
 
 from bls_notebook.engine import BLSError, ModelSpec, TensorSpec
 from bls_notebook.extending import Host
-from bls_notebook.pb_utils import (
-    TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
-    TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
-    Tensor,
-)
-from bls_notebook.pb_utils.dtypes import DataType
+from bls_notebook.pb_utils import Tensor
 from bls_notebook.repository import ModelRepository, Response, tensors_of
 
 if TYPE_CHECKING:
@@ -93,17 +88,6 @@ def _requests_of(model: str, given: Iterable[Any]) -> Iterator[Any]:
             raise BLSError(
                 f"prove: model {model!r}: got {type(item).__name__}, expected a dict of inputs by name, or a recording"
             )
-
-
-def sequence_options(spec: ModelSpec, correlation_id: int, step: int, steps: int) -> dict[str, Any]:
-    """Return correlation ID and flags for a step of a case; empty unless the model batches sequences."""
-    if spec.scheduler != "sequence":
-        return {}
-    flags = TRITONSERVER_REQUEST_FLAG_SEQUENCE_START * (step == 0)
-    flags |= TRITONSERVER_REQUEST_FLAG_SEQUENCE_END * (step == steps - 1)
-    controls = [c for each in spec.config.sequence_batching.control_input for c in each.control]
-    has_text = any(c.kind == c.CONTROL_SEQUENCE_CORRID and c.data_type == DataType.BYTES for c in controls)
-    return {"correlation_id": f"proof-{correlation_id}" if has_text else correlation_id, "flags": flags}
 
 
 def send(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bls_notebook.engine import Parker
+from bls_notebook.repository import sequence_options
 
 from .comparison import ProofAnswer, differences
-from .requests import ProofCase, ProofRequest, sequence_options
+from .requests import ProofCase, ProofRequest
 from .targets import LocalTarget, RemoteTarget
 
 

@@ -11,7 +11,6 @@ raises `UnstoppableError`.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,14 @@ from bls_notebook.engine import BLSError, Execution, Parker, Ticket, blocked, ca
 from bls_notebook.extending import Host
 from bls_notebook.profiling.profiler import profile
 from bls_notebook.records import FrameRecord
-from bls_notebook.repository import ModelRepository, SentRequest, Waiter
+from bls_notebook.repository import (
+    ModelRepository,
+    SentRequest,
+    Waiter,
+    correlation_ids,
+    sequence_options,
+    sequence_spec,
+)
 
 from .verdicts import Outcome, facts_of, place_of
 
@@ -106,8 +112,6 @@ _SLICE = 0.005
 _PATIENCE = 3
 _STOPPING = 2.0  # seconds
 _FIRST = 60.0  # seconds for the first request, in which models may import packages
-_START, _END = 1, 2  # flags of a sequence
-_correlations = itertools.count(1_000_000)
 
 
 class UnstoppableError(BLSError):
@@ -132,6 +136,7 @@ class TimedRequest:
         loaded = self.host.ready(model)
         self.repository, self.model, self.server = repository, model, loaded.server
         self.decoupled, self.spec = loaded.decoupled, loaded.spec
+        self.sequence = sequence_spec(model, lambda name: self.host.ready(name).spec)
         self.timeout = timeout
         self.usual = _FIRST  # latency (s) without a fault
         self.inputs, self.options = inputs, options
@@ -202,8 +207,8 @@ class TimedRequest:
 
     def _sent(self, inputs: Mapping[str, Any] | None = None) -> SentRequest:
         options = dict(self.options)
-        if self.spec.scheduler == "sequence" and "flags" not in options:
-            options.update(flags=_START | _END, correlation_id=next(_correlations))
+        if "flags" not in options:
+            options |= sequence_options(self.sequence, next(correlation_ids))
         return self.host.send(self.host.request(self.model, inputs or self.inputs, **options), self.decoupled)
 
     def _waits_without_limit(self, delay: DelayedResponse, sent: SentRequest) -> bool:

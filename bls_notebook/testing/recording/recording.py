@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.inspection.tensor_differences import compared
-from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonError, TritonModelException
+from bls_notebook.pb_utils import (
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
+    InferenceRequest,
+    InferenceResponse,
+    Tensor,
+    TritonError,
+    TritonModelException,
+)
 from bls_notebook.pb_utils.dtypes import Array
 from bls_notebook.profiling.session import Session
 from bls_notebook.records import BLSError, Printable, told
@@ -47,14 +54,17 @@ class RecordedAnswers:
         # By inputs and parameters, then by the requested outputs; an empty set stands for all outputs.
         self._known: dict[_Key, dict[_Names, list[RecordedRequest]]] = defaultdict(lambda: defaultdict(list))
         self._similar: dict[Hashable, RecordedRequest] = {}
+        self._steps: dict[Hashable, int] = {}  # the next step of each sequence, by correlation ID
         for request in requests:
             inputs, _ = key = _key(request.tensors, request.parameters)
             wanted = frozenset(request.kept.outputs)
             # A model with `reshape` receives another shape than was sent.
             for inputs_key in (key, _flat(key)):
                 self._known[inputs_key][wanted].append(request)
-            for similar in ((inputs, wanted), inputs, wanted):
+            step = self._step(request.correlation_id, request.flags)
+            for similar in ((step, inputs, wanted), (step, inputs), (inputs, wanted), inputs, (step, wanted), wanted):
                 self._similar.setdefault(similar, request)
+        self._steps.clear()
 
     def answer(self, call: Call, wait: Waiter) -> Iterator[Answer]:
         """Yield the recorded answers to a call."""
@@ -75,16 +85,19 @@ class RecordedAnswers:
     def similar(self, request: InferenceRequest) -> list[InferenceResponse]:
         """Return the responses to the most similar recorded request.
 
-        In this order: the same inputs and requested outputs, the same inputs, the same outputs, the first request.
+        In this order: the same inputs and requested outputs, the same inputs, the same outputs, the first request. Of
+        several, the one at the same step of its sequence.
         """
-        inputs, _ = _key({tensor._name: tensor for tensor in request.inputs()}, {})
+        inputs, _ = _key(self._inputs(request), {})
         wanted = frozenset(request.requested_output_names())
-        keys: list[Hashable] = [(inputs, wanted), inputs, wanted]
+        with self._lock:
+            step = self._step(request.correlation_id(), request.flags())
+        keys = [(step, inputs, wanted), (inputs, wanted), (step, inputs), inputs, (step, wanted), wanted]
         return responses_of(next((self._similar[key] for key in keys if key in self._similar), self._requests[0]))
 
     def knows(self, request: InferenceRequest) -> bool:
         """Return whether a request with these inputs was recorded, of whatever parameters."""
-        inputs, _ = _key({tensor._name: tensor for tensor in request.inputs()}, {})
+        inputs, _ = _key(self._inputs(request), {})
         return inputs in self._similar
 
     def first(self) -> list[InferenceResponse]:
@@ -96,10 +109,21 @@ class RecordedAnswers:
         """True if the final flag of a stream came without a response."""
         return self._requests[0].responses[-1].flag_alone
 
-    def _recorded(self, request: InferenceRequest) -> RecordedRequest:
+    def _step(self, correlation_id: int | str, flags: int) -> int:
+        """Return the step of the next request in its sequence; 0 for a request that belongs to none."""
+        step = 0 if flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START else self._steps.get(correlation_id, 0)
+        if correlation_id:
+            self._steps[correlation_id] = step + 1
+        return step
+
+    def _inputs(self, request: InferenceRequest) -> dict[str, Tensor]:
         inputs = {tensor._name: tensor for tensor in request.inputs()}
         if request.correlation_id():  # the engine adds controls and states, which the sender did not send
             inputs = {name: tensor for name, tensor in inputs.items() if name in self._names}
+        return inputs
+
+    def _recorded(self, request: InferenceRequest) -> RecordedRequest:
+        inputs = self._inputs(request)
         parameters = json.loads(request.parameters())
         wanted = frozenset(request.requested_output_names())
         key = _key(inputs, parameters)
