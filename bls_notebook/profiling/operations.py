@@ -179,7 +179,8 @@ def _profile(
             for side in earlier:
                 change = before_after(side, side_of(profile, "after"))
                 notebook.remember(change)
-                notebook.show(change)
+                if not quiet:
+                    notebook.show(change)
             if not quiet:
                 notebook.show(profile)
             notebook.save(call.name, profile, save)

@@ -175,10 +175,15 @@ def _lines_of(side: ComparedRuns, model: str, common: Sequence[str]) -> list[_Li
     executions = sum(m[0].model == model and m[0].ran for tree in trees for m in tree.members.values())
     if not known or not requests or not executions:
         return None
-    # Lines may be of more runs than the sessions: scale by executions.
-    return [
-        (line, line.ns / each.executions * executions / requests) for each in known for line in each.lines if line.own
-    ]
+    sites = {
+        (session.sources[span.source - 1].name, span.line)
+        for session in side.sessions
+        for span in session.spans
+        if span.source and session.sources[span.source - 1].model == model
+    }
+    # Lines may be of more runs than the sessions: scale by executions. Waits for callees are the callees' time.
+    lines = ((line, line.ns / each.executions * executions / requests) for each in known for line in each.lines)
+    return [(line, ns) for line, ns in lines if line.own and (line.file, line.line) not in sites]
 
 
 def _line_change(model: TimeChange, old: _Line | None, new: _Line | None) -> TimeChange:
