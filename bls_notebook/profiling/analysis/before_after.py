@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from statistics import stdev
 
@@ -75,6 +75,8 @@ class ComparedRuns:
 
 def before_after(before: ComparedRuns, after: ComparedRuns) -> BeforeAfter:
     """Compare the profiles of one workload before and after a change."""
+    if before.name == after.name:  # such as cells of two notebooks
+        before, after = replace(before, name="before"), replace(after, name="after")
     first, last = before.roots(), after.roots()
     common = [name for name in first if name in last]
     notes = [*_different_models(first, last), *_different_inputs(common, first, last), *_failures(before, after)]
@@ -188,8 +190,9 @@ def _lines_of(side: ComparedRuns, model: str, common: Sequence[str]) -> list[_Li
 
 def _line_change(model: TimeChange, old: _Line | None, new: _Line | None) -> TimeChange:
     first, last = (0.0 if each is None else each[1] for each in (old, new))
-    samples = [max(1.0, each[0].samples * each[0].own / each[0].share) for each in (old, new) if each is not None]
-    noise = model.noise and model.noise + 2 * math.sqrt(sum(1 / n for n in samples))
+    seen = [each[0] for each in (old, new) if each is not None]
+    chance = 2 * math.sqrt(sum((1 - line.own) / max(1.0, line.samples * line.own / line.share) for line in seen))
+    noise = model.noise and model.noise + chance
     line_before, line = (0 if each is None else each[0].line for each in (old, new))
     text_before, text = ("" if each is None else each[0].text for each in (old, new))
     before, after = (Quartiles(1, ns, ns, ns, ns, ns, ns) for ns in (first, last))
