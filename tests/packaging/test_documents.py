@@ -57,7 +57,7 @@ print(json.dumps(found))
 def run(arguments: list[str], **options: Any) -> str:
     """Run Python; return its output."""
     command = [sys.executable, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False, **options)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=6 * LIMIT, check=False, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -16,7 +16,7 @@ from functools import partialmethod
 
 import pytest
 
-from bls_notebook.profiling import sync_vs_async
+from bls_notebook.profiling import sync_vs_async, tuner
 from bls_notebook.profiling.session import ModelSeen, Session, Span
 
 INPUT = 1
@@ -169,6 +169,6 @@ def simulate_times(monkeypatch: pytest.MonkeyPatch, models: Mapping[str, Model])
         sequential = partialmethod(run, False)  # type: ignore[assignment]
         gathered = partialmethod(run, True)  # type: ignore[assignment]
 
-    for module in "sync_vs_async", "tuner":
-        monkeypatch.setattr(f"bls_notebook.profiling.{module}.Workload", Simulated)
+    for module in sync_vs_async, tuner:  # imported before: an import meanwhile would keep the changed class
+        monkeypatch.setattr(module, "Workload", Simulated)
     monkeypatch.setattr(sync_vs_async, "gil_share_of", lambda run: 0.0)
