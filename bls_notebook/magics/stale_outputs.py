@@ -16,9 +16,7 @@ from typing import Any
 
 from bls_notebook.display import Display
 from bls_notebook.records.models import ModelRecord
-from bls_notebook.repository.call_order import reached
 from bls_notebook.repository.host import Host
-from bls_notebook.repository.loading.ensembles import members_of
 
 _ATTRIBUTE = "data-bls-of"
 _ROOT = 'tex2jax_ignore"'  # the end of the classes of an output
@@ -51,9 +49,7 @@ class StaleOutputs:
         if shown:
             rules = "".join(self._rules(name, of) for name in shown if (of := self._definition(host, name)))
         elif self._asked[0] == cell:
-            loaded = {name: model for name in host.names() if (model := host.find(name)) is not None}
-            calls = {name: {*model.calls, *members_of(model.spec.config)} for name, model in loaded.items()}
-            names = sorted(self._asked[1].union(*(reached(name, calls) for name in self._asked[1])) & loaded.keys())
+            names = sorted({*host.reached(self._asked[1]), *filter(host.find, self._asked[1])})
             stamp = f'{_ATTRIBUTE}="{" ".join(self._definition(host, name) for name in names)}"'
             words = " ".join(f'var({self._mark(name)},"")' for name in names)
             rules = f".bls-out[{stamp}]::before{{content:{words};{_LOOK}}}" if names else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from contextvars import Context
@@ -31,6 +31,7 @@ from bls_notebook.progress import stepped
 from bls_notebook.records.advice import Known
 from bls_notebook.records.models import ModelRecord
 
+from .loading.ensembles import members_of
 from .source.model_folders import backend_folders, folder_path, shown_path
 from .source.model_source import ModelSource, RemoteModel
 
@@ -90,6 +91,18 @@ class Host:
     def versions(self, name: str, own: bool = False) -> dict[int, LoadedModel]:
         """Return the versions of a model in service, by number; `own`: the real ones beneath substitutions."""
         return self._server.own(name) if own else self._server.serving(name)
+
+    def reached(self, names: Iterable[str]) -> set[str]:
+        """Return these models and those that they have called, directly or not, without remote models."""
+        models = set[str]()
+        pending = [*names]
+        while pending:
+            name = pending.pop()
+            model = self.find(name)
+            if name not in models and model is not None and not model.seen.remote:
+                models.add(name)
+                pending += [*model.calls, *members_of(model.spec.config)]
+        return models
 
     def ready(self, name: str) -> LoadedModel:
         """Return the newest version in service, or raise a ModelNotFoundError that suggests names."""

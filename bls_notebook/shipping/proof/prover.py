@@ -43,7 +43,6 @@ from .requests import DifferentError, NotSteadyError, ProofCase, ProofRequest, c
 from .requests import generate as _generate
 from .steadiness import UnansweredError, answers_of, compared_with_itself, variation_of
 from .targets import LocalTarget, RemoteTarget, ServerTarget, compare_counts, fresh, grown
-from .targets import reached as reached_models
 from .variations import PARALLEL, TOGETHER, possible_variations, variations_of
 
 _CORRELATIONS = itertools.count(1)
@@ -140,7 +139,7 @@ def prove(
             draft = Certificate(model, server=f"{connection.server}, {connection.address}, model control mode unknown")
             remote = RemoteTarget(remote_repository, spec)
             certificate = _certified(repository, remote, draft, requests, timeout=timeout, **options)
-            reached = sorted(reached_models(Host(repository), [model]))
+            reached = sorted(Host(repository).reached([model]))
             notes = [*_control_notes(repository, model)]
             notes += _release_notes(repository, reached, connection.server.rpartition(" ")[2], certificate, True)
             return replace(certificate, notes=(*certificate.notes, *notes))
@@ -151,7 +150,7 @@ def prove(
 def _control_notes(repository: ModelRepository, model: str) -> Iterator[str]:
     """Yield what a proof on a user's own server does not know about its model control mode."""
     host = Host(repository)
-    names = sorted(reached_models(host, [model]))
+    names = sorted(host.reached([model]))
     yield (
         "prove loaded nothing on this server, and clients cannot ask for its model control mode: in the explicit mode, "
         f"{listed(names, 8)} must be loaded by `--load-model` or by a client"
@@ -258,7 +257,7 @@ class Prover:
         with ServerTarget(self.server, self.specs[model], sorted(reached & self.specs.keys()), timeout) as target:
             target.renew()
             certificate = _certified(self.repository, target, draft, requests, timeout=timeout, **options)
-        missing = reached_models(Host(self.repository), [model]) - {*exported.names}
+        missing = Host(self.repository).reached([model]) - {*exported.names}
         notes = tuple(
             f"{name!r} was reached here, but is missing from the copy: give a request that reaches it"
             for name in sorted(missing)

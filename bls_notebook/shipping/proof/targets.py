@@ -49,7 +49,7 @@ def fresh(repository: ModelRepository, names: Iterable[str]) -> Iterator[set[str
     Yields a set; at the end it contains the callees that the requests revealed.
     """
     host = Host(repository)
-    models = reached(host, names)
+    models = host.reached(names)
     revealed = set[str]()
     with Variant(repository, {name: VariantChange() for name in sorted(models)}) as changed:
         with changed.serving():
@@ -59,19 +59,6 @@ def fresh(repository: ModelRepository, names: Iterable[str]) -> Iterator[set[str
             revealed |= {n for n in calls - models if (callee := host.find(n)) and not callee.seen.remote}
             for model in host.versions(name, own=True).values():
                 model.calls |= calls  # so that the next export has these callees
-
-
-def reached(host: Host, names: Iterable[str]) -> set[str]:
-    """Return these models and those that they have called, directly or not, without remote models."""
-    models = set[str]()
-    pending = [*names]
-    while pending:
-        name = pending.pop()
-        model = host.find(name)
-        if name not in models and model is not None and not model.seen.remote:
-            models.add(name)
-            pending += [*model.calls, *(step.model_name for step in model.spec.config.ensemble_scheduling.step)]
-    return models
 
 
 class LocalTarget:
