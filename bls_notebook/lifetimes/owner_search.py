@@ -122,10 +122,11 @@ class HostSpans:
     def __init__(self, owners: Iterable[Any]) -> None:
         spans = ((*host_span(owner), owner) for owner in owners)
         self._spans = sorted(((start, start + size, owner) for start, size, owner in spans if size), key=lambda s: s[0])
+        self._starts = [start for start, _, _ in self._spans]
 
     def owner(self, address: int) -> Any:
         """Return the object whose memory contains an address; None without one."""
-        place = bisect_right(self._spans, address, key=lambda span: span[0]) - 1
+        place = bisect_right(self._starts, address) - 1
         return self._spans[place][2] if place >= 0 and address < self._spans[place][1] else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from concurrent.futures import Future
 from functools import cache
@@ -13,6 +14,7 @@ from .backend import ModelProcess
 from .messages import Message
 from .sources import text_of
 
+log = logging.getLogger("bls_notebook")
 SECONDS = 2.0  # until workers answer; native code may keep them from that
 _calls = count(1)
 
@@ -37,7 +39,10 @@ def results(answers: Iterable[Future[Message]]) -> list[Any]:
     out = []
     for answer in answers:
         try:
-            out.append(answer.result(max(0.0, end - monotonic())).header.get("result"))
+            header = answer.result(max(0.0, end - monotonic())).header
         except Exception:
-            out.append(None)
+            header = {}
+        if "error" in header:
+            log.debug("a worker could not be looked at: %s", header["error"])
+        out.append(header.get("result"))
     return out

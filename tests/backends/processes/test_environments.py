@@ -101,5 +101,6 @@ def test_the_sources_of_a_worker_are_python_3_8(name: str) -> None:
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     newer = {"strict", "slots", "kw_only"}  # keywords of zip and dataclass
     assert not [ast.unparse(call) for call in calls for word in call.keywords if word.arg in newer]
+    assert not [call for call in calls if "bisect" in ast.unparse(call.func) and call.keywords]  # `key` is new
     methods = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert not methods & {"removeprefix", "removesuffix", "to_thread", "pairwise"}
