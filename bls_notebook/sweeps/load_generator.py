@@ -82,9 +82,12 @@ async def closed_loop(send: Send, concurrency: int, seconds: float) -> Load:
     began = loop.time()
 
     async def client() -> None:
-        while (sent := loop.time()) < began + seconds:
+        now = began
+        while now < began + seconds:  # at least one request, however busy the machine is
+            sent = loop.time()
             error = await send()
-            load.add(loop.time() - sent, error)
+            now = loop.time()
+            load.add(now - sent, error)
             if error:  # a refused request does not wait
                 await asyncio.sleep(0)
 
