@@ -57,7 +57,7 @@ from .perturbation import CHANGES, ERROR, SUCCESS, KeptAnswer, KeptResponse, cha
 
 _Turn = Callable[[Iterable[tuple[int, int]]], tuple[int, int]]
 RUNS, SECONDS = 100, 10.0  # limits of an analysis; a busy machine gets more time
-_ORDER = 0.2  # seconds that an answer waits for the answers that preceded it in the recorded run
+_ORDER = 0.2  # seconds, at least, that an answer waits for the answers that preceded it in the recorded run
 _KEPT = "by the code, requests of {} have state in common, {}; reading it settles whether that changes an answer"
 _MODULES = 50  # beside a model's file, at most, that are read
 QUIET = 0.01  # seconds without a new call before a delayed answer is sent
@@ -69,7 +69,7 @@ class ExhaustedError(Exception):
 
 @dataclass
 class RecordedCall:
-    """A call of the first run: its responses, order of events, and the axes of each output with a free length."""
+    """A call of the first run: its responses, order of events, seconds, and the axes of outputs with a free length."""
 
     call: Call
     sent: ObservedCall
@@ -78,6 +78,7 @@ class RecordedCall:
     free: Mapping[str, Sequence[int]]
     first: int = 0
     ended: int = 0
+    seconds: float = 0.0
     responses: KeptAnswer = ()
 
 
@@ -356,6 +357,7 @@ class _Recorder:
         free = {o.name: [n for n, size in enumerate(o.dims, batch) if size < 0] for o in spec.outputs.values()}
         recorded = RecordedCall(call, _sent(call, wait), next(self._events), spec.decoupled, free)
         self.recorded.append(recorded)
+        began = monotonic()
         try:
             for response in wait.ask():
                 recorded.responses += (_kept(response),)
@@ -364,6 +366,7 @@ class _Recorder:
         finally:
             recorded.ended = next(self._events)
             recorded.first = recorded.first or recorded.ended
+            recorded.seconds = monotonic() - began
 
 
 class _Player:
@@ -405,7 +408,9 @@ class _Player:
                 wait.until(lambda: self._is_turn_of(place))
             elif number >= 0 and number not in self._prompt:
                 came, ended = recorded[number].came, recorded[number].ended
-                wait.after(*(other.call.key for other in recorded if came < other.ended < ended), seconds=_ORDER)
+                before = (other.call.key for other in recorded if came < other.ended < ended)
+                # The model may react only once the answer is late.
+                wait.after(*before, seconds=max(_ORDER, 2 * recorded[number].seconds))
         finally:
             with self._lock:
                 self._waiting.remove(place)
