@@ -102,13 +102,13 @@ def main() -> int:
     cases = {
         "Python code, 20 ms": (requests_to(repo, "python", 400_000), 10),
         "awaits, 20 ms": (requests_to(repo, "waits", 20_000), 10),
-        "digits pipeline": (pipeline(repo), 200),
+        "digits pipeline": (pipeline(repo), 60),
     }
     figures: dict[str, Any] = {}
     print(f"{'':22}{'wall':>8}{'   quartiles':16}{'processor':>10}{'sampler':>10}{'samples':>10}")
     for label, (send, count) in cases.items():
         both_ways(send, max(1, count // part))  # warm up
-        rounds = [both_ways(send, max(1, count // part)) for _ in range(2 if options.quick else 24)]
+        rounds = [both_ways(send, max(1, count // part)) for _ in range(2 if options.quick else 20)]
         wall, cpu = (sorted(one[True][i] / max(1, one[False][i]) for one in rounds) for i in (0, 1))
         samples = sum(model.samples for one in rounds for model in model_lines(one[True][3]))
         figures[label] = {

@@ -24,7 +24,6 @@ CAPABILITY = Capability(
     },
     loaders={
         "bls_notebook.session": ".session:load_session",
-        "bls_notebook.before_after": ".records.before_after:load_before_after",
         "bls_notebook.comparison": ".records.comparison:load_comparison",
         "server trace": ".server_trace:load_server_trace",
     },

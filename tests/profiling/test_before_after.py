@@ -101,7 +101,6 @@ def test_saved_profiles_are_compared_by_their_paths(tmp_path: Path) -> None:
     found = bls.compare(*map(str, saved))
     assert (found.before, found.after) == ("before.json", "after.json.gz")
     assert found.changes == bls.compare(before, after).changes
-    assert bls.open_file(found.save(tmp_path / "found.json")) == found
 
 
 @pytest.mark.parametrize("wrong", [3, [], None])
@@ -110,3 +109,12 @@ def test_a_profile_is_compared_with_profiles_only(wrong: Any) -> None:
         bls.compare(requests(STEADY), wrong)
     with pytest.raises(bls.BLSError, match="two profiles take no other arguments"):
         bls.compare(requests(STEADY), requests(STEADY), n=3)  # type: ignore[call-overload]
+
+
+def test_other_code_and_other_instances_are_said() -> None:
+    one = requests(STEADY)
+    (model,) = one.models
+    more = replace(one, models=(replace(model, code="new", instances=("a_0_0", "a_0_1")),))
+    assert bls.compare(one, more).notes == ("`a` has other code and instances (1 before, 2 after)",)
+    other = replace(one, models=(replace(model, config="new"),))
+    assert bls.compare(one, other).notes == ("`a` has other configuration",)

@@ -8,7 +8,7 @@ what waits for processors may explain; and the difference of means that chance w
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -245,20 +245,16 @@ def _failures(before: ComparedRuns, after: ComparedRuns) -> Iterator[str]:
 
 
 def _changed_models(before: ComparedRuns, after: ComparedRuns) -> Iterator[str]:
-    seen: defaultdict[str, list[object]] = defaultdict(list)
-    for side in before, after:
-        for model in {m.name: m for m in side.sessions[0].models}.values():
-            seen[model.name].append(model)
-    for name, pair in seen.items():
-        if len(pair) == 2:
-            what = [word for word, field in _COMPARED if getattr(pair[0], field) != getattr(pair[1], field)]
-            counts = [len(each.instances) for each in pair]  # type: ignore[attr-defined]
-            what += [f"instances ({counts[0]} before, {counts[1]} after)"] if counts[0] != counts[1] else []
-            if what:
-                yield f"`{name}` has other {listed(what)}"
-
-
-_COMPARED = (("code", "code"), ("configuration", "config"))
+    first, last = ({model.name: model for model in side.sessions[0].models} for side in (before, after))
+    for old, new in ((old, last[name]) for name, old in first.items() if name in last):
+        what = ["code"] if old.code != new.code else []
+        counts = len(old.instances), len(new.instances)
+        if counts[0] != counts[1]:
+            what.append("instances ({} before, {} after)".format(*counts))
+        elif old.config != new.config:
+            what.append("configuration")
+        if what:
+            yield f"`{old.name}` has other {listed(what)}"
 
 
 def _sentence(whole: TimeChange, models: Sequence[TimeChange], lines: Sequence[TimeChange], other: bool) -> str:

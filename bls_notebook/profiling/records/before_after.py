@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from bls_notebook.records import NONE, Quartiles, Record, RecordFile
-
-SCHEMA = 1
+from bls_notebook.records import NONE, Quartiles, Record
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -59,12 +56,3 @@ class BeforeAfter(Record):
     sentence: str
     changes: tuple[TimeChange, ...] = ()
     notes: tuple[str, ...] = ()
-    schema: int = SCHEMA
-
-    def save(self, path: str | Path) -> Path:
-        """Write the record to a JSON file, for `bls.open_file`; compressed if its name ends with ``.gz``."""
-        return _FILE.save(self, path)
-
-
-_FILE = RecordFile(BeforeAfter, "bls_notebook.before_after", SCHEMA, "a comparison of two profiles", "a comparison")
-load_before_after = _FILE.load
