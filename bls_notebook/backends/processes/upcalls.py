@@ -130,33 +130,31 @@ class Upcalls(Listener):
         op, number = header["op"], header.get("id")
         if op == "write" and header["stream"] == "stderr":
             process.hear(header["text"])
-        channel = process.home if at_home else process.side
-        wanted = number is not None or (at_home and op not in _TOLD)
+        work = partial(getattr(self, f"_{op}"), message)
+        if at_home:
+            content, tensors = self._done(work)
+            if op not in _TOLD:
+                with contextlib.suppress(EOFError):  # the process has ended
+                    process.home.send(content, tensors, waits=True)
+            return
 
         def reply(answer: Reply) -> None:
-            if wanted:
-                self._replies += not at_home
-                content = answer[0] if number is None else {**answer[0], "re": number}
-                try:
-                    if op == "async_exec":
-                        channel.post(content, answer[1])
-                    else:
-                        channel.send(content, answer[1], at_home)
-                except EOFError:
-                    pass  # the process has ended
+            if number is not None:
+                self._replies += 1
+                content = {**answer[0], "re": number}
+                with contextlib.suppress(EOFError):
+                    (process.side.post if op == "async_exec" else process.side.send)(content, answer[1])
 
-        def work() -> None:
-            reply(self._done(partial(getattr(self, f"_{op}"), message)))
+        def respond() -> None:
+            reply(self._done(work))
 
         if op == "async_exec":
             self._caller(header)[1].copy().run(self._async_exec, message, reply)
-        elif at_home:
-            work()
         elif op in _WAITS:
             context = self._caller(header)[1].copy()
-            threading.Thread(target=context.run, args=(work,), name=f"bls-upcall-{op}", daemon=True).start()
+            threading.Thread(target=context.run, args=(respond,), name=f"bls-upcall-{op}", daemon=True).start()
         else:
-            self._caller(header)[1].copy().run(work)
+            self._caller(header)[1].copy().run(respond)
 
     def _done(self, call: Callable[[], Reply]) -> Reply:
         try:

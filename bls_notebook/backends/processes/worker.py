@@ -165,7 +165,9 @@ class WorkerInstance:
             self._leave_to_senders()
 
     def _result(self, returned: Any, requests: list[InferenceRequest]) -> tuple[dict[str, Any], list[Any]]:
-        header: dict[str, Any] = {"read": taken(self.kernel.read), "flags": [r._release_flags for r in requests]}
+        header: dict[str, Any] = {"flags": [r._release_flags for r in requests]}
+        if self.kernel.read:
+            header["read"] = taken(self.kernel.read)
         tensors: list[Any] = []
         if returned is None or not isinstance(returned, list):
             header["returned"] = None if returned is None else _type_of(returned)
@@ -372,8 +374,10 @@ def main(home_file: int, side_file: int, lifeline: int) -> None:
         message = None  # type: ignore[assignment]
         flush()
         answer["done"] = step
-        answer["dropped"] = taken(kernel.dropped)
-        answer.setdefault("read", taken(kernel.read))
+        if kernel.dropped:
+            answer["dropped"] = taken(kernel.dropped)
+        if kernel.read:
+            answer["read"] = answer.get("read", []) + taken(kernel.read)
         try:
             home.send(answer, tensors, waits=True)
         except EOFError:

@@ -298,6 +298,8 @@ class ModelOutput(io.TextIOBase):
         self._texts.text = waiting
         if "\n" in text or len(waiting) > 4096:
             self.flush()
+        else:
+            _unsent.add(threading.get_ident())
         return len(text)
 
     def flush(self) -> None:
@@ -316,8 +318,14 @@ class ModelOutput(io.TextIOBase):
         return False
 
 
+_unsent: set[int] = set()  # threads that have written an incomplete line
+
+
 def flush() -> None:
     """Send the model's output."""
+    if not _unsent:
+        return
+    _unsent.discard(threading.get_ident())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, ModelOutput):
             stream.flush()
