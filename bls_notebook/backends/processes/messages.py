@@ -44,7 +44,18 @@ MOST_FILES = 200  # of one message; Linux passes 253 at most
 _PREFIX = struct.Struct("<IQQIQ?")
 _NO_WAITER = 0, 0, 0, False
 _CHUNK = 1 << 14
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+_encoder = json.JSONEncoder(separators=(",", ":"))
+_json: Any = json.encoder
+try:  # `encode` makes this object anew each time
+    _parts: Any = _json.c_make_encoder(
+        None, _encoder.default, _json.encode_basestring_ascii, None, ":", ",", False, False, True
+    )
+except (AttributeError, TypeError):  # another Python's `json`
+
+    def _parts(header: Header, level: int) -> tuple[str]:
+        return (_encoder.encode(header),)
+
+
 _decode = json.JSONDecoder().raw_decode
 _FILES_SPACE = socket.CMSG_SPACE(253 * 4) if hasattr(socket, "CMSG_SPACE") else 0
 _FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -146,7 +157,7 @@ class Channel:
                 size = sum([row[3] for row in rows if not row[4]])
                 if self._segments.has_dropped:
                     header["forget"] = self._segments.dropped()
-            text = _encode(header).encode()
+            text = "".join(_parts(header, 0)).encode()
             waiter = self._wakeups.wait_next() if waits else _NO_WAITER
             return b"".join([_PREFIX.pack(len(text), size, *waiter), text, *parts]), files
         except BaseException:
