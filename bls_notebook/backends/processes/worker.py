@@ -36,6 +36,7 @@ from bls_notebook.backends.processes.worker_link import (
     caller_here,
     current_number,
     described,
+    end_process,
     flush,
     places,
     taken,
@@ -236,7 +237,10 @@ class WorkerInstance:
     def _leave_to_senders(self) -> None:
         """Collect garbage while senders are left, as the kernel does: a dropped one may be in a reference cycle."""
         if self._received and self._collecting.acquire(False):
-            threading.Thread(target=self._collect, name="bls-garbage", daemon=True).start()
+            try:
+                threading.Thread(target=self._collect, name="bls-garbage", daemon=True).start()
+            except RuntimeError:  # no memory for a thread: the next request tries again
+                self._collecting.release()
 
     def _collect(self) -> None:
         pause = 1.0
@@ -316,6 +320,8 @@ def _read_side(kernel: Kernel, instance: list[WorkerInstance]) -> None:
             message = None  # type: ignore[assignment]  # an idle worker must not keep tensors alive
     except EOFError:
         os._exit(0)  # the kernel has gone
+    except BaseException:  # such as a lack of memory
+        end_process()
 
 
 def _no_breakpoint(*_: Any, **__: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import signal
 import sys
 import threading
@@ -65,6 +66,14 @@ class _Pending:
         return self.message
 
 
+def end_process() -> None:
+    """End this process after an exception: a worker without one of its own threads would let callers wait for ever."""
+    try:
+        traceback.print_exc(file=sys.__stderr__)
+    finally:
+        os._exit(1)
+
+
 class Kernel:
     """The kernel, as the worker sees it: steps come from `home`, other messages from `side`."""
 
@@ -97,6 +106,8 @@ class Kernel:
                     self.side.flush()
             except EOFError:
                 return
+            except BaseException:  # such as a lack of memory
+                end_process()
 
     @property
     def on_home(self) -> bool:
