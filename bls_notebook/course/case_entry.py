@@ -24,7 +24,7 @@ from .case_text import CaseCause, CaseModel, arrays, read_case
 from .puzzle_answers import difference, judge_copies, kept_sizes
 from .puzzle_check import SAME, is_about_memory
 from .puzzle_requests import LIMIT, NO_RESPONSE, running_code
-from .second_look import KEPT, ChangedCallee, LookedAt, growth, kept_more, look, second_look, slower, traced_peak
+from .second_look import KEPT, ChangedCallee, LookedAt, growth, kept_more, look, second_look, slower_than, traced_peak
 
 _PEAK = 2**19  # bytes of arrays beyond the fixed pipeline's
 _TRIES = 3  # a busy machine may start requests too late for them to overlap
@@ -149,7 +149,7 @@ class CourseCase(Record):
                 found = self._memory_differs(repo, fixed)
                 if found is not None:
                     return found
-            return slower(lambda: self._send(repo, 1), lambda: self._send(fixed, 1))
+            return slower_than(lambda: self._send(repo, 1), lambda: self._send(fixed, 1))
 
     def _memory_differs(self, repo: bls.ModelRepository | None, fixed: bls.ModelRepository) -> Judgement | None:
         """Compare the peak of memory that is no tensor and, if nothing may be left, its growth."""

@@ -94,6 +94,24 @@ def cases(lines: Sequence[str]) -> st.SearchStrategy[PuzzleCase]:
     return st.lists(request(), min_size=least, max_size=most)
 
 
+def largest_case(lines: Sequence[str]) -> list[PuzzleCase]:
+    """Return a case with the largest inputs and the most requests; none if the cases are sequences."""
+    words = [line.split() for line in lines]
+    draw = random.Random("largest")
+    most = next((_span(line[1])[1] for line in words if line[0] == "together"), 1)
+    case: PuzzleCase = [{} for _ in range(most)]
+    for request in case:
+        for name, datatype, dims, *values in (line for line in words if line[0].isupper()):
+            shape = [_span(size)[1] for size in dims.strip("[]").split(",")]
+            count = int(np.prod(shape))
+            if datatype == "BYTES":
+                flat: list[Any] = draw.choices(values, k=count)
+            else:
+                flat = [(float if datatype == "FP32" else int)(draw.randint(*_span(values[0]))) for _ in range(count)]
+            request[name] = np.asarray(flat, object).reshape(shape).tolist()
+    return [] if any(line[0] in ("sequences", "outputs") for line in words) else [case]
+
+
 def find_smallest(puzzle: PuzzleData, differs: Callable[[PuzzleCase], bool]) -> bool:
     """Call `differs` with generated cases; if one differs, with smaller and smaller ones. Return whether one did."""
     module = hypothesis()

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import bls_notebook as bls
@@ -24,12 +25,33 @@ from bls_notebook.testing.recorded_calls import longest_chain
 
 from .puzzle_answers import FAILED, difference, error_line, judge_copies, kept_sizes, summary
 from .puzzle_check import SAME, PuzzleCheck, is_about_memory
-from .puzzle_requests import NO_RESPONSE, NoAnswerError, PuzzleCase, Side, find_smallest, lost_errors, request_words
+from .puzzle_requests import (
+    NO_RESPONSE,
+    NoAnswerError,
+    PuzzleCase,
+    Side,
+    find_smallest,
+    largest_case,
+    lost_errors,
+    request_words,
+)
 from .puzzle_text import PuzzleData, case_of
-from .second_look import KEPT, ChangedCallee, LookedAt, growth, kept_more, look, second_look
+from .second_look import (
+    KEPT,
+    ChangedCallee,
+    LookedAt,
+    growth,
+    hides_slips,
+    kept_more,
+    look,
+    second_look,
+    slips,
+    slower_than,
+)
 
 _PRINTED = 2_000  # characters
 _COPIES = 5 * 2**20  # bytes beyond the reference solution's, which is more than most temporary arrays
+_KEPT_OF_SEQUENCE = 20  # bytes that a model may keep of a request of a sequence
 _DELAYS = (0.01, 0.03, 0.1)  # seconds of a callee; a busy machine needs the longer ones to show an order
 
 
@@ -79,24 +101,44 @@ def run(puzzle: PuzzleData, source: str) -> PuzzleCheck:
 def _look_again(puzzle: PuzzleData, source: str) -> Judgement | None:
     """Return a judgement that fails if the model differs from the reference under other conditions."""
 
-    def looking(text: str) -> Callable[[Mapping[str, ChangedCallee]], LookedAt]:
+    def looking(text: str, slip: bool = False) -> Callable[[Mapping[str, ChangedCallee]], LookedAt]:
         def run(callees: Mapping[str, ChangedCallee]) -> LookedAt:
-            with Side(puzzle, text) as side:
+            with Side(puzzle, text) as side, slips(side.host, puzzle.naive.name) if slip else nullcontext():
                 return look(side.host, callees, lambda: [each for case in cases for each in side.answers(case)])
 
         return run
 
-    cases = list(map(case_of, puzzle.measured))
+    cases = [*map(case_of, puzzle.measured), *largest_case(puzzle.requests)]
     names = [callee.name for callee in puzzle.callees]
     if puzzle.naive.is_decoupled and (line := _empty_response(source)):
         hint = f"Line {line}: a response without outputs is one that clients receive. End the stream by the flag alone."
         return Judgement(SAME, False, "an extra response without outputs", hint)
-    found = second_look(names, looking(source), looking(puzzle.solution), "no drill" not in puzzle.requests)
-    if found is None and "nothing_left" in puzzle.constraints:
-        own, reference = (_growth(puzzle, text) for text in (source, puzzle.solution))
+    is_drilled = "no drill" not in puzzle.requests
+    counts = "abandoned == 1" not in puzzle.constraints  # a call may be left alone before it is sent
+    found = second_look(names, looking(source), looking(puzzle.solution), is_drilled, counts)
+    if found is None and names:
+        own, wanted = (looking(text, slip=True)({}).answers for text in (source, puzzle.solution))
+        found = hides_slips(own, names, wanted)
+    keeps = _KEPT_OF_SEQUENCE if "sequence" in puzzle.naive.signature else KEPT
+    if found is None and ("nothing_left" in puzzle.constraints or keeps != KEPT):
+        own_bytes, reference = (_growth(puzzle, text) for text in (source, puzzle.solution))
         hint = "The memory of the model grows with every request. Keep what you need of it, such as a number."
-        found = kept_more(own, reference, KEPT, hint)
+        hint = hint if keeps == KEPT else "The model keeps something of each sequence: forget it at END."
+        found = kept_more(own_bytes, reference, keeps, hint)
+    if found is None and is_drilled:
+        found = _slower(puzzle, source, cases)
     return found
+
+
+def _slower(puzzle: PuzzleData, source: str, cases: Sequence[PuzzleCase]) -> Judgement | None:
+    """Return a judgement that fails if the cases take longer than with the reference while each callee works."""
+    with Side(puzzle, source, _DELAYS[0]) as own, Side(puzzle, puzzle.solution, _DELAYS[0]) as reference:
+        return slower_than(*(partial(_send_all, side, cases) for side in (own, reference)))
+
+
+def _send_all(side: Side, cases: Sequence[PuzzleCase]) -> None:
+    for case in cases:
+        side.answers(case)
 
 
 def _empty_response(source: str) -> int:
@@ -113,9 +155,16 @@ def _empty_response(source: str) -> int:
 
 
 def _growth(puzzle: PuzzleData, source: str) -> int:
-    case = case_of(puzzle.measured[0])
+    case: PuzzleCase = case_of(puzzle.measured[0])
+
+    def send() -> int:
+        for request in case:  # sequences have new IDs
+            if "sequence" in request:
+                request["sequence"] += len(case)
+        return len(side.answers(case))
+
     with Side(puzzle, source) as side:
-        return growth(side.host, [puzzle.naive.name], lambda: len(side.answers(case)))
+        return growth(side.host, [puzzle.naive.name], send)
 
 
 def _words_of(error: BLSError) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 import tracemalloc
 from collections import Counter
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from time import perf_counter
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,7 @@ from bls_notebook.records import count, size
 from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import GivenAnswer
 
-from .puzzle_answers import difference
+from .puzzle_answers import difference, error_line
 
 CALLEES = "callees are used"
 FILES = "memory in files"
@@ -80,7 +82,10 @@ def _other(array: Any, datatype: str) -> Any:
         return np.array([b"~" + text for text in array.flat], object).reshape(array.shape)
     if datatype in ("BOOL", "BF16"):
         return array ^ array.dtype.type(1)
-    return array + array.dtype.type(1)
+    array = array[..., ::-1] if array.ndim > 1 else array  # not across a batch, which a model may split
+    if array.dtype.kind == "f":
+        return array + array.dtype.type(1)
+    return array ^ ((array >= 16).astype(array.dtype) * 20 + 1).astype(array.dtype)  # in another order; digits stay
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,8 @@ def second_look(
         mine, wanted = (run({name: ChangedCallee(name, fails=True)}) for run in (own, reference))
         found = first_difference(mine.answers, wanted.answers)
         if found is not None:
-            hint = f"If `{name}` fails, your model must fail with its words. {found.hint}"
+            fails = any(answer.record.error for each in wanted.answers for answer in each)
+            hint = f"If `{name}` fails, your model must fail with its words. {found.hint}" if fails else found.hint
             return replace(found, claim=f"errors of {name}", seen=f"while {name} fails: {found.seen}", hint=hint)
     return None
 
@@ -140,6 +146,43 @@ def first_difference(own: AnswerLists, reference: AnswerLists) -> Judgement | No
     """Return a judgement on the first answers that differ; None if all agree."""
     found = (difference(*pair) for pair in zip(own, reference, strict=True))
     return next((judgement for judgement in found if judgement is not None), None)
+
+
+SLIP = "a slip of the model itself"
+
+
+@contextmanager
+def slips(host: Host, model: str) -> Iterator[None]:
+    """Let a model's own code fail where it reads an input: `get_input_tensor_by_name` raises a ValueError."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError(SLIP)
+
+    name, undo = "get_input_tensor_by_name", []
+    homes = [instance.modules for instance in host.ready(model).instances if instance.modules is not None]
+    for module in {id(m): m for home in homes for own in home.modules.values() for m in vars(own).values()}.values():
+        if isinstance(module, ModuleType) and module.__name__ == "triton_python_backend_utils":
+            undo.append((module, getattr(module, name)))
+            setattr(module, name, fail)
+    try:
+        yield
+    finally:
+        for module, real in undo:
+            setattr(module, name, real)
+
+
+def hides_slips(answers: AnswerLists, callees: Sequence[str], reference: AnswerLists) -> Judgement | None:
+    """Return a judgement that fails if a model hides an error of its own code, or blames a callee for it."""
+    for mine, wanted in zip(answers, reference, strict=True):
+        lines = list(filter(None, map(error_line, mine)))
+        if not any(SLIP in error_line(answer) for answer in wanted):
+            continue
+        blamed = next((name for name in callees for line in lines if re.search(rf"\b{name}\b", line)), "")
+        if blamed or not lines:
+            seen = f"a ValueError in its own code is answered with: {lines[0] if lines else 'no error'}"
+            hint = f"`{blamed}` was not even called." if blamed else "The client takes a wrong answer for a right one."
+            return Judgement("errors of its own", False, seen, f"{hint} Catch only the errors that you expect.")
+    return None
 
 
 _written: set[str] | None = None  # paths of files that this process opened for writing, while they are watched
@@ -242,8 +285,8 @@ def traced_peak(send: Callable[[], object]) -> int:
     traced = tracemalloc.is_tracing()
     tracemalloc.start()
     try:
-        send()  # what is allocated once
         before = tracemalloc.get_traced_memory()[0]
+        send()  # a model may keep memory of earlier requests
         tracemalloc.reset_peak()
         send()
         return tracemalloc.get_traced_memory()[1] - before
@@ -252,19 +295,27 @@ def traced_peak(send: Callable[[], object]) -> int:
             tracemalloc.stop()
 
 
-def slower(own: Callable[[], object], reference: Callable[[], object]) -> Judgement | None:
+def slower_than(own: Callable[[], object], reference: Callable[[], object]) -> Judgement | None:
     """Return a judgement that fails if requests take much longer than with the reference; None if not.
 
     The shortest of several tries counts: a busy machine only makes a try longer.
     """
     times = ([], [])  # type: tuple[list[float], list[float]]
+    found = None
     for _ in range(_LOOKS):
         for send, seconds in zip((own, reference), times, strict=True):
             began = perf_counter()
             send()
             seconds.append(perf_counter() - began)
-        mine, wanted = map(min, times)
-        if mine <= wanted * _SLOWER + _NOISE:
+        found = slower(*map(min, times))
+        if found is None:
             return None
+    return found
+
+
+def slower(mine: float, wanted: float) -> Judgement | None:
+    """Return a judgement that fails if a time is much longer than the reference's; None if not."""
+    if mine <= wanted * _SLOWER + _NOISE:
+        return None
     hint = "Something waits, or blocks the event loop, that need not: compare the timelines."
     return Judgement("time", False, f"{mine * 1e3:.0f} ms, the reference solution {wanted * 1e3:.0f} ms", hint)

@@ -163,9 +163,7 @@ _JUDGES: Mapping[str, Callable[[Any, _Words], Judgement]] = {
     "output": lambda answers, words: _output(answers, words, None),
     "value": lambda variables, words: _value(variables, words),
     "failed": lambda answers, words: _failed(answers, words["text"]),
-    "findings": lambda findings, words: _number(
-        "findings", len(problems(findings)), *_limit(words), hint=first_problem(findings)
-    ),
+    "findings": lambda findings, words: _findings(findings, words),
     "shm": lambda findings, words: _shm(findings, words),
     "device": lambda answers, words: where(answers, words["op"], words["device"]),
 }
@@ -516,6 +514,13 @@ def _number(name: str, value: float, compare: str, limit: float, unit: str, of: 
 
     claim = f"{name} {compare} {spelled(limit)}{of}"
     return Judgement(claim, OPERATORS[compare](value, limit), f"{name}{of}: {spelled(value)}", hint)
+
+
+def _findings(findings: Findings, words: _Words) -> Judgement:
+    judgement = _number("findings", len(problems(findings)), *_limit(words), hint=first_problem(findings))
+    if findings.models:
+        return judgement
+    return replace(judgement, holds=False, seen="no model was checked", hint="The repository is empty.")
 
 
 def where(answers: Sequence[GivenAnswer], compare: str, device: str) -> Judgement:

@@ -22,6 +22,9 @@ WHEELS = """for box in boxes:
             (digit,) = self.call("read_wheel", {"WHEEL": crop(photo, box)[np.newaxis]}, ["DIGIT"])
             digits.append(digit)
 """
+YESTERDAY = f"""{WHEELS.partition("append")[0]}append(np.array([0]))
+        digits = [pb_utils.get_input_tensor_by_name(request, "YESTERDAY").as_numpy() + 34]
+"""
 THREADS = """from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(5) as pool:
@@ -144,9 +147,10 @@ EXERCISES = {
     ),
     "cancel": Exercise(
         "02_decoupled_streams", ("streams-01", "streams-03", "streams-07", "streams-08", "+import time"), "streams-28", "",
-        ch("two = [next(stream), next(stream)]", "two = [response for response, _ in zip(stream, range(2))]"),
+        ch("two = [next(stream), next(stream)]", "two = [response for _, response in zip(range(2), stream)]"),
         (
             (ch("stream.cancel()\n", ""), "requests of digit_classifier: 6"),
+            (ch("stream.cancel()", "next(stream)\nstream.cancel()"), "requests of digit_classifier: 3"),
             (ch("stream.cancel()\ntime.sleep(0.3)", "time.sleep(0.3)\nstream.cancel()"), "requests of digit_classifier: 6"),
             (ch("images[:6]", "images[:2]", "stream.cancel()", "pass", "[next(stream), next(stream)]", "[next(stream)]"),
              "expected [0, 1]"),
@@ -231,6 +235,7 @@ EXERCISES = {
         wheel("async_exec()", "async_exec(decoupled=False)"),
         (
             (ch("seen.code.source", METER), "`exec` blocks until"),
+            (meter(WHEELS, YESTERDAY), "for other inputs, READING"),
             (wheel("await asyncio.gather(*calls)", "[await call for call in calls]"), "Each `await` waits"),
             (wheel("for box in boxes:", "for box in boxes[:4]:"), "got 123, expected 1234"),
             (wheel("reading = np.array([int(", "reading = np.array([7 + int("), "got 1241, expected 1234"),

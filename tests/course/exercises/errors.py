@@ -32,6 +32,20 @@ DECOUPLED = """    async def execute(self, requests):
                 return pb_utils.get_output_tensor_by_name(response, "INK").as_numpy()
 """
 
+BLAMES = """        try:
+            return self.mean(request)
+        except Exception as error:
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"sensor failed: {error}"))
+
+    def mean(self, request):
+        values = []"""
+STREAMED = (
+    'IDS INT32 [-1]"', 'IDS INT32 [-1]" --decoupled', "        return [self.answer(request) for request in requests]",
+    "        for request in requests:\n            sender = request.get_response_sender()\n"
+    "            sender.send(self.answer(request, sender), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)",
+    "def answer(self, request)", "def answer(self, request, sender)", "if request.is_", "if sender.is_",
+)  # fmt: skip
+
 INK = source("07_errors_and_deadlocks", "errors-46").partition("TritonPythonModel:\n")[2]
 
 EXERCISES = {
@@ -52,6 +66,8 @@ EXERCISES = {
             (ch("error=response.error()", "error=response.error().message()"), "a TypeError before it could pass the error on"),
             (ch("error=response.error()", "error=response.error"), "call the method: write `error()`"),
             (ch("CHECK:%bls average IDS=[1, 3] -q", ""), "request failed"),
+            (ch("        values = []", BLAMES), "`sensor` was not even called. Catch only the errors that you expect"),
+            (ch("np.mean(values)", "np.median(values)"), "for other inputs, MEAN: [22.5]"),
         ),
     ),
     "stop for nobody": Exercise(
@@ -71,6 +87,7 @@ EXERCISES = {
         (
             ch("return pb_utils.InferenceResponse(error=error)", "raise RuntimeError(error.message())"),
             ch(", pb_utils.TritonError.CANCELLED", ""),
+            ch(*STREAMED),
         ),
     ),
     "no cycle": Exercise(

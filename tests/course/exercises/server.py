@@ -54,6 +54,9 @@ EXERCISES = {
             (ch(PATH, "$$TRITON_MODEL_DIRECTORY/../rater/python3.12.tar.gz"), "is not below the model's folder"),
             (ch(PATH, "exported_check/rater/python3.12.tar.gz"), "is not below the model's folder"),
             (ch(PATH, "$$TRITON_MODEL_DIRECTORY/python3.12.tar"), "is not in the model's folder"),
+            (ch(f'check_export("{PATH}")', "bls.check()"), "problems is ["),
+            (ch(f'check_export("{PATH}")', "with bls.ModelRepository() as empty:\n    found = bls.check(repo=empty)\nfound"),
+             "no model was checked"),
         ),
     ),
     "64 MiB": Exercise(
@@ -67,6 +70,8 @@ EXERCISES = {
             (models(bytes_in("enlarge")), "1 request failed"),
             (models(UNKNOWN), "tensors of enlarge and poster whose size is unknown"),
             (models(bytes_in("enlarge", "poster")), "1 request failed"),
+            (models('repo.define("poster", plain["poster"][0].replace("large.mean(", "large[:, :, ::512].mean("), plain["poster"][1])\n' + edit("enlarge", "config.instance_group[0].count = 2")),
+             "for other inputs, MEAN"),
             (models(edit("enlarge", "config.output[0].dims[:] = [3, 256, 256]")), "outputs as configured"),
             (models('repo.define("poster", plain["poster"][0].replace("enlarge", "rater"), plain["poster"][1])'), "No request to enlarge"),
             (models('repo.define("poster", plain["poster"][0].replace("(1, 2, 3)", "(1, 2)").replace("(-1, 1)", "(-1, 1)[:4]"), plain["poster"][1])'), "expected"),
