@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.display import release_inks
+from bls_notebook.display import release_inks, warning_folds
 from bls_notebook.magics import MagicCall, Notebook, fail_on
 from bls_notebook.operations import OperationSpec, UsageProblem, flag, option, whole_number
 from bls_notebook.profiling import session_report
-from bls_notebook.profiling.session import Session
 from bls_notebook.records import ModelRecord
 
 from .case_display import CaseScore, CaseScores
 from .case_entry import CourseCase
 from .case_text import case_folders, cause_meanings
+from .score_file import Scores, read_scores, save_score
 
 
 def next_cases(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]:
@@ -56,7 +56,7 @@ def _use(
     notebook: Notebook, case: CourseCase, cause: str = "", code: str = "", pbtxt: str = "", check: bool = False,
     fix: bool = False,
 ) -> None:  # fmt: skip
-    score = _scores(notebook).setdefault((case.number, case.seed), CaseScore(case.number, case.title, case.seed))
+    earlier = score = _scores(notebook).get((case.number, case.seed), CaseScore(case.number, case.title, case.seed))
     causes = [each.name for each in case.causes]
     if cause and cause not in causes:
         notebook.say(f"`{cause}` is none of the causes: choose {', '.join(causes)}", "info")
@@ -80,6 +80,8 @@ def _use(
         score = replace(score, fixed=score.fixed or bool(checked))
         fail_on(notebook, [] if checked else [f"case {case.number}: {checked.hint}"], checked)
         notebook.show(checked)
+    if score != earlier:
+        save_score(score)
     _scores(notebook)[case.number, case.seed] = score
     opened = code or pbtxt
     if opened:
@@ -95,31 +97,33 @@ def _use(
 
 
 def _fold_verdicts(notebook: Notebook) -> None:
-    """Fold the verdict on the requests of the last case until its cause is named."""
+    """Fold the verdict on the requests of the last case, and their warnings, until its cause is named."""
 
-    def is_open(session: Session) -> bool:
+    def is_open(model: str) -> bool:
         case: CourseCase | None = notebook.state.get("course.case")
-        roots = {span.model for span in session.spans if not span.parent}
-        if case is None or case.model not in roots:
+        if case is None or case.model != model:
             return False
         score = _scores(notebook).get((case.number, case.seed))
         return score is None or not (score.named or score.shown)
 
-    session_report.verdict_folds[:] = [is_open]
+    session_report.verdict_folds[:] = [lambda session: any(is_open(s.model) for s in session.spans if not s.parent)]
+    warning_folds[:] = [is_open]
 
 
-def _scores(notebook: Notebook) -> dict[tuple[int, int], CaseScore]:
-    """Return the progress with each case, by number and seed, in the order in which they began."""
-    scores: dict[tuple[int, int], CaseScore] = notebook.state.setdefault("course.scores", {})
+def _scores(notebook: Notebook) -> Scores:
+    """Return the progress with each case, of this kernel and of those before."""
+    if "course.scores" not in notebook.state:
+        notebook.state["course.scores"] = read_scores()
+    scores: Scores = notebook.state["course.scores"]
     return scores
 
 
 CASE = OperationSpec(
-    """Load a pipeline that is slow, wrong or leaks for one reason, as the variable `case`, and show its story. Send
-    its requests with case.send() under %%blsprofile or %%blsmemory, name the cause with --cause, change the model
-    that is guilty, and check the change with --check: the answers must be right, also for requests that the story
-    does not show. In scripts: case = bls.case(1); case.load(); case.answer('queue'); case.check(). More:
-    docs/tutorials/index.md.""",
+    """Load a pipeline that is slow, wrong or leaks for one reason, as the variable `case`, and show its story. Send its
+    requests with case.send() under %%blsprofile or %%blsmemory, name the cause with --cause, change the model
+    that is guilty, and check the change with --check: the answers must be right, also for requests that the
+    story does not show. The score survives the kernel, in Jupyter's data folder. In scripts: case = bls.case(1);
+    case.load(); case.answer('queue'); case.check(). More: docs/tutorials/index.md.""",
     options=(
         option("case", "CASE", "from 1 to 10 (default: the last one)", whole_number(0), nargs="?", default=0),
         option("--seed", "N", "a variant: other names and numbers, another guilty model (default: 0)", whole_number(0)),

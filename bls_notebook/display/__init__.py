@@ -12,7 +12,7 @@ offer(__name__, {
     "mime_bundle": "Display display_of render render_config with_widget",
     "records.errors": "error_box left_out_text log_line_text message_document",
     "records.models": "change_block config_block model_blocks models_table",
-    "records.responses": "response_head",
+    "records.responses": "response_head warning_folds",
     "svg":
         "ALARM Rectangle DIM FONT Ink INK LEFT_BEHIND legend_signs Look model_inks NOTEBOOK Pen picture_html readable "
         "release_inks steps_area width_of",

@@ -25,6 +25,7 @@ from .records.models import config_block as config_block
 from .records.models import model_blocks as model_blocks
 from .records.models import models_table as models_table
 from .records.responses import response_head as response_head
+from .records.responses import warning_folds as warning_folds
 from .svg import ALARM as ALARM
 from .svg import Rectangle as Rectangle
 from .svg import DIM as DIM

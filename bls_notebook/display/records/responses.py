@@ -6,7 +6,7 @@ A long list shows the first and last rows, and always the first errors.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, log
 from typing import TypeVar
@@ -29,6 +29,8 @@ _COLUMNS = doc.columns("name | datatype | shape | device | size:r")
 _FIGURES = doc.Column("range and mean", in_html=False)
 _VALUES = doc.Column("values")
 _SIDE = 56  # pixels of a picture
+warning_folds: list[Callable[[str], bool]] = []
+"""Functions that say whether the warnings of a model's responses are folded: a reader should find their cause."""
 
 
 def response_document(record: ResponseRecord) -> doc.Document:
@@ -63,7 +65,13 @@ def _response_blocks(record: ResponseRecord) -> Iterator[doc.Block]:
         words = ", ".join(f"{key}={value!r}" for key, value in record.parameters)
         shown = tag("div", join(parts.quiet("parameters").html, tag("code", words), by=" "), cls="head")
         yield doc.Note("parameters", words, shown)
-    yield doc.Warnings(record.warnings)
+    yield _warnings(record.model, record.warnings)
+
+
+def _warnings(model: str, words: Sequence[str]) -> doc.Block:
+    block = doc.Warnings(words)
+    is_folded = words and any(folds(model) for folds in warning_folds)
+    return doc.Forms([], [doc.Fold(count(len(words), "warning"), [block])]) if is_folded else block
 
 
 def _tensors_table(caption: str, tensors: tuple[TensorRecord, ...]) -> doc.Table:
@@ -126,7 +134,7 @@ def responses_document(
     blocks += [*figures, doc.Fold(count(len(records), "response"), [table], error is not None)] if figures else [table]
     blocks.append(parts.stubs_warning(name for record in records for name in record.stubs))
     warnings = counted_warnings(record.warnings for record in records)
-    blocks.append(doc.Warnings([*([_NOT_FINAL] if is_open and not running else []), *warnings]))
+    blocks.append(_warnings(records[0].model, [*([_NOT_FINAL] if is_open and not running else []), *warnings]))
     if error:
         blocks.append(error_box(error, gap=True))
     return doc.Document(blocks, styles=" ".join([*styles, *(["error"] if error else [])]))
@@ -168,7 +176,7 @@ def _responses_table(records: ResponseRecords, stream: bool) -> doc.Table:
 def _response_row(record: ResponseRecord, columns: Sequence[_Tensors], stream: bool, warned: bool) -> doc.Row:
     note = _note(record, stream)
     sign = "!" if record.warnings else ""
-    title = "; ".join(record.warnings) or None
+    title = None if any(folds(record.model) for folds in warning_folds) else "; ".join(record.warnings) or None
     number = join(str(record.index), tag("span", sign, cls="warn", title=title) if warned else "", by=" ")
     start: list[doc.Said] = [
         doc.Piece(str(record.index), number),
@@ -310,7 +318,7 @@ def streams_document(records: Sequence[StreamRecord]) -> doc.Document:
     table = _streams_table(records)
     blocks += [*figures, doc.Fold(count(len(records), "stream"), [table], bool(errors))] if figures else [table]
     blocks.append(parts.stubs_warning(name for record in records for name in record.stubs))
-    blocks.append(doc.Warnings(counted_warnings(record.warnings for record in records)))
+    blocks.append(_warnings(records[0].model, counted_warnings(record.warnings for record in records)))
     if errors:
         blocks.append(error_box(errors[0], gap=True))
     return doc.Document(blocks, styles=f"{LATENCY_STYLES} error" if errors else LATENCY_STYLES)

@@ -11,7 +11,9 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.course import case_entry, case_text
+from bls_notebook.course.case_display import CaseScore
 from bls_notebook.course.case_text import CaseModel, case_folders
+from bls_notebook.course.score_file import read_scores, save_score, score_file
 from bls_notebook.display.svg import model_inks
 from tests.course.cases.fixes import FIXED, FIXES, Fix
 
@@ -169,5 +171,28 @@ def test_the_magic_leads_from_the_story_to_the_score(cells: Any) -> None:
     cells("%blscase 2\n%blscase --cause sync_exec\n%blscase --fix\n%blscase --check")  # as "Run all" does
     assert "3 of " in (scored := cells("%blscase --score").text)
     assert "given" in scored
+    assert [row.points for row in read_scores().values()] == [3]  # case 2 was shown in the cell of its cause
     cells("%blscase 1")
     assert "expected one of depot, label" in cells("%blscase --code nothing").stderr
+    cells("%blscase 8")
+    assert "warning" not in (sent := cells("case.send()")).text
+    assert "warning" in sent.html
+    cells("%blscase 8\n%blscase --cause swallowed")
+    assert "warning" in cells("case.send()").text
+
+
+def test_a_score_survives_the_kernel_and_a_damaged_file_costs_nothing() -> None:
+    rows = [CaseScore(1, "One", tries=2, named=True), CaseScore(1, "One", seed=3, fixed=True)]
+    for row in rows:
+        save_score(row)
+    assert list(read_scores().values()) == rows
+    file = score_file()
+    file.write_text('[{"number": 2, "title": "<b>"}, {"number": "x"}, 7, {"odd": 1}]', "utf-8")
+    assert list(read_scores()) == [(2, 0)]
+    for damaged in ("", "{", "[" * 100_000, "{}", "7"):
+        file.write_text(damaged, "utf-8")
+        assert read_scores() == {}
+    file.unlink()
+    file.mkdir()
+    save_score(rows[0])  # cannot be written
+    assert read_scores() == {}
