@@ -11,6 +11,7 @@ CAPABILITY = Capability(
         "CaseCheck": ".case_entry:CaseCheck",
         "Puzzle": ".puzzle_entry:Puzzle",
         "PuzzleCheck": ".puzzle_check:PuzzleCheck",
+        "ClassGrades": ".class_grades:ClassGrades",
     },
     magics={
         "%blscase": ".case_magic:CASE",
@@ -31,6 +32,7 @@ CAPABILITY = Capability(
         ".case_display:CaseScores": Drawing(".case_display:scores_document"),
         ".case_entry:CourseCase": Drawing(".case_display:case_document"),
         ".case_entry:CaseCheck": Drawing(".case_display:case_check_document"),
+        ".class_grades:ClassGrades": Drawing(".class_grades:grades_document"),
         ".puzzle_check:PuzzleCheck": Drawing(".puzzle_check:check_document", widget=".puzzle_check:check_widget"),
         ".puzzle_entry:Puzzle": Drawing(".puzzle_check:puzzle_document"),
     },

@@ -6,14 +6,15 @@ import json
 import sys
 import time
 from collections.abc import Generator
+from difflib import SequenceMatcher
 from pathlib import Path
 
 from bls_notebook.operations import OperationSpec, flag, option, whole_number
-from bls_notebook.records import BLSError
+from bls_notebook.records import BLSError, count
 
 from .puzzle_check import PuzzleCheck
 from .puzzle_entry import Puzzle, puzzle
-from .puzzle_text import puzzle_names
+from .puzzle_text import puzzle_names, read_puzzle
 
 _EVERY = 0.5  # seconds
 _SOLVED = "solved.json"  # the names of solved puzzles
@@ -79,6 +80,37 @@ class _Learner:
         self._record.write_text(json.dumps(sorted(self._solved)) + "\n", "utf-8")
         self.say_next(name if not result else "")
 
+    def _known(self, name: str) -> Path:
+        if name not in self._models:
+            raise BLSError(f"puzzle: got {name!r}, expected one of {', '.join(self._models)}")
+        return self._models[name]
+
+    def reset(self, name: str) -> None:
+        """Write the naive model again, and keep the learner's under another name."""
+        file = self._known(name)
+        if file.exists():
+            kept = next(f for n in range(1, 10_000) if not (f := file.with_name(f"model_{n}.py")).exists())
+            file.rename(kept)
+            print(f"Your model is now {kept.name}.")
+        file.write_text(self._naive[name], "utf-8")
+        print(f"{file.parent.name}/{file.name} is the naive model again.")
+
+    def say_all(self) -> None:
+        """Print the puzzles, and which are solved."""
+        for name, file in self._models.items():
+            print(f"{'✓' if name in self._solved else '·'} {file.parent.name:16} {puzzle(name, self._seed).title}")
+        print(f"\n{len(self._solved)} of {len(self._models)} puzzles solved.")
+
+    def say_hint(self, name: str) -> None:
+        """Print the puzzle's hint, and the lines of the naive model that the reference solution changes."""
+        self._known(name)
+        data = read_puzzle(name, self._seed)
+        before, after = (text.splitlines() for text in (data.naive.source, data.solution))
+        changes = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+        lines = [first + 1 for kind, first, _, _, _ in changes if kind != "equal"]
+        print(data.story, *filter(None, [data.hint]), sep="\n\n")
+        print(f"\nThe solution changes the naive model at {count(len(lines), 'place')}: line", *lines)
+
     def say_next(self, unsolved: str = "") -> None:
         """Print the progress and the next step."""
         print(f"\n{len(self._solved)} of {len(self._models)} puzzles solved.")
@@ -91,11 +123,21 @@ class _Learner:
         print(f"Next: edit {place}/model.py and save it. {place}/README.md has the story of “{task.title}”.")
 
 
-def _learn(folder: str = "puzzles", once: bool = False, seed: int = 0) -> Generator[PuzzleCheck, None, None]:
+def _learn(
+    folder: str = "puzzles", once: bool = False, seed: int = 0, list_all: bool = False, hint: str = "", reset: str = ""
+) -> Generator[PuzzleCheck, None, None]:
     try:
         learner = _Learner(Path(folder), seed)
+        if reset:
+            learner.reset(reset)
     except OSError as error:
         raise BLSError(f"folder: {error}") from None
+    if list_all:
+        learner.say_all()
+    if hint:
+        learner.say_hint(hint)
+    if list_all or hint or reset:
+        return
     if once:
         last = learner.saved_last()
         if last:
@@ -125,7 +167,10 @@ LEARN = OperationSpec(
     options=(
         option("folder", "FOLDER", "a folder for the puzzles, made if it is missing (default: puzzles)", nargs="?"),
         flag("--once", "check the model that was saved last, and end: 0 if it solves its puzzle, else 1"),
-        option("--seed", "N", "a variant of the puzzles, with other names (default: 0)", whole_number(0)),
+        flag("--list", "list the puzzles, and which are solved", dest="list_all"),
+        option("--hint", "PUZZLE", "say what the models of a puzzle should do, and which lines the solution changes"),
+        option("--reset", "PUZZLE", "write the naive model of a puzzle again; yours is kept beside it"),
+        option("--seed", "N", "a variant of the puzzles: other names, values and sizes (default: 0)", whole_number(0)),
     ),
     shell=_learn,
     failed=lambda check: not check,

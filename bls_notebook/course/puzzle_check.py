@@ -18,6 +18,7 @@ from .puzzle_card import card_svg
 from .puzzle_text import PuzzleData, puzzle_names
 
 SAME = "same answers"
+CALLEES = "callees are used"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -59,6 +60,11 @@ class PuzzleCheck(Record):
 
     def __bool__(self) -> bool:
         return self.solved
+
+    @property
+    def is_fake(self) -> bool:
+        """Return whether the model does the work of a callee, and calls it for show."""
+        return any(judgement.claim == CALLEES and not judgement for judgement in self.judgements)
 
     def card(self) -> str:
         """Return a card to share, an SVG document: the solver's own timeline and figures.

@@ -49,7 +49,7 @@ def puzzle(name: str, seed: int = 0) -> Puzzle:
     name : str
         Such as ``"gather"``.
     seed : int
-        Other seeds than 0 choose other names and numbers, so that each class or learner can have a variant.
+        Other seeds than 0 choose other names, values, sizes and costs, so that each class or learner has a variant.
 
     Raises
     ------

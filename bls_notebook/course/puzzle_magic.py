@@ -20,7 +20,7 @@ def next_puzzles(words: Sequence[str], models: Sequence[ModelRecord]) -> list[st
 
 
 _PUZZLE = option("puzzle", "PUZZLE", "a puzzle, such as: gather")
-_SEED = option("--seed", "N", "a variant of the puzzle, with other names (default: 0)", whole_number(0))
+_SEED = option("--seed", "N", "a variant of the puzzle: other names, values and sizes (default: 0)", whole_number(0))
 
 SHOW = OperationSpec(
     """Show a puzzle: its story, its constraints, and the inputs and outputs of its models. %%blspuzzle checks a

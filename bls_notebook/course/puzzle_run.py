@@ -95,7 +95,7 @@ def run(puzzle: PuzzleData, source: str) -> PuzzleCheck:
     except NoAnswerError as error:
         return replace(result, judgements=(_no_answer(puzzle, str(error)),))
     except BLSError as error:
-        return replace(result, judgements=(Judgement("the model loads", False, *_words_of(error)),))
+        return replace(result, judgements=(Judgement("the model loads", False, *_words_of(error, source)),))
 
 
 def _look_again(puzzle: PuzzleData, source: str) -> Judgement | None:
@@ -167,8 +167,12 @@ def _growth(puzzle: PuzzleData, source: str) -> int:
         return growth(side.host, [puzzle.naive.name], send)
 
 
-def _words_of(error: BLSError) -> tuple[str, str]:
+def _words_of(error: BLSError, source: str) -> tuple[str, str]:
+    """Return the first line of an error, and the line of the model that it names, or its last line."""
     lines = [line for line in str(error).splitlines() if line.strip()]
+    place, texts = re.search(r"model\.py line (\d+)", lines[0]), source.splitlines()
+    if place and int(place[1]) <= len(texts):
+        return first_line(lines[0], 200), f"Line {place[1]}: `{first_line(texts[int(place[1]) - 1].strip(), 200)}`"
     return first_line(lines[0], 200), lines[-1].strip() if len(lines) > 1 else "Repair this error first."
 
 

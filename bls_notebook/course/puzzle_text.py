@@ -130,16 +130,24 @@ def sections_of(text: str) -> dict[str, str]:
 
 
 def _variant(lines: str, seed: str) -> dict[str, str]:
-    """Return replacements of words, such as names of models: each line has a word and its alternatives."""
+    """Return replacements of names, and of parts of the code such as sizes and costs.
+
+    A line has a text and its alternatives, separated by commas or by `` | ``; `` ~ `` joins texts that change together.
+    """
     choose = random.Random(seed)
-    pairs = (line[2:].split(": ") for line in lines.splitlines())
-    return {word: choose.choice(others.split(", ")) for word, others in pairs}
+    replaced: dict[str, str] = {}
+    for line in lines.splitlines():
+        if line.startswith("- "):
+            texts, others = re.split(r"(?<!size): ", line[2:], maxsplit=1)
+            chosen = choose.choice(others.split(" | ") if " | " in others else others.split(", "))
+            replaced |= zip(texts.split(" ~ "), chosen.split(" ~ "), strict=True)
+    return replaced
 
 
 def replace_words(text: str, words: Mapping[str, str]) -> str:
     """Return a text in which each of the words, such as a name of a model, is replaced."""
-    pattern = "|".join(map(re.escape, words))
-    return re.sub(rf"\b(?:{pattern})\b", lambda match: words[match[0]], text) if words else text
+    pattern = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+    return re.sub(rf"(?<!\w)(?:{pattern})(?!\w)", lambda match: words[match[0]], text) if words else text
 
 
 def patched(code: str, diff: str) -> str:

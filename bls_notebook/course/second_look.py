@@ -29,8 +29,8 @@ from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import GivenAnswer
 
 from .puzzle_answers import difference, error_line
+from .puzzle_check import CALLEES
 
-CALLEES = "callees are used"
 FILES = "memory in files"
 AnswerLists = list[list[GivenAnswer]]
 KEPT = 1024  # bytes that a model may keep of a request, such as a few numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import struct
@@ -15,6 +16,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.__main__ import main
+from bls_notebook.course.class_grades import grade_class
 from bls_notebook.course.puzzle_answers import error_line
 from bls_notebook.course.puzzle_card import card_encoder, card_svg
 from bls_notebook.course.puzzle_check import PuzzleCheck
@@ -173,6 +175,28 @@ def test_a_grader_judges_the_text_of_a_cell_in_a_process_of_its_own() -> None:
     assert "waits" in done.stdout + done.stderr
 
 
+def test_a_class_is_graded_with_points_per_constraint_in_one_table(tmp_path: Path) -> None:
+    pytest.importorskip("hypothesis")
+    data = read_puzzle("one_batch", 3)
+    folder = tmp_path / "class"
+    folder.mkdir()
+    fake = data.solution.replace(".ravel()", ".ravel() * 0 + prices")
+    cells = {"=ada": data.solution, "ben": data.naive.source, "cy": fake, "dan": "", "eva": "1 / 0"}
+    for learner, source in cells.items():
+        cell = {"source": [f"%%blspuzzle one_batch --seed 3\n{source}"] if source else ["x = 1"]}
+        (folder / f"{learner}.ipynb").write_text(json.dumps({"cells": [cell]}), "utf-8")
+    grades = grade_class("one_batch", 3, [str(folder)])
+    assert not grades
+    assert {row.learner: row.points for row in grades.rows} == {"=ada": 3, "ben": 1, "cy": 0, "dan": 0, "eva": 0}
+    lines = grades.csv().splitlines()
+    assert lines[0].startswith("learner,points,of,same answers,requests == 1 of")
+    assert lines[1].startswith("'=ada,3,3,1,1,1,")
+    assert "no cell with" in lines[4]
+    assert "There should be fewer requests" in grades.page()
+    with pytest.raises(bls.BLSError, match=r"no \.ipynb or \.py file"):
+        grade_class("one_batch", 0, [])
+
+
 def test_an_unknown_puzzle_is_an_error_with_the_names() -> None:
     with pytest.raises(bls.BLSError, match="got 'gathr', expected one of gather"):
         bls.puzzle("gathr")
@@ -296,3 +320,21 @@ def test_without_hypothesis_one_line_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     with pytest.raises(bls.BLSError, match=r'^puzzles need hypothesis, .*: pip install "bls_notebook\[prove\]"$'):
         bls.puzzle("gather").check("x = 1")
+
+
+def test_learn_lists_hints_and_resets_puzzles_and_shows_the_line_of_a_syntax_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = str(tmp_path / "puzzles")
+    assert main(["learn", place, "--list"]) == 0
+    assert "0 of 20 puzzles solved" in capsys.readouterr().out
+    assert main(["learn", place, "--hint", "final_flag"]) == 0
+    assert "The solution changes the naive model at 1 place: line 14" in capsys.readouterr().out
+    model = tmp_path / "puzzles/01_gather/model.py"
+    model.write_text("class TritonPythonModel:\n    def execute(self:\n", "utf-8")
+    with contextlib.suppress(SystemExit):
+        main(["learn", place, "--once"])
+    assert "Line 2: `def execute(self:`" in capsys.readouterr().out
+    assert main(["learn", place, "--reset", "gather"]) == 0
+    assert model.read_text("utf-8") == bls.puzzle("gather").naive.source
+    assert "self:" in model.with_name("model_1.py").read_text("utf-8")

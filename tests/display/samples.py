@@ -8,6 +8,7 @@ from typing import Any
 from bls_notebook.checking.records import Finding, Findings, SharedMemory
 from bls_notebook.course.case_display import CaseScore, CaseScores
 from bls_notebook.course.case_entry import CaseCheck, case
+from bls_notebook.course.class_grades import ClassGrades, LearnerGrade
 from bls_notebook.course.puzzle_check import PuzzleCheck
 from bls_notebook.course.puzzle_entry import puzzle
 from bls_notebook.data_sets.records import FailedRow, MapRecord, PartRecord
@@ -325,6 +326,7 @@ def everything() -> list[Any]:
         DeviceTable((DeviceRecord("gpu:0", "h", True, 100, 20, 3, 1), DeviceRecord("cpu", "h"))),
         Judgement("called a", False, "nothing", "Call it."),
         case(1), CaseCheck(1, "t", 0, (Judgement("waits <= 1", False, "s", "h"),)), CaseCheck(1, "t", 0, ()),
+        ClassGrades("<p>", 3, ("same answers", "waits <= 1 of <p>"), (LearnerGrade("<b>", (True, False), "<i> `x`"),)),
         CaseScores((CaseScore(1, "t", 0, 2, True, True), CaseScore(2, "u"))),
         puzzle("gather"), ModelLines("m", 1, 2, 9_000_000, 12, 0.1, (LineTime("a.py", 3, "f", "g()", 1, 1, 1, 9, 12),)),
         ModelLines("m", 1, 2, 9_000_000, 3, 0.0, ()),
