@@ -12,6 +12,7 @@ from pathlib import Path
 from bls_notebook.operations import OperationSpec, flag, option, whole_number
 from bls_notebook.records import BLSError, count
 
+from .course_files import write_course
 from .puzzle_check import PuzzleCheck
 from .puzzle_entry import Puzzle, puzzle
 from .puzzle_text import puzzle_names, read_puzzle
@@ -124,9 +125,14 @@ class _Learner:
 
 
 def _learn(
-    folder: str = "puzzles", once: bool = False, seed: int = 0, list_all: bool = False, hint: str = "", reset: str = ""
-) -> Generator[PuzzleCheck, None, None]:
+    folder: str = "puzzles", once: bool = False, seed: int = 0, list_all: bool = False, hint: str = "", reset: str = "",
+    course: str = "",
+) -> Generator[PuzzleCheck, None, None]:  # fmt: skip
     try:
+        if course:
+            written = write_course(Path(course))
+            print(f"{count(written, 'file')} written. Begin with: jupyter lab {Path(course) / 'notebooks/index.ipynb'}")
+            return
         learner = _Learner(Path(folder), seed)
         if reset:
             learner.reset(reset)
@@ -163,12 +169,13 @@ def _learn(
 
 LEARN = OperationSpec(
     """Solve the puzzles of the course in an editor. The command writes a folder for each puzzle, and checks a
-    model.py when you save it, until Ctrl-C.""",
+    model.py when you save it, until Ctrl-C. With --course it writes the notebooks of the course.""",
     options=(
         option("folder", "FOLDER", "a folder for the puzzles, made if it is missing (default: puzzles)", nargs="?"),
         flag("--once", "check the model that was saved last, and end: 0 if it solves its puzzle, else 1"),
         flag("--list", "list the puzzles, and which are solved", dest="list_all"),
         option("--hint", "PUZZLE", "say what the models of a puzzle should do, and which lines the solution changes"),
+        option("--course", "FOLDER", "write the notebooks of the course and the models that they load into a folder"),
         option("--reset", "PUZZLE", "write the naive model of a puzzle again; yours is kept beside it"),
         option("--seed", "N", "a variant of the puzzles: other names, values and sizes (default: 0)", whole_number(0)),
     ),

@@ -30,5 +30,6 @@ def badges(repository: str, notebook: str) -> str:
     return (
         f"[Open in Colab]({colab}){{.badge}} [Open in Binder]({binder}){{.badge}}\n\n"
         "Magics and pictures work there, without the browser debugger: use `%debug`. "
-        f'In Colab, first run `%pip install "bls_notebook[notebook] @ git+https://github.com/{repository}"`.'
+        f'In Colab, first run `%pip install "bls_notebook[notebook] @ git+https://github.com/{repository}"`, '
+        "`!python -m bls_notebook learn --course course` and `%cd course/notebooks`."
     )

@@ -49,6 +49,16 @@ def test_the_wheel_holds_every_module_and_text(names: list[str]) -> None:
     assert {path.relative_to(ROOT).as_posix() for path in files} <= set(names)
 
 
+def test_the_wheel_holds_the_course_and_writes_it_into_a_folder(site: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bls_notebook", "learn", "--course", str(tmp_path / "course")]
+    environ = {**os.environ, "PYTHONPATH": str(site), "PYTHONSAFEPATH": "1"}
+    subprocess.run(command, cwd=site, env=environ, capture_output=True, check=True)
+    written = {path.relative_to(tmp_path / "course").as_posix() for path in (tmp_path / "course").rglob("*.*")}
+    notebooks = {f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert notebooks < written
+    assert {"model_repository/add_sub/1/model.py", "notebooks/meter_reading/models/meter/config.pbtxt"} < written
+
+
 def test_the_wheel_holds_widget_files_where_the_package_looks(names: list[str], site: Path) -> None:
     files = {f"bls_notebook/widgets/{path.name}" for path in (ROOT / "widgets").iterdir()}
     assert files
