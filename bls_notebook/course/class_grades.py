@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bls_notebook.display import document as doc
@@ -119,9 +119,9 @@ def grades_document(grades: ClassGrades) -> doc.Document:
     seed = f"variant {grades.seed}" if grades.seed else ""
     facts = parts.dots(count(len(grades.rows), "learner"), f"{mean:.3g} of {most} points on average", seed)
     columns = [doc.Column("learner"), doc.Column("points", "r"), *map(doc.Column, grades.claims), doc.Column("hint")]
-    rows = [
-        doc.Row([row.learner, str(row.points), *("✓" if mark else "✗" for mark in row.marks), parts.coded(row.hint)])
-        for row in grades.rows
-    ]
+    rows = []
+    for row in grades.rows:
+        hint = replace(parts.coded(row.hint), cls="wrap")
+        rows.append(doc.Row([row.learner, str(row.points), *("✓" if mark else "✗" for mark in row.marks), hint]))
     head = doc.Line([parts.name(f"Puzzle {grades.puzzle}"), parts.quiet(facts)])
     return doc.Document([head, doc.Table("The points of each learner", columns, rows, last="wrap")], styles="table")

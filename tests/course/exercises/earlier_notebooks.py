@@ -22,9 +22,7 @@ WHEELS = """for box in boxes:
             (digit,) = self.call("read_wheel", {"WHEEL": crop(photo, box)[np.newaxis]}, ["DIGIT"])
             digits.append(digit)
 """
-YESTERDAY = f"""{WHEELS.partition("append")[0]}append(np.array([0]))
-        digits = [pb_utils.get_input_tensor_by_name(request, "YESTERDAY").as_numpy() + 34]
-"""
+YESTERDAY = 'digits = [pb_utils.get_input_tensor_by_name(request, "YESTERDAY").as_numpy() + 34]\n'
 THREADS = """from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(5) as pool:

@@ -448,10 +448,7 @@ ATTEMPTS = {
     ),
     "sequences": Attempts(
         "by its correlation ID",
-        ch(
-            "        if request.flags() & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END:\n            del self.sums[key]\n",
-            "",
-        ),
+        ch("            del self.sums[key]", "            self.sums.pop(key)"),
         (
             (ch("key = request.correlation_id()", "key = 0"), "by its correlation ID"),
             (
