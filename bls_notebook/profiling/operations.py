@@ -50,11 +50,12 @@ def _compare(call: MagicCall, against: str = "", **options: Any) -> Comparison:
 
 COMPARE = OperationSpec(
     """Compare N requests by exec one after the other with N by async_exec all at once. The display has both on one
-    time axis, with a verdict that names why async helped or did not: too few instances, the GIL, exec in a coroutine,
-    a coroutine that blocks, batches, busy processors, or too little work. The advice names a change and its predicted
-    speedup. INPUT=EXPRESSION gives an input by name, as for %bls. The models are warmed up, the runs repeat in random
-    order, and their medians are compared. %%blsprofile profiles a cell, %blstune searches for the smallest setting
-    that is nearly the fastest. In scripts: bls.compare(). Guide: docs/guides/where_time_goes.md.""",
+    time axis, with a verdict that names why async helped or did not: too few instances, the GIL, exec in a
+    coroutine, a coroutine that blocks, batches, busy processors, or too little work. The advice names a change and
+    its predicted speedup. A model that takes most of the time itself has its slowest lines on top. INPUT=EXPRESSION
+    gives an input by name, as for %bls. The models are warmed up, the runs repeat in random order, and their
+    medians are compared. %%blsprofile profiles a cell, %blstune searches for the smallest setting that is nearly
+    the fastest. In scripts: bls.compare(). Guide: docs/guides/where_time_goes.md.""",
     "compare",
     (
         MODEL,
@@ -189,10 +190,10 @@ def _profile(
 
 PROFILE = OperationSpec(
     """Run the cell and show the timeline of its requests. The cell may send them in any way, await included. The
-    display has a lane for each instance, the waits of requests and their causes, and each model's share of the time.
-    A click on a block shows the code that sent the request and the code that served it; bls.mark("loaded") names a
-    moment, in the cell or in a model. If the cell fails, the requests until then are shown. In scripts: with
-    bls.profile(). Guide: docs/guides/where_time_goes.md.""",
+    display has a lane for each instance, the waits of requests and their causes, and each model's share of the
+    time. A click on a block shows the code that sent the request and the code that served it, with the time by
+    line; bls.mark("loaded") names a moment, in the cell or in a model. If the cell fails, the requests until then
+    are shown. In scripts: with bls.profile(). Guide: docs/guides/where_time_goes.md.""",
     options=(
         INTO,
         option(

@@ -76,7 +76,7 @@ def _sequences(host: Host, model: str, inputs: Sequence[Inputs]) -> list[dict[st
     Empty options for a model without sequences.
     """
     spec = sequence_spec(model, lambda name: host.ready(name).spec)
-    steps = len({id(each) for each in inputs})
+    steps = max(1, len({id(each) for each in inputs}))
     ids = [next(correlation_ids) for _ in inputs[::steps]]
     return [
         sequence_options(spec, ids[i // steps], i % steps, min(steps, len(inputs) - i // steps * steps))
