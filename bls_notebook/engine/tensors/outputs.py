@@ -212,8 +212,7 @@ def answer(
         if check is not None and not (as_asked and check.has_seen(tensors)):
             out._warnings += check.warnings(tensors, requested)
         if not as_asked:
-            tensors[:] = {t._name: t for t in reversed(tensors) if t._name in requested}.values()  # the first of a name
-            tensors.reverse()
+            tensors[:] = [t for t in tensors if t._name in requested]
     out._outputs = []
     if requested.__class__ is tuple:
         out._outputs = hand_over(tensors, unheld)
