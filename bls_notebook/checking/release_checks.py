@@ -358,7 +358,7 @@ def _version_tests(tree: ast.Module) -> set[int]:
 
 
 def _not_ascii(source: PythonSource, call: ast.Call, scope: NameScope) -> str:
-    """Return what a call prints or reads as text that is not ASCII, and that has no encoding; empty if nothing."""
+    """Return the text that a call prints, or reads without an encoding, if it is not ASCII; empty if it is."""
     name, is_plain = last_name(call.func), isinstance(call.func, ast.Name)
     if name == "print" and is_plain and argument(call, "file", -1) is None:
         return next((repr(text) for text in _constants(call, scope) if not text.isascii()), "")
@@ -378,7 +378,7 @@ def _not_ascii(source: PythonSource, call: ast.Call, scope: NameScope) -> str:
 
 
 def _constants(call: ast.Call, scope: NameScope) -> Iterator[str]:
-    """Yield the texts in a call, and those that its names have as values."""
+    """Yield the texts in a call and in the values of its names."""
     for node in ast.walk(call):
         value = scope.value(node) if isinstance(node, ast.Name) else node
         for part in ast.walk(value) if value is not None and value is not node else (node,):

@@ -182,7 +182,7 @@ def _judge(
     if exercise and not mistakes and all(each for each in judged if each.claim.startswith("output")):
         name, _, model = exercise.partition(":")
         with reported(notebook):
-            again = look_at_exercise(name, model)
+            again = look_at_exercise(name, model, is_failed=not all(judged))
         every += [] if again is None else [again]
     for judgement in every:
         fail_on(notebook, [] if judgement else [repr(judgement)], judgement)

@@ -17,7 +17,7 @@ from .puzzle_entry import puzzle
 def _grade(
     puzzle_name: str, files: Sequence[str] = (), seed: int = 0, csv: str = "", page: str = ""
 ) -> Generator[PuzzleCheck | ClassGrades, None, None]:
-    """Check the text of a cell or of a model.py, or those of a class."""
+    """Check the text of a cell or a model.py, or the texts of a class."""
     if len(files) < 2 and not (csv or page) and not (files and Path(files[0]).is_dir()):
         text = without_magic(sys.stdin.read()) if list(files) in ([], ["-"]) else cell_of(Path(files[0]), puzzle_name)
         yield puzzle(puzzle_name, seed).check(text)

@@ -26,7 +26,7 @@ def score_file() -> Path:
 
 
 def read_scores() -> Scores:
-    """Return the saved rows, without those that are no scores."""
+    """Return the saved rows that are scores."""
     try:
         rows = json.loads(score_file().read_text("utf-8"))
     except (OSError, ValueError, RecursionError):

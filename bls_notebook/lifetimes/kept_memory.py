@@ -33,7 +33,7 @@ _ADDS = frozenset(
     ["append", "appendleft", "add", "extend", "insert", "update", "setdefault", "put", "put_nowait", "push"]
 )
 _MOST_LINES = 3
-SEARCH = "bls_notebook.lifetimes.owner_search", "bls_notebook.lifetimes.kept_sizes"  # what a worker runs
+SEARCH = "bls_notebook.lifetimes.owner_search", "bls_notebook.lifetimes.kept_sizes"  # the code of a worker
 
 
 def _gpu_array(value: Any) -> tuple[int, str, str] | None:

@@ -31,7 +31,7 @@ class StaleOutputs:
         self._kernel = uuid.uuid4().hex
         self._asked: tuple[int, set[str]] = (0, set())  # the number of a cell, and the models that its magics asked
         self._defined: dict[str, tuple[int, str]] = {}  # the number of the cell of a model, and its definition
-        self._newest: dict[str, tuple[int, str]] = {}  # how often a model's definition has changed, and what it is
+        self._newest: dict[str, tuple[int, str]] = {}  # the number of changes of a model's definition, and its hash
 
     def ask(self, models: Iterable[str], cell: int) -> None:
         """Note the models that a magic of a cell asks."""
@@ -64,7 +64,7 @@ class StaleOutputs:
         return sha256("\0".join((self._kernel, *texts)).encode("utf-8", "surrogatepass")).hexdigest()[:10]
 
     def _definition(self, host: Host, name: str) -> str:
-        """Return the hash of a model's name, and that of its code and configuration; empty if it is not in service."""
+        """Return two hashes: of a model's name, and of its code and configuration; empty if it is not in service."""
         model = host.find(name)
         return "" if model is None else f"{self._hash(name)}-{self._hash(model.seen.code, model.seen.config)}"
 
@@ -76,7 +76,7 @@ class StaleOutputs:
         words = f"older than {name}" + (f", cell {cell}" if of == definition else "")
         # As code points: a name may have quotes or markup.
         text = "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):x} " for c in words)
-        # A newer definition wins by specificity, because the order of outputs in a page is not that of their cells.
+        # A newer definition wins by specificity, because outputs and their cells may have different orders.
         several, one = divmod(number, _MOST)
         outputs = f'.bls-out[{_ATTRIBUTE}*="{definition[:11]}"]' + ":not(#b)" * several + f"[{_ATTRIBUTE}]" * one
         same = f'[{_ATTRIBUTE}~="{definition}"]'

@@ -14,7 +14,7 @@ CAPABILITY = Capability(
     types={
         "BeforeAfter": ".records.before_after:BeforeAfter",
         "CallGraph": ".analysis.call_graph:CallGraph",
-        "ModelLines": ".analysis.line_times:ModelLines",
+        "ModelLines": ".records.line_times:ModelLines",
         "Comparison": ".records.comparison:Comparison",
         "Overlap": ".dependences.records:Overlap",
         "Profile": ".profiler:Profile",
@@ -35,7 +35,7 @@ CAPABILITY = Capability(
     },
     displays={
         ".analysis.call_graph:CallGraph": Drawing(display=".session_report:call_graph_display"),
-        ".analysis.line_times:ModelLines": Drawing(".line_report:model_lines_document"),
+        ".records.line_times:ModelLines": Drawing(".line_report:model_lines_document"),
         ".analysis.session_statistics:SessionStatistics": Drawing(".session_report:figures_document"),
         ".dependences.records:Overlap": Drawing(
             ".comparison_report:overlap_document", widget=".comparison_report:overlap_widget"

@@ -8,7 +8,8 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.records import count, ns, visible
 
-from .analysis.line_times import SMALL, LineTime, ModelLines
+from .analysis.line_times import SMALL
+from .records.line_times import LineTime, ModelLines
 from .analysis.session_statistics import SessionStatistics
 
 _SLOWEST = 3  # lines of a model that is slow by itself
@@ -16,7 +17,7 @@ _LINES = 12  # lines of a model in the details
 
 
 def slowest_lines(figures: SessionStatistics, models: Sequence[ModelLines]) -> list[doc.Block]:
-    """Show the slowest lines of the model that bounds a session by work of its own; nothing if there is none."""
+    """Show the slowest lines of the model whose own work bounds a session; nothing if there is none."""
     slow = max(figures.models, key=lambda model: model.critical, default=None)
     if slow is None or 2 * slow.critical < figures.wall or slow.self_time < slow.waiting:
         return []

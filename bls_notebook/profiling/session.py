@@ -12,7 +12,7 @@ from bls_notebook.records import Printable, RecordFile, ending_of, write_file
 if TYPE_CHECKING:
     from bls_notebook.profiling.analysis.call_graph import CallGraph
     from bls_notebook.profiling.analysis.critical_path import Step
-    from bls_notebook.profiling.analysis.line_times import ModelLines
+    from bls_notebook.profiling.records.line_times import ModelLines
     from bls_notebook.profiling.analysis.session_statistics import SessionStatistics
     from bls_notebook.profiling.records.verdicts import Verdict
 

@@ -70,7 +70,7 @@ class SessionSources:
         key = tuple((id(code), at) for code, at in places)
         if key not in self._stacks:
             every = (self._line(code, at, model, version) for code, at in places)
-            lines = tuple(line for line, _ in groupby(filter(None, every)))  # a comprehension has a frame of its own
+            lines = tuple(line for line, _ in groupby(filter(None, every)))  # a comprehension has its own frame
             stack = CodeStack(lines)
             if lines and stack not in self._numbered:
                 self.stacks.append(stack)

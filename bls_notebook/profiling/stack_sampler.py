@@ -25,7 +25,7 @@ from .resource_time import STACK_SAMPLER
 from .span_recorder import running_log
 from .stack_samples import PAUSE, SHARE, Sampled, StackSamples, stacks_of_task
 
-SAMPLER = (  # what a worker runs
+SAMPLER = (  # the code of a worker
     "bls_notebook.profiling.own_code", "bls_notebook.profiling.stack_samples", "bls_notebook.profiling.worker_sampler",
 )  # fmt: skip
 
@@ -81,7 +81,7 @@ class StackSampler(StackSamples):
                 with no_collection():
                     self._look(begun, sys._current_frames())
             pause = max(PAUSE, SHARE * (perf_counter_ns() - begun) / 1e9)
-        if not self._over.is_set():  # nobody ends this profile
+        if not self._over.is_set():  # no thread ends this profile
             self.stop()
 
     def _follow(self) -> None:

@@ -1,7 +1,7 @@
 """`export_changes`: how the models that cells changed differ from a model repository, and writing them into it.
 
 Guarantees: without `write`, nothing is written. Files that do not differ, files of other models, and a config.pbtxt
-that means the same stay as they are; no file is removed. All new files are complete before the first replaces another.
+with the same meaning do not change; no file is removed. All new files are complete before the first replaces another.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _changed_files(model: ModelToExport, folder: Path) -> Iterator[tuple[str, Co
 
 
 def _config(model: ModelToExport, file: Path) -> bytes:
-    """Return the content of config.pbtxt: that of the file if it means the same, or has templates."""
+    """Return the content of config.pbtxt, which is the file's if that means the same or has templates."""
     source, given = model.source, deepcopy(model.checked.given)
     given.name = source.model
     text = source.config if isinstance(source.config, str) and not source.config_is_json else ""
@@ -150,7 +150,7 @@ def _change(path: str, file: Path, content: Content) -> Change:
 
 
 def _write(files: dict[Path, Content]) -> None:
-    """Write files; those that exist keep their mode, and links are followed."""
+    """Write files; existing files keep their mode, and links are followed."""
     with ExitStack() as stack:
         new: list[tuple[Path, Path]] = []
         try:

@@ -2,7 +2,7 @@
 
 Guarantees: an open-loop latency counts from the scheduled arrival, so a slow response delays no measurement
 (no coordinated omission). A failed request is counted by its message, and its time with no other. The functions return
-when every request has ended. Times are those of the event loop, in seconds.
+when every request has ended. Times are the event loop's, in seconds.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ async def closed_loop(send: Send, concurrency: int, seconds: float) -> Load:
 
 
 async def open_loop(send: Send, rate: float, seconds: float, stop: Callable[[], object], sleep: Sleep) -> Load:
-    """Send requests at random times; then wait as long for the responses, and `stop` those that are unanswered."""
+    """Send requests at random times; then wait as long for the responses, and `stop` the unanswered requests."""
     loop, load = asyncio.get_running_loop(), Load()
     began, ended = loop.time(), False
     running: set[asyncio.Task[None]] = set()

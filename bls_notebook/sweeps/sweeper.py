@@ -318,7 +318,7 @@ def _stop(sender: Any) -> None:
 
 
 async def _sleep(seconds: float) -> None:
-    """Sleep with the precision of the engine's clock; that of an event loop is 1 ms."""
+    """Sleep with the precision of the engine's clock; an event loop has one of 1 ms."""
     loop = asyncio.get_running_loop()
     over = loop.create_future()
 

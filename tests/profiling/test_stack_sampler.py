@@ -8,7 +8,8 @@ from pathlib import Path
 
 import bls_notebook as bls
 from bls_notebook.profiling import Profile, Session
-from bls_notebook.profiling.analysis.line_times import ModelLines, model_lines
+from bls_notebook.profiling.analysis.line_times import model_lines
+from bls_notebook.profiling.records.line_times import ModelLines
 from tests.engine import gates
 from tests.engine.harness import Caller, infer, ints, until
 from tests.engine.sources import DOUBLE, model, pbtxt

@@ -87,7 +87,7 @@ class ForkServer:
                 self._socket.sendmsg([b"f"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
             finally:
                 os.close(folder)
-        except OSError:  # it has ended, or nobody may open this folder
+        except OSError:  # it has ended, or this folder cannot be opened
             pass
         finally:
             os.close(end)

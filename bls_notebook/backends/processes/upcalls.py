@@ -361,7 +361,7 @@ def _instructions(site: Iterable[Sequence[Any]]) -> Iterator[Any]:
 
 
 def _write(stream: str, text: str) -> None:
-    """Show what a model has written. Its reader goes on if the program has closed the stream."""
+    """Show the output of a model. Its reader continues if the program has closed the stream."""
     file = getattr(sys, stream)
     if file is not None:
         with contextlib.suppress(Exception):

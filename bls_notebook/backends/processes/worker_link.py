@@ -67,7 +67,7 @@ class _Pending:
 
 
 def end_process() -> None:
-    """End this process after an exception: a worker without one of its own threads would let callers wait for ever."""
+    """End this process after an exception: a worker without one of its own threads would never answer its callers."""
     try:
         traceback.print_exc(file=sys.__stderr__)
     finally:

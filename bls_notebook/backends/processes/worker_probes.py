@@ -1,6 +1,6 @@
 """Code of the kernel that looks at a worker from inside, such as at its memory: modules that arrive as text.
 
-They run under no name that a model could import. A thread of its own calls them, so the model continues.
+They run under no name that a model could import. A separate thread calls them, so the model continues.
 """
 
 from __future__ import annotations

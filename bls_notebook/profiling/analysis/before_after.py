@@ -1,6 +1,6 @@
 """Compare two profiles: the times of requests, models and lines, and whether a difference exceeds the noise. Pure.
 
-The time of a model or a line is its own, without its callees, summed over what one request caused. The noise of a
+The time of a model or a line does not include its callees; it is, summed over what one request caused. The noise of a
 difference is the largest of three relative differences: `_FLOOR`; the spread of the middle halves of both sides, plus
 what waits for processors may explain; and the difference of means that chance would exceed once in a hundred times.
 """
@@ -16,11 +16,11 @@ from statistics import stdev
 
 from bls_notebook.profiling.intervals import total
 from bls_notebook.profiling.records.before_after import BeforeAfter, TimeChange
+from bls_notebook.profiling.records.line_times import LineTime, ModelLines
 from bls_notebook.profiling.records.spans import SessionData, Span
 from bls_notebook.profiling.records.verdicts import listed, time_of, times
 from bls_notebook.records import Quartiles, count, grouped, quartiles
 
-from .line_times import LineTime, ModelLines
 from .span_tree import SpanTree, serving
 
 _FLOOR = 0.03
@@ -201,7 +201,7 @@ def _line_change(model: TimeChange, old: _Line | None, new: _Line | None) -> Tim
 
 
 def _partners(before: ComparedRuns, after: ComparedRuns, model: str) -> dict[tuple[str, int], tuple[str, int]]:
-    """Return the lines after by the lines before: equal ones, and those that replaced as many lines."""
+    """Return the lines after by the lines before: equal lines, and lines that replaced as many."""
     old, new = (
         {s.name: s.text.splitlines() for s in side.sessions[0].sources if s.model == model} for side in (before, after)
     )

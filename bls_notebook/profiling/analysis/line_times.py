@@ -11,61 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bls_notebook.profiling.intervals import total, union
+from bls_notebook.profiling.records.line_times import LineTime, ModelLines
 from bls_notebook.profiling.records.spans import LineSamples, SessionData, Source, StackLine
 from bls_notebook.profiling.records.verdicts import LoopSeen
-from bls_notebook.records import Record, grouped
+from bls_notebook.records import grouped
 
 from .span_tree import SpanTree, serving
 
-ENOUGH = 10  # samples of a model from which on shares are meaningful
 _LEAST, SMALL = 3, 0.02
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class LineTime(Record):
-    """One line of a model's code; ``share`` (0 to 1) of the time of the model's executions includes called helpers.
-
-    ``own`` is the share without helpers, and ``waits`` the part of ``own`` in which the code waited; ``ns`` is the
-    time of ``own`` in all executions. ``text`` is the source, ``file`` its file or cell.
-    """
-
-    file: str
-    line: int
-    function: str
-    text: str
-    share: float
-    own: float
-    waits: float
-    ns: int
-    samples: int
-
-    @property
-    def place(self) -> str:
-        """The line in words: ``line 9 of execute, `time.sleep(1)```."""
-        function = f" of {self.function}" if self.function else ""
-        return f"line {self.line}{function}" + (f", `{self.text}`" if self.text else "")
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class ModelLines(Record):
-    """The lines of a model's executions, the one with most time of its own first.
-
-    The ``executions`` took ``ns`` in all. ``unseen`` is the share of the ``samples`` in which no line of own code
-    was seen.
-    """
-
-    model: str
-    version: int
-    executions: int
-    ns: int
-    samples: int
-    unseen: float
-    lines: tuple[LineTime, ...]
-
-    @property
-    def known(self) -> bool:
-        """Return whether there are enough samples for shares."""
-        return self.samples >= ENOUGH
 
 
 def model_lines(*sessions: SessionData) -> tuple[ModelLines, ...]:

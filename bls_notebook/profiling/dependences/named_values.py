@@ -28,7 +28,7 @@ class NamedValue(NamedTuple):
 def named_values(sources: Iterable[str], parameters: Iterable[str]) -> tuple[NamedValue, ...]:
     """Return the constants that a model compares or assigns, and the configuration's parameters; numbers between.
 
-    The first source is the model's; the others are those of modules beside it.
+    The first source is the model's; the others are modules beside it.
     """
     trees = []
     for source in sources:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bls_notebook.profiling.analysis.line_times import ModelLines
 from bls_notebook.profiling.session import Session
 from bls_notebook.records import NONE, Quartiles, Record, RecordFile, spoken
 
 from .before_after import BeforeAfter
+from .line_times import ModelLines
 from .verdicts import LoopSeen, Measured, Verdict, WhatIf, failed_roots, failures
 
 __all__ = [

@@ -15,7 +15,7 @@ correlation_ids = itertools.count(1_000_000)  # of sequences that bls_notebook b
 
 
 def sequence_spec(name: str, spec_of: Callable[[str], ModelSpec]) -> ModelSpec:
-    """Return the specification of a model; of an ensemble with a step that batches sequences, that of this step."""
+    """Return the specification of a model; for an ensemble, of its step that batches sequences."""
     spec = spec_of(name)
     found = (sequence_spec(member, spec_of) for member in members_of(spec.config))
     return next((member for member in found if member.scheduler == "sequence"), spec)

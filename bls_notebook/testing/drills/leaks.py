@@ -134,7 +134,7 @@ def unanswered(server: Server, names: list[str]) -> tuple[str, ...]:
 
 
 def _wait_for(models: Sequence[LoadedModel], seconds: float) -> list[str]:
-    """Wait until models have no request, or for so long; return the names of those that still have one."""
+    """Wait until models have no request, or for so long; return the names of models that still have one."""
     until = monotonic() + seconds
     while (busy := [model.name for model in models if _is_busy(model)]) and monotonic() < until:
         Parker().park(_SLICE)
