@@ -2,7 +2,7 @@
 from .records.before_after import BeforeAfter as BeforeAfter
 from .analysis.call_graph import CallGraph as CallGraph
 from .records.comparison import Comparison as Comparison
-from .analysis.line_times import ModelLines as ModelLines
+from .records.line_times import ModelLines as ModelLines
 from .dependences.records import Overlap as Overlap
 from .profiler import Profile as Profile
 from .session import Session as Session

@@ -9,8 +9,8 @@ from bls_notebook.display import parts
 from bls_notebook.records import count, ns, visible
 
 from .analysis.line_times import SMALL
-from .records.line_times import LineTime, ModelLines
 from .analysis.session_statistics import SessionStatistics
+from .records.line_times import LineTime, ModelLines
 
 _SLOWEST = 3  # lines of a model that is slow by itself
 _LINES = 12  # lines of a model in the details

@@ -12,8 +12,8 @@ from bls_notebook.records import Printable, RecordFile, ending_of, write_file
 if TYPE_CHECKING:
     from bls_notebook.profiling.analysis.call_graph import CallGraph
     from bls_notebook.profiling.analysis.critical_path import Step
-    from bls_notebook.profiling.records.line_times import ModelLines
     from bls_notebook.profiling.analysis.session_statistics import SessionStatistics
+    from bls_notebook.profiling.records.line_times import ModelLines
     from bls_notebook.profiling.records.verdicts import Verdict
 
 __all__ = ["SCHEMA", "Mark", "ModelSeen", "NamedMark", "Session", "SessionAnalysis", "Source", "Span", "load_session"]

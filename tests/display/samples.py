@@ -24,8 +24,8 @@ from bls_notebook.inspection.records import (
     TensorView,
 )
 from bls_notebook.network.records import ConnectionRecord, EndpointModel, EndpointRecord
-from bls_notebook.profiling.records.line_times import LineTime, ModelLines
 from bls_notebook.profiling.records.before_after import BeforeAfter, TimeChange
+from bls_notebook.profiling.records.line_times import LineTime, ModelLines
 from bls_notebook.records.environments import EnvironmentRecord
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
 from bls_notebook.records.measurements import Quartiles
