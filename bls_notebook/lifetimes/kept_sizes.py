@@ -131,7 +131,7 @@ def _described(value: Any) -> tuple[int, str, str] | None:
 
 
 def memory_of(worker: Any, label: str, most: int) -> dict[str, Any]:
-    """Return the memory that a worker's model keeps, as plain data: bytes, and tensors, requests and responses, by owner.
+    """Return the memory that a worker's model keeps, as plain data: bytes, tensors, requests and responses by owner.
 
     Called in the worker.
     """
