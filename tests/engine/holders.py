@@ -62,7 +62,7 @@ MAKERS: dict[str, Callable[[int], Array]] = {
     "bytes": lambda n: np.frombuffer(fresh(n).tobytes(), np.float32), "read only": _read_only,
     "read only view": lambda n: _read_only(n)[:], "ctypes": _of_ctypes, "foreign": _foreign,
     "capsule": lambda n: dlpack.view_of_capsule(fresh(n).__dlpack__()), "dlpack": lambda n: np.from_dlpack(fresh(n)),
-    "recarray": lambda n: fresh(n).view(np.recarray), "masked": lambda n: np.ma.MaskedArray(fresh(n)),
+    "recarray": lambda n: fresh(n).view(np.recarray),
 }  # fmt: skip
 
 

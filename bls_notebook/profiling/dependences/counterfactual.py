@@ -161,12 +161,13 @@ class Runs(Workload):
     @contextlib.contextmanager
     def as_batch(self, number: int) -> Iterator[None]:
         """Take so many requests within the block: the given ones in turn."""
-        inputs = self.inputs
+        inputs, options = self.inputs, self.options
         self.inputs = [inputs[i % len(inputs)] for i in range(number)]
+        self.options = [options[i % len(inputs)] for i in range(number)]
         try:
             yield
         finally:
-            self.inputs = inputs
+            self.inputs, self.options = inputs, options
 
     def answered(self, response: Response) -> None:
         self.answers.append((_kept(response),))

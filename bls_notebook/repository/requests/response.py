@@ -136,12 +136,9 @@ class Response(Printable):
                     f"model {self.model!r}, output {tensor._name!r} is on {tensor._device()}, expected cpu; send the "
                     f'request with preferred_memory="cpu", or use to_dlpack() of this output'
                 )
-        arrays: dict[str, np.ndarray[Any, Any]] = {}
-        for tensor in self._response._outputs:  # the first of a name counts
-            arrays.setdefault(
-                tensor._name, from_bits(tensor._array) if tensor._datatype == "BF16" else tensor.as_numpy()
-            )
-        return arrays
+        return {
+            t._name: from_bits(t._array) if t._datatype == "BF16" else t.as_numpy() for t in self._response._outputs
+        }
 
     def sent_as(self, written: Mapping[str, str]) -> None:
         """Set the expressions of the inputs by name, for the remedy of an error."""
