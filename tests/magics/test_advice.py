@@ -85,9 +85,26 @@ def test_remedies_of_python_calls_name_the_variables_that_exist(models: Cells) -
         ("r = repo.infer('image', {'IMG': scan}); r", "so send [1, 4, 4, 3]: `scan[None]`"),
         ("r = await repo.infer_async('image', {'IMG': scan}); r", "so send [1, 4, 4, 3]: `scan[None]`"),
         ("repo.infer('image', {'IMG': scan + 1})", "so send [1, 4, 4, 3]: `…[None]`"),
+        ("def ask(x):\n    return repo.infer('image', {'IMG': x})\nask(scan)", "so send [1, 4, 4, 3]: `scan[None]`"),
+        ("ask(scan + 1)", "so send [1, 4, 4, 3]: `…[None]`"),
     ):
         outcome = models(code)
         assert advice in " ".join(outcome.text.split()), outcome.text
+
+
+def test_the_names_of_a_remedy_keep_no_local_variable_alive(models: Cells) -> None:
+    assert models(
+        "import bls_notebook as bls, weakref\n"
+        "repo = bls.current_repository()\n"
+        "def ask():\n"
+        "    other = np.zeros(8)\n"
+        "    gone = weakref.ref(other)\n"
+        "    response = repo.infer('image', {'IMG': np.zeros((4, 4, 3), np.uint8)})\n"
+        "    assert response.error\n"
+        "    del other\n"
+        "    assert gone() is None\n"
+        "ask()"
+    ).success
 
 
 TO_REPEAT = CALL.format("repeat", N).replace("SUM", "OUT")

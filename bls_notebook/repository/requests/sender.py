@@ -9,6 +9,7 @@ import sys
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from inspect import CO_OPTIMIZED
 from time import perf_counter
 from typing import Any
 from weakref import ReferenceType
@@ -240,11 +241,13 @@ class Sender:
 
 
 def _variables(request: InferenceRequest) -> dict[str, str]:
-    """Return the variable of each input in the code that sends a request, by identity; "" for an input without one."""
+    """Return the variable of each input in the cell or module that sends a request, by identity; "" if it has none."""
     frame = sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("bls_notebook."):
         frame = frame.f_back
-    variables = {id(value): name for name, value in frame.f_locals.items() if name[:1] != "_"}
+    # A function's f_locals would be a copy that keeps its values alive until the function returns (Python < 3.13).
+    space = frame.f_globals if frame.f_code.co_flags & CO_OPTIMIZED else frame.f_locals
+    variables = {id(value): name for name, value in list(space.items()) if name[:1] != "_"}
     return {tensor._name: variables.get(id(tensor._array), "") for tensor in request._inputs}
 
 
