@@ -29,6 +29,7 @@ ACTIONS: dict[str, Sequence[str]] = {
     "decoupled": ("`model_transaction_policy {{ decoupled: true }}`", "`--decoupled` after %%tritonmodel"),
     "define": ("`repo.define({name!r}, source)`", "`%%tritonmodel {name}`", "`{name}/1/model.py`"),
     "environment": ("`repo.environment('PACKAGE')`", "`%%tritonmodel NAME --requirements PACKAGES`"),
+    "in_kernel": ("`repo.load({name!r}, isolation='kernel')`", "`%tritonrepo load {name} --in-kernel`"),
     "load": ("`repo.load({name!r})`", "`%tritonrepo load {name}`", "try again"),
     "reload": ("`repo.reload({name!r})`", "`%tritonrepo reload {name}`", "try again"),
     "run": ("`repo.infer(...)` or `repo.run(function)`", "%bls or a %%bls cell"),

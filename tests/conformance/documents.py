@@ -219,6 +219,8 @@ class Proofs:
 EXPLAINED = {
     r"an error only here: (?s:.*)OverflowError: Python integer": "NumPy 1.26",
     r"error code: gRPC status \w+ here, INTERNAL on the server": "release 24.10",
+    # Of a request with optional inputs but without a required one; the guide of optional inputs sends it.
+    r"errors: .*expected number of inputs between .* here, .Failed to process": "a server only counts the inputs",
     # `sensor` of notebook 07 waits for at most 60 ms in its queue.
     r".*(an error only [\w ]+: |errors: .*')Request timeout expired": "the time limit of a queue",
 }

@@ -12,6 +12,7 @@ from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.records.advice import guide_about
 from bls_notebook.records.errors import ErrorRecord, FrameRecord
 from bls_notebook.records.messages import LogLine, MessageRecord
+from bls_notebook.records.remedy_words import Remedy, remedy
 from bls_notebook.records.units import shape
 from bls_notebook.records.visible_text import spoken, visible, without_traceback
 
@@ -89,9 +90,10 @@ def _debugger(record: ErrorRecord) -> Iterator[Block]:
     if at is None:
         return
     if record.process:
-        load = f"%tritonrepo load {raised} --in-kernel"
-        said = "%debug cannot open in a process of its own: first "
-        yield Words(Piece(said + load, tag("span", prose(said), tag("code", load), cls="dim")), "error-more", gap=True)
+        first = remedy("%debug cannot open in a process of its own: first {in_kernel}", name=raised)
+        said = first.on("notebook") if isinstance(first, Remedy) else first
+        html = tag("span", parts.coded(said).html, cls="dim")
+        yield Words(Piece(said.replace("`", ""), html), "error-more", gap=True)
         return
     frame, last = record.frames[at], not any(frame.model for frame in record.frames[at + 1 :])
     where = "here" if last else f"in {frame.model}, {frame.file} line {frame.line}"
