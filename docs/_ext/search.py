@@ -18,15 +18,16 @@ from pagefind.index import IndexConfig, PagefindIndex
 from sphinx.application import Sphinx
 
 _NO_TEXT = ".headerlink, .cell_output, .bls-picture, script, style, svg, .sig-paren, .sig-param, .copybtn"
-_WEIGHTS = {"guides": 2, "evidence": 0.5, "index.html": 0.5}  # by folder or file; lists of pages answer nothing
+_WEIGHTS = {"guides": 2, "evidence": 0.5}  # by folder
 _FILES = ("pagefind.js", "pagefind-entry.json", "wasm.en.pagefind", "*.pf_meta", "index/*", "fragment/*")
 
 
 def searchable(address: str, html: str) -> str:
     """Return the article of a page with an id at each heading, and a heading for each documented name."""
     article = BeautifulSoup(html, "html.parser").find("article")
-    folder, _, file = address.rpartition("/")
-    article["data-pagefind-weight"] = _WEIGHTS.get(file) or _WEIGHTS.get(folder, 1)
+    folder, slash, file = address.rpartition("/")
+    is_list = slash and file == "index.html"  # of pages, each of which answers better
+    article["data-pagefind-weight"] = 0.5 if is_list else _WEIGHTS.get(folder, 1)
     for node in article.select(_NO_TEXT):
         node.decompose()
     for section in article.select("section[id]"):

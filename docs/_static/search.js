@@ -43,18 +43,27 @@
     return shown;
   }
 
-  /** A page with its excerpt, and its three sections with the most matches. */
+  /** A page with the excerpts of its introduction and of three sections, those with the most matches. */
   function item(page) {
-    const sections = page.sub_results.filter(({ anchor }) => anchor && anchor.element !== "h1");
-    const best = [...sections].sort((a, b) => b.locations.length - a.locations.length).slice(0, 3);
+    const found = [...page.sub_results].sort((a, b) => b.locations.length - a.locations.length).slice(0, 3);
+    const parts = page.sub_results.filter((part) => found.includes(part));
+    const [intro] = parts.filter(({ anchor }) => !anchor || anchor.element === "h1");
+    const sections = parts.filter((part) => part !== intro);
     const kind = kinds[page.url.replace(/^\//, "").split("/")[0]];
     const result = element("li", {}, link({ url: page.url, title: page.meta.title }));
     if (kind) result.append(element("span", { className: "search-kind", textContent: kind }));
-    if (best.length) {
-      const shown = sections.filter((section) => best.includes(section));
-      result.append(element("ul", {}, ...shown.map((part) => element("li", {}, link(part), excerpt(part)))));
-    } else result.append(excerpt(page));
+    if (intro || !sections.length) result.append(excerpt(intro ?? page));
+    if (sections.length) {
+      result.append(element("ul", {}, ...sections.map((part) => element("li", {}, link(part), excerpt(part)))));
+    }
     return result;
+  }
+
+  /** Whether a heading of a page has all words. */
+  function isNamed(page, words) {
+    const wanted = words.toLowerCase().split(/\s+/);
+    const titles = page.sub_results.map(({ title }) => title.toLowerCase());
+    return titles.some((title) => wanted.every((word) => title.includes(word)));
   }
 
   let last = 0;
@@ -63,8 +72,9 @@
     const words = input.value.trim();
     const mine = ++last;
     const found = words ? await pagefind.search(words) : { results: [] };
-    const pages = await Promise.all(found.results.slice(0, 20).map((result) => result.data()));
+    const pages = await Promise.all(found.results.slice(0, 30).map((result) => result.data()));
     if (mine !== last) return; // somebody typed on
+    pages.sort((a, b) => isNamed(b, words) - isNamed(a, words));
     const { length } = found.results;
     const none = words && "No page has all these words.";
     status.textContent = length ? `${length} page${length > 1 ? "s" : ""}` : none;
