@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from types import CodeType
@@ -34,6 +33,7 @@ from .stack_sampler import StackSampler
 _LONGEST = 1 << 18  # characters of a file that is kept
 _PACKAGE = str(Path(bls_notebook.__file__).resolve().parent)
 _NO_LINE = StackLine(0, 0)
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 
 
 class SessionSources:
@@ -69,8 +69,14 @@ class SessionSources:
         """Return the number of the stack of some instructions, outermost first; 0 if no text is available."""
         key = tuple((id(code), at) for code, at in places)
         if key not in self._stacks:
-            every = (self._line(code, at, model, version) for code, at in places)
-            lines = tuple(line for line, _ in groupby(filter(None, every)))  # a comprehension has its own frame
+            found: list[StackLine] = []
+            for code, at in places:
+                line = self._line(code, at, model, version)
+                if line is not None and found and code.co_name in _COMPREHENSIONS:  # has its own frame before 3.12
+                    line = replace(line, function=found[-1].function)
+                if line is not None and line not in found[-1:]:
+                    found.append(line)
+            lines = tuple(found)
             stack = CodeStack(lines)
             if lines and stack not in self._numbered:
                 self.stacks.append(stack)

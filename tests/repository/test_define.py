@@ -13,7 +13,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.repository.source.definition_changes import changes
-from tests.engine.harness import Caller
+from tests.engine.harness import Caller, until
 from tests.repository.models import ECHO, ECHOES, TEXT, said, saying, with_method
 from tests.waiting import LIMIT
 
@@ -155,8 +155,7 @@ def test_the_folders_of_cells_go_away_when_the_repository_is_forgotten() -> None
     folder = folder_of(repo)
     repo.unload("m")
     del repo
-    gc.collect()
-    assert not folder.exists()
+    until(lambda: (gc.collect(), not folder.exists())[1], "the end of the folder")
 
 
 def test_a_context_manager_closes(tmp_path: Path) -> None:
