@@ -51,6 +51,7 @@ from .second_look import (
 
 _PRINTED = 2_000  # characters
 _COPIES = 5 * 2**20  # bytes beyond the reference solution's, which is more than most temporary arrays
+_GROWTHS = 3  # measurements that have to agree: a busy machine may make one larger
 _KEPT_OF_SEQUENCE = 20  # bytes that a model may keep of a request of a sequence
 _DELAYS = (0.01, 0.03, 0.1)  # seconds of a callee; a busy machine needs the longer ones to show an order
 
@@ -121,10 +122,13 @@ def _look_again(puzzle: PuzzleData, source: str) -> Judgement | None:
         found = hides_slips(own, names, wanted)
     keeps = _KEPT_OF_SEQUENCE if "sequence" in puzzle.naive.signature else KEPT
     if found is None and ("nothing_left" in puzzle.constraints or keeps != KEPT):
-        own_bytes, reference = (_growth(puzzle, text) for text in (source, puzzle.solution))
         hint = "The memory of the model grows with every request. Keep what you need of it, such as a number."
         hint = hint if keeps == KEPT else "The model keeps something of each sequence: forget it at END."
-        found = kept_more(own_bytes, reference, keeps, hint)
+        for _ in range(_GROWTHS):
+            own_bytes, reference = (_growth(puzzle, text) for text in (source, puzzle.solution))
+            found = kept_more(own_bytes, reference, keeps, hint)
+            if found is None:
+                break
     if found is None and is_drilled:
         found = _slower(puzzle, source, cases)
     return found
