@@ -92,7 +92,8 @@ def test_different_inputs_of_a_comparison_are_the_steps_of_sequences(repo: bls.M
             assert [span.flags for span in spans] == [1, 0, 2, 1, 2]
             first, *_, last = (span.correlation_id for span in spans)
             assert [span.correlation_id for span in spans] == [first] * 3 + [last] * 2
-            assert {span.state for span in session.spans} == {"ok"}
+        # Gathered steps may reach the model behind an ensemble in another order, which it refuses.
+        assert {span.state for span in found.sequential.spans} == {"ok"}
 
 
 def test_overlap_and_tune_send_whole_sequences(repo: bls.ModelRepository) -> None:
