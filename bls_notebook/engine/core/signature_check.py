@@ -315,7 +315,9 @@ class OutputCheck:
 
         An empty line at the end means that the execution may have other warnings: see `note`.
         """
-        by_name = {tensor._name: tensor for tensor in reversed(tensors)}
+        by_name: dict[str, Tensor] = {}
+        for tensor in tensors:
+            by_name.setdefault(tensor._name, tensor)
         lines = []
         for name, tensor in by_name.items():
             problems = self._problems(tensor)

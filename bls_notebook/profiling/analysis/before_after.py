@@ -1,6 +1,6 @@
 """Compare two profiles: the times of requests, models and lines, and whether a difference exceeds the noise. Pure.
 
-The time of a model or a line does not include its callees; it is, summed over what one request caused. The noise of a
+The time of a model or a line does not include its callees; it is the sum over what one request caused. The noise of a
 difference is the largest of three relative differences: `_FLOOR`; the spread of the middle halves of both sides, plus
 what waits for processors may explain; and the difference of means that chance would exceed once in a hundred times.
 """
