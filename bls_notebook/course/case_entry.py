@@ -160,9 +160,12 @@ class CourseCase(Record):
             return Judgement("peak", False, seen, "A copy takes as much memory as the tensor.")
         if "nothing_left" in self.claims:
             models = [model.name for model in self.models]
-            mine = growth(host_of(repo), models, lambda: len(own()))
-            wanted = growth(host_of(fixed), models, lambda: len(reference()))
-            return kept_more(mine, wanted, KEPT, "The memory of a model grows with every request.")
+
+            def grown(side: bls.ModelRepository | None, send: Callable[[], Sequence[object]]) -> int:
+                return growth(host_of(side), models, lambda: len(send()))
+
+            hint = "The memory of a model grows with every request."
+            return kept_more(partial(grown, repo, own), partial(grown, fixed, reference), KEPT, hint)
         return None
 
     def _judged(self, repo: bls.ModelRepository | None, round_: int, most: int = 0) -> list[Judgement]:

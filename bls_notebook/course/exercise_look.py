@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
@@ -26,6 +27,8 @@ from .case_text import arrays
 from .puzzle_requests import LIMIT
 from .puzzle_text import section_code, sections_of, signature_config
 from .second_look import (
+    KEPT,
+    TIMES,
     ChangedCallee,
     LookedAt,
     first_difference,
@@ -111,9 +114,10 @@ def _judged(
     if found is None and callees:
         found = hides_slips(side.own({}, slip=True).answers, callees, side.reference({}, slip=True).answers)
     if found is None and "kept" in options and not is_failed:
-        mine, wanted = (side.measure(change, side.growth) for change in (side.fresh, side.change))
-        hint = "The memory of the model grows with every request."
-        found = kept_more(mine, wanted, int(options["kept"]), hint)
+        allowed = int(options["kept"])
+        grown = partial(side.growth, TIMES if allowed >= KEPT else 2 * TIMES)
+        mine, wanted = (partial(side.measure, change, grown) for change in (side.fresh, side.change))
+        found = kept_more(mine, wanted, allowed, "The memory of the model grows with every request.")
     if found is None and ("time" in options or ("fast" in options and not is_failed)):
         found = _by_time(side, "time" in options, is_failed)
     return found
@@ -155,8 +159,8 @@ class _Sides:
         with self.host.variant(change) as variant, variant.serving():
             return run()
 
-    def growth(self) -> int:
-        return growth(self.host, [self._model], lambda: len(self._send()))
+    def growth(self, times: int) -> int:
+        return growth(self.host, [self._model], lambda: len(self._send()), times)
 
     def shortest(self) -> float:
         """Return the shortest time of a request (s)."""

@@ -38,6 +38,7 @@ from .puzzle_requests import (
 from .puzzle_text import PuzzleData, case_of
 from .second_look import (
     KEPT,
+    TIMES,
     ChangedCallee,
     LookedAt,
     growth,
@@ -51,8 +52,7 @@ from .second_look import (
 
 _PRINTED = 2_000  # characters
 _COPIES = 5 * 2**20  # bytes beyond the reference solution's, which is more than most temporary arrays
-_GROWTHS = 3  # measurements that have to agree: a busy machine may make one larger
-_KEPT_OF_SEQUENCE = 20  # bytes that a model may keep of a request of a sequence
+_KEPT_OF_SEQUENCE, _TIMES_OF_SEQUENCES = 7, 160  # bytes that a model may keep of a step; steps that are measured
 _DELAYS = (0.01, 0.03, 0.1)  # seconds of a callee; a busy machine needs the longer ones to show an order
 
 
@@ -124,11 +124,8 @@ def _look_again(puzzle: PuzzleData, source: str) -> Judgement | None:
     if found is None and ("nothing_left" in puzzle.constraints or keeps != KEPT):
         hint = "The memory of the model grows with every request. Keep what you need of it, such as a number."
         hint = hint if keeps == KEPT else "The model keeps something of each sequence: forget it at END."
-        for _ in range(_GROWTHS):
-            own_bytes, reference = (_growth(puzzle, text) for text in (source, puzzle.solution))
-            found = kept_more(own_bytes, reference, keeps, hint)
-            if found is None:
-                break
+        own_bytes, reference = (partial(_growth, puzzle, text) for text in (source, puzzle.solution))
+        found = kept_more(own_bytes, reference, keeps, hint)
     if found is None and is_drilled:
         found = _slower(puzzle, source, cases)
     return found
@@ -167,8 +164,9 @@ def _growth(puzzle: PuzzleData, source: str) -> int:
                 request["sequence"] += len(case)
         return len(side.answers(case))
 
+    times = _TIMES_OF_SEQUENCES if "sequence" in case[0] else TIMES
     with Side(puzzle, source) as side:
-        return growth(side.host, [puzzle.naive.name], send)
+        return growth(side.host, [puzzle.naive.name], send, times)
 
 
 def _words_of(error: BLSError, source: str) -> tuple[str, str]:
