@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path, PurePath
 
-from bls_notebook.records import source_text
+from bls_notebook.records import open_regular_file, source_text
 from bls_notebook.repository.source import version_folders
 
 from .checked_model import CheckedModel, data_type
@@ -371,8 +371,8 @@ def _not_ascii(source: PythonSource, call: ast.Call, scope: NameScope) -> str:
     read = {PurePath(text).name for text in _constants(call, scope)}
     for folder in (source.path.parent, source.path.parent.parent) if read else ():
         for file in (folder / each for each in read):
-            with suppress(OSError, ValueError):
-                if not file.read_bytes()[:_SAMPLE].isascii():
+            with suppress(OSError, ValueError), open_regular_file(file) as opened:
+                if not opened.read(_SAMPLE).isascii():
                     return f"the file {file.name!r}"
     return ""
 

@@ -33,10 +33,10 @@ def share_one_heap() -> None:
             ctypes.CDLL(None).mallopt(option, value)
 
 
-def resident_bytes() -> int:
-    """Return the bytes of this process that are in the machine's memory; -1 if unknown."""
+def resident_bytes(pid: int = 0) -> int:
+    """Return the bytes of a process, by default this one, that are in the machine's memory; -1 if unknown."""
     try:
-        with open("/proc/self/statm", encoding="ascii") as file:
+        with open(f"/proc/{pid or 'self'}/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError, IndexError):
         return -1

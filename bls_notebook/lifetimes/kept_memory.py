@@ -7,7 +7,6 @@ are lower limits, and calls no code of the models.
 from __future__ import annotations
 
 import ast
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 from weakref import WeakSet
 
 from bls_notebook.backends import ask, results
-from bls_notebook.devices import backend_of, device_of
+from bls_notebook.devices import backend_of, device_of, resident_bytes
 from bls_notebook.devices.allocation_log import owner_of
 from bls_notebook.engine import LoadedModel, label_of, servers, source_of
 from bls_notebook.profiling.code_lines import CodeLine
@@ -112,11 +111,7 @@ def memory_of_workers(models: Iterable[LoadedModel], most: int = 0) -> dict[tupl
 
 def process_bytes(pid: int = 0) -> int:
     """Return the bytes of memory that a process has, by default this one; 0 if the platform does not say."""
-    try:
-        with open(f"/proc/{pid or 'self'}/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0
+    return max(0, resident_bytes(pid))
 
 
 def private_bytes(pid: int) -> int:

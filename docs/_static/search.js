@@ -73,7 +73,7 @@
     const mine = ++last;
     const found = words ? await pagefind.search(words) : { results: [] };
     const pages = await Promise.all(found.results.slice(0, 30).map((result) => result.data()));
-    if (mine !== last) return; // somebody typed on
+    if (mine !== last) return; // the input has changed meanwhile
     pages.sort((a, b) => isNamed(b, words) - isNamed(a, words));
     const { length } = found.results;
     const none = words && "No page has all these words.";

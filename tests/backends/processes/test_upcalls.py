@@ -1,4 +1,4 @@
-"""What a model in a process tells the kernel: its warnings reach the response, as those of a model in the kernel do."""
+"""Warnings of a model in a process reach its response, as in the kernel."""
 
 from __future__ import annotations
 
