@@ -67,6 +67,16 @@ _OBSERVER = ("an observer", "bls_notebook.engine.observer", "active")
 SWITCHES = (("memory tracking", "bls_notebook.devices.allocation_log", "recording"), _OBSERVER)
 
 
+def _stays_on(module: object, switch: str, seconds: float = 10) -> bool:
+    """An operation that Ctrl-C has interrupted may unwind after its prompt has returned, so wait for that."""
+    deadline = time.monotonic() + seconds
+    while is_on := getattr(module, switch, None) is not None:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.001)
+    return is_on
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     """Fail a test that leaves recording switched on, and switch it off for the next test."""
@@ -75,7 +85,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         exclude_from_collection()
     for recording, name, switch in SWITCHES:
         module = sys.modules.get(name)
-        if getattr(module, switch, None) is not None:
+        if _stays_on(module, switch):
             if hasattr(module, "clear"):
                 module.clear()
             setattr(module, switch, None)

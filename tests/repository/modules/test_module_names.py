@@ -287,7 +287,11 @@ def test_a_file_written_later_is_found(disk: bls.ModelRepository, library: Modul
     sys.modules.pop("later")
 
 
-def test_relative_imports_by_hand_and_spawned_processes_look_where_the_model_does(disk: bls.ModelRepository) -> None:
+def test_relative_imports_by_hand_and_spawned_processes_look_where_the_model_does(
+    disk: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # IPython's %reset, which a test before this one may have run, deletes it.
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None, raising=False)
     inside = "data = multiprocessing.spawn.get_preparation_data('x')"
     source = saying(
         "[__import__('parts.piece', globals(), level=1).__name__, __import__('parts.piece').__name__, "
