@@ -162,8 +162,8 @@ lint: $(QUICK_INSTALLED)
 # pytest's own process is no error here, because the notebooks' code runs in kernels.
 check-notebooks: $(VENV)/installed-test
 ifneq ($(NOTEBOOKS),)
-	$(BIN)/python -m pytest -p nbval.plugin -W default -n $(PYTEST_WORKERS) --dist loadfile \
-	    --nbval --nbval-current-env --nbval-cell-timeout=300 \
+	$(BIN)/python -m pytest -p nbval.plugin -p tests.packaging.notebook_outputs -W default \
+	    -n $(PYTEST_WORKERS) --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=300 \
 	    $(addprefix --nbval-sanitize-with ,$(SANITIZE)) $(NOTEBOOKS)
 endif
 
