@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bls_notebook.display import DIM, INK, Html, Look, Pen, legend_signs, model_inks, parts, picture_html
+from bls_notebook.display import DIM, INK, Html, Look, Pen, legend_signs, model_inks, parts, picture_html, width_of
 from bls_notebook.display import document as doc
 from bls_notebook.records import ns, visible
 
-from .analysis.before_after import spelled
+from .analysis.before_after import noise_of, ratio_of, spelled
 from .records.before_after import BeforeAfter, TimeChange
 
 _ROW, _BAR, _BARS = 34.0, 11.0, 12  # px; the most rows of the picture
@@ -40,7 +40,7 @@ def _changed(change: TimeChange) -> bool:
 def _verdict(change: TimeChange) -> str:
     if not _changed(change):
         return _WORDS.get(change.verdict, change.verdict)
-    return f"{spelled(change.factor if change.verdict == 'slower' else 1 / change.factor)}× {change.verdict}"
+    return change.verdict if change.noise >= 1 else f"{spelled(ratio_of(change))}× {change.verdict}"
 
 
 def _name_of(change: TimeChange) -> str:
@@ -50,13 +50,13 @@ def _name_of(change: TimeChange) -> str:
 def _cells(change: TimeChange) -> list[doc.Said]:
     named = parts.coded(change.place if change.kind == "line" else f"`{change.model}`, {_name_of(change)}")
     sides = [ns(side.median) if side.median else "" for side in (change.before, change.after)]
-    return [named, *sides, _verdict(change), f"±{change.noise:.0%}" if change.noise else ""]
+    return [named, *sides, _verdict(change), noise_of(change) if change.noise else ""]
 
 
 def _picture(changes: Sequence[TimeChange]) -> Html:
     """Draw two bars for each change, pale before and solid after; a line spans the middle half of the requests."""
     names = [f"{visible(change.model)}, {visible(_name_of(change))}" for change in changes]
-    pen = Pen(max(max(c.before.q3, c.after.q3) for c in changes) * 1.02 or 1, 8 + 6.6 * max(map(len, names)), 96)
+    pen = Pen(max(max(c.before.q3, c.after.q3) for c in changes) * 1.02 or 1, 8 + 1.1 * max(map(width_of, names)), 96)
     inks = model_inks({change.model for change in changes})
     for row, (change, name) in enumerate(zip(changes, names, strict=True)):
         top, ink = 4 + row * _ROW, inks[change.model]

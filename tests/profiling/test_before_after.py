@@ -74,6 +74,15 @@ def test_waits_for_processors_are_noise() -> None:
     assert any("the machine was busy" in note for note in found.notes)
 
 
+def test_a_difference_with_much_noise_has_no_factor() -> None:
+    wide = [20.0, 60.0, 24.0, 90.0, 22.0]
+    found = bls.compare(requests([20 * time for time in wide]), requests(wide))
+    assert found.changes[0].verdict == "faster"
+    said = "A request to `a` is faster: 480 ms before, 24 ms after. By how much is unknown: chance alone can make a"
+    assert found.sentence.startswith(said)
+    assert "20×" not in str(found)
+
+
 def test_noise_of_too_few_requests_is_unknown() -> None:
     found = bls.compare(requests([20.0]), requests([90.0]))
     assert "fewer than 3 requests, so the noise is unknown" in found.sentence

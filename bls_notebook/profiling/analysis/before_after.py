@@ -263,11 +263,13 @@ def _sentence(whole: TimeChange, models: Sequence[TimeChange], lines: Sequence[T
     if whole.verdict == "unknown":
         few = "One side has fewer than 3 requests, so the noise is unknown."
         return f"A request to `{whole.model}` took {pair}{with_other}. {few}"
-    noise = f"noise ±{whole.noise:.0%}"
+    noise = f"noise {noise_of(whole)}"
     if whole.verdict == "noise":
         return f"No difference beyond the noise{with_other}: a request to `{whole.model}` took {pair} ({noise})."
-    factor = whole.factor if whole.verdict == "slower" else 1 / whole.factor
-    said = f"A request to `{whole.model}` is {spelled(factor)}× {whole.verdict}{with_other}: {pair} ({noise})"
+    if whole.noise >= 1:
+        known = f"A request to `{whole.model}` is {whole.verdict}{with_other}"
+        return f"{known}: {pair}. By how much is unknown: chance alone can make a request {noise_of(whole)} as long."
+    said = f"A request to `{whole.model}` is {spelled(ratio_of(whole))}× {whole.verdict}{with_other}: {pair} ({noise})"
     way = whole.after.median - whole.before.median
     why = next((each for each in lines if (each.after.median - each.before.median) * way > 0), None)
     if why is None:
@@ -280,6 +282,16 @@ def _sentence(whole: TimeChange, models: Sequence[TimeChange], lines: Sequence[T
 
 
 _NO = ("noise", "unknown")
+
+
+def ratio_of(change: TimeChange) -> float:
+    """Return how many times as fast or as slow something became."""
+    return change.factor if change.verdict == "slower" else 1 / change.factor
+
+
+def noise_of(change: TimeChange) -> str:
+    """Spell the noise: in percent, or as a factor if it is larger than the time itself."""
+    return f"±{change.noise:.0%}" if change.noise < 1 else f"{spelled(1 + change.noise)}×"
 
 
 def spelled(factor: float) -> str:
