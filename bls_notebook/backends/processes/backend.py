@@ -94,13 +94,13 @@ class ModelProcess:
         """The process's number; 0 without one."""
         return self._process.pid if self._process is not None and self._process.alive else 0
 
-    def run(self, op: str, *tensors: Any, **header: Any) -> Message:
-        """Run a step and return its answer; raise the model's exception. Called at home."""
+    def run(self, op: str, *tensors: Any, key: Any = None, **header: Any) -> Message:
+        """Run a step and return its answer; raise the model's exception. Called at home. `key`: see `Channel`."""
         process = self._process
         if process is None:
             raise self._error("it has no process")
         try:
-            answer = process.run(op, tensors, **header)
+            answer = process.run(op, tensors, key, **header)
         except ProcessDiedError as error:
             self.upcalls.forget()
             raise self._error(str(error)) from None
@@ -334,15 +334,17 @@ class ProcessInstance:
         if not self.process.serves:
             self.process.revive()
         number = self.process.upcalls.call(caller_var.get())
-        rows, tensors = self.process.upcalls.packed(requests)
-        return self._returned(self.process.run("execute", *tensors, call=number, requests=rows), requests)
+        rows, tensors = self.process.upcalls.packed(requests, number)
+        key = rows[0] if len(rows) == 1 and rows[0][1] is None else None
+        answer = self.process.run("execute", *tensors, key=key, call=number, requests=rows)
+        return self._returned(answer, requests)
 
     async def _execute_async(self, requests: list[InferenceRequest]) -> Any:
         process = self.process
         if not process.serves:
             await _called(process.lost)
         number = process.upcalls.call(caller_var.get())
-        rows, tensors = process.upcalls.packed(requests)
+        rows, tensors = process.upcalls.packed(requests, number)
         answer = process.begin({"op": "begin", "call": number, "requests": rows}, tensors)
         del tensors
         waiting = asyncio.wrap_future(answer)

@@ -105,12 +105,16 @@ class WorkerProcess:
         with self._guard:
             self._words = (self._words + words)[-2 * LAST_WORDS :]  # `_reason` leaves some lines out
 
-    def run(self, op: str, tensors: Sequence[Tensor] = (), **header: Any) -> Message:
+    def run(self, op: str, tensors: Sequence[Tensor] = (), key: Any = None, **header: Any) -> Message:
         """Run a step on the worker's main thread; return its answer. Called at the instance's home."""
         with self._guard:
             self._step = step = next(self._steps)
         try:
-            self.home.send({**header, "op": op, "step": step}, tensors, waits=True)
+            header["op"] = op
+            if key is None:
+                self.home.send({**header, "step": step}, tensors, waits=True)
+            else:
+                self.home.send_alike(key, lambda: header, step, header["call"], tensors)
             while True:
                 message = self.home.receive()
                 if "done" in message.header:

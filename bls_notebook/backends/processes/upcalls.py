@@ -40,6 +40,9 @@ def on_cpu(tensors: Iterable[Tensor]) -> list[Tensor]:
     out = []
     for tensor in tensors:
         held: Any = tensor._array
+        if held.__class__ is np.ndarray:
+            out.append(tensor)
+            continue
         if isinstance(held, TextOnGPU):
             tensor = Tensor._of(tensor._name, held.on_cpu(), tensor._datatype)
         elif not isinstance(held, np.ndarray):
@@ -76,16 +79,16 @@ class Upcalls(Listener):
             self._calls.pop(next(iter(self._calls)))
         return number
 
-    def packed(self, requests: Sequence[InferenceRequest]) -> tuple[list[Any], list[Tensor]]:
-        """Return requests that the model gets, as plain data, and their tensors."""
+    def packed(self, requests: Sequence[InferenceRequest], call: int) -> tuple[list[Any], list[Tensor]]:
+        """Return the requests of an execution, as plain data, and their tensors. A single one has its number, as 0."""
         rows, tensors = [], []
         for request in requests:
-            number = next(self._numbers)
-            self._requests[number] = request
-            rows.append([
-                number, packed_options(request._options), list(request._requested), request._model_name,
+            number = next(self._numbers) if requests[1:] else 0
+            self._requests[number or call] = request
+            rows.append((
+                number, packed_options(request._options), request._requested, request._model_name,
                 request._model_version, len(request._inputs),
-            ])  # fmt: skip
+            ))  # fmt: skip
             tensors += on_cpu(request._inputs)
         return rows, tensors
 
@@ -96,7 +99,7 @@ class Upcalls(Listener):
     def ended(self, header: Header) -> None:
         """Note the requests and errors in the answer of a step."""
         for number in header.get("dropped", ()):
-            self._requests.pop(number, None)
+            self._requests.pop(number or header["call"], None)
         for number in header.get("read", ()):
             response = self._seen.get(number)
             if response is not None:
@@ -134,8 +137,7 @@ class Upcalls(Listener):
         if at_home:
             content, tensors = self._done(work)
             if op not in _TOLD:
-                with contextlib.suppress(EOFError):  # the process has ended
-                    process.home.send(content, tensors, waits=True)
+                _answer_home(process, content, tensors)
             return
 
         def reply(answer: Reply) -> None:
@@ -358,6 +360,17 @@ def _instructions(site: Iterable[Sequence[Any]]) -> Iterator[Any]:
     for file, function, first, line in site:
         yield WorkerCode(file, function, first)
         yield line
+
+
+def _answer_home(process: WorkerProcess, content: Header, tensors: Sequence[Tensor]) -> None:
+    response = content.get("response")
+    try:
+        if response is None or response[1] is not None or len(content) > 1:
+            process.home.send(content, tensors, waits=True)
+        else:
+            process.home.send_alike(tuple(response), lambda: content, 0, 0, tensors)
+    except EOFError:  # the process has ended
+        pass
 
 
 def _write(stream: str, text: str) -> None:

@@ -66,8 +66,9 @@ class WorkerInstance:
         self._decoupled = False
         self._received: WeakSet[ReceivedTicket] = WeakSet()  # of a decoupled model
         self._collecting = threading.Lock()
+        kernel.server = ServerProxy(kernel)
         caller_here.set(WorkerCaller(kernel, 0, *self._names, may_send=False))
-        _runtime.loose_family = partial(ServerProxy(kernel).metric_family, "", "")
+        _runtime.loose_family = partial(kernel.server.metric_family, "", "")
         _runtime.finders.append(lambda frame: WorkerCaller(kernel, 0, *self._names))
         sys.path.extend(opening["folders"])
         sys.modules[stub_modules.API] = api = stub_modules.utils_module()
@@ -142,6 +143,7 @@ class WorkerInstance:
         tensors = message.take(message.header.get("rows", ()))
         out = []
         for number, options, outputs, model, version, inputs in message.header["requests"]:
+            number = number or message.header["call"]
             request = request_of(options, outputs, model, version, [tensors.pop(0) for _ in range(inputs)])
             request._answerable = ReceivedTicket(self.kernel, number)
             if self._decoupled:
@@ -163,7 +165,8 @@ class WorkerInstance:
         finally:
             self.executing.pop(number)
             caller_here.set(caller)
-            self._leave_to_senders()
+            if self._received:
+                self._leave_to_senders()
 
     def _result(self, returned: Any, requests: list[InferenceRequest]) -> tuple[dict[str, Any], list[Any]]:
         header: dict[str, Any] = {"flags": [r._release_flags for r in requests]}
@@ -297,6 +300,16 @@ def _type_of(value: object) -> list[str]:
     return [type(value).__module__, type(value).__qualname__]
 
 
+def _key_of(answer: dict[str, Any]) -> Any:
+    """Return what the header of an answer depends on, if it is of an `execute` that returned plain responses."""
+    responses = answer.get("responses")
+    if responses is None or "read" in answer or len(responses) != 1 or responses[0] is None:
+        return None
+    if len(responses[0]) != 3 or responses[0][1] is not None:  # no response, or one with an error
+        return None
+    return (*responses[0], *answer["flags"], *answer.get("dropped", (-1,)))
+
+
 def _read_side(kernel: Kernel, instance: list[WorkerInstance]) -> None:
     try:
         while True:
@@ -366,7 +379,7 @@ def main(home_file: int, side_file: int, lifeline: int) -> None:
         except EOFError:
             break
         tensors: list[Any] = []
-        step, op = message.header["step"], message.header["op"]
+        step, op, call = message.header["step"], message.header["op"], message.header.get("call", 0)
         if op == "execute":
 
             def execute(message: Message = message, tensors: list[Any] = tensors) -> dict[str, Any]:
@@ -379,13 +392,18 @@ def main(home_file: int, side_file: int, lifeline: int) -> None:
             answer = kernel.run(step, partial(steps[op], message.header))
         message = None  # type: ignore[assignment]
         flush()
-        answer["done"] = step
+        answer["done"] = True
         if kernel.dropped:
-            answer["dropped"] = taken(kernel.dropped)
+            dropped = taken(kernel.dropped)
+            answer["dropped"] = [0] if dropped == [call] else dropped
         if kernel.read:
             answer["read"] = answer.get("read", []) + taken(kernel.read)
         try:
-            home.send(answer, tensors, waits=True)
+            key = _key_of(answer)
+            if key is None:
+                home.send({**answer, "call": call}, tensors, waits=True)
+            else:
+                home.send_alike(key, partial(dict, answer), step, call, tensors)
         except EOFError:
             break
         del answer, tensors

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextvars import ContextVar
 from itertools import count
 from queue import SimpleQueue
@@ -87,6 +88,7 @@ class Kernel:
         self._numbers = count(1)
         self._pending: dict[int, Any] = {}
         self.replies = 0  # that have come on the side
+        self.server: Any = None  # `ServerProxy`
         self.site: Any = None  # returns the code that calls, for profiles
         self._burst = False  # an event loop has sent a request in this round: the next ones are sent together
         self._watched = False  # whether a thread watches for code that only awaits
@@ -128,22 +130,30 @@ class Kernel:
 
     def ask(self, op: str, tensors: Any = (), **header: Any) -> Message:
         """Send a request to the kernel and return its answer; raise the exception that it carries."""
-        header["op"] = op
+        return self.ask_alike(None, lambda: header, op, header.get("call", 0), tensors)
+
+    def ask_alike(self, key: Any, make: Callable[[], dict[str, Any]], op: str, call: int, tensors: Any) -> Message:
+        """As `ask`, with the header that `make` returns; see `Channel.send_alike`. A key of None equals no other."""
         if self.on_home:
-            flush()
+            if _unsent:
+                flush()
             limit = sys.getrecursionlimit()
             self._asking = True
             try:
                 # A RecursionError would leave a part of the answer in the channel.
                 sys.setrecursionlimit(limit + FRAMES)
-                self.home.send(header, tensors, waits=True)
+                if key is None:
+                    self.home.send({**make(), "op": op}, tensors, waits=True)
+                else:
+                    self.home.send_alike(key, lambda: {**make(), "op": op}, 0, call, tensors)
                 answer = self.home.receive()
             finally:
                 self._asking = False
                 sys.setrecursionlimit(limit)
-            self._raise_struck()
+            if self._struck:
+                self._raise_struck()
         else:
-            answer = self.begin(header, tensors, _Pending()).wait()
+            answer = self.begin({**make(), "op": op}, tensors, _Pending()).wait()
         raised = answer.header.get("raise")
         if raised is not None:
             raise StepInterrupted if raised[0] == "Interrupted" else RAISES.get(raised[0], RuntimeError)(raised[1])

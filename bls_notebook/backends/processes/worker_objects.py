@@ -13,6 +13,7 @@ from bls_notebook.backends.processes import messages
 from bls_notebook.backends.processes.messages import Message
 from bls_notebook.backends.processes.worker_link import OWN, RAISES, Kernel, current_number, taken
 from bls_notebook.pb_utils.errors import TritonModelException
+from bls_notebook.pb_utils.options import DEFAULT_OPTIONS
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse, ResponseIterator
 
@@ -208,7 +209,7 @@ class WorkerCaller:
     """The sender of BLS requests: one execution, or with number 0 the bare threads of the model."""
 
     def __init__(self, kernel: Kernel, number: int, instance: str, directory: str, may_send: bool = True) -> None:
-        self.server: Any = ServerProxy(kernel)
+        self.server: Any = kernel.server
         self.number, self.instance_name, self.directory = number, instance, directory
         self._kernel, self._may_send = kernel, may_send
 
@@ -222,8 +223,11 @@ class WorkerCaller:
         }  # fmt: skip
 
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
-        answer = self._kernel.ask("exec", request._inputs, **self._header(request, decoupled))
-        return self.answer(answer, decoupled)
+        kernel, key = self._kernel, None
+        if request._options is DEFAULT_OPTIONS and kernel.site is None:
+            key = request._model_name, request._model_version, request._requested, decoupled, self._may_send
+        make = partial(self._header, request, decoupled)
+        return self.answer(kernel.ask_alike(key, make, "exec", self.number, request._inputs), decoupled)
 
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         header = {**self._header(request, decoupled), "op": "async_exec"}
