@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
+from bls_notebook.records.remedy_words import on_surface
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import error
 
@@ -125,9 +126,10 @@ def test_an_error_shows_sent_inputs_and_where_the_debugger_opens() -> None:
     # A caller that passed the callee's error on raised nothing.
     assert as_text(error(debug=True)).endswith("\n\n  %debug opens here")
     assert "%debug" not in as_text(error(debug=True, frames=()))
-    assert as_text(error(debug=True, process=True, frames=(raised,))).endswith(
-        "%debug cannot open in a process of its own: first %tritonrepo load caller --in-kernel"
-    )
+    with on_surface("notebook"):
+        assert as_text(error(debug=True, process=True, frames=(raised,))).endswith(
+            "%debug cannot open in a process of its own: first %tritonrepo load caller --in-kernel"
+        )
 
 
 def test_a_request_that_nobody_named_has_no_number() -> None:

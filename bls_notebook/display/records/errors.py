@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import PackageNotFoundError, metadata
 
 from bls_notebook.display import as_text as text
@@ -12,7 +13,7 @@ from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.records.advice import guide_about
 from bls_notebook.records.errors import ErrorRecord, FrameRecord
 from bls_notebook.records.messages import LogLine, MessageRecord
-from bls_notebook.records.remedy_words import Remedy, remedy
+from bls_notebook.records.remedy_words import remedy
 from bls_notebook.records.units import shape
 from bls_notebook.records.visible_text import spoken, visible, without_traceback
 
@@ -70,14 +71,19 @@ def _blocks(record: ErrorRecord) -> Iterator[Block]:
         yield from _debugger(record)
 
 
-def _link(page: str) -> Html:
-    """Link a page of the manual, if the package declares the manual's address (`Project-URL: Documentation`)."""
+@cache
+def _manual() -> str:
+    """Return the address of the manual, if the package declares one (`Project-URL: Documentation`)."""
     try:
         urls = [url.partition(", ") for url in metadata("bls_notebook").get_all("Project-URL", ())]
     except PackageNotFoundError:  # a source tree that is not installed
         urls = []
-    address = next((url.rstrip("/") for label, _, url in urls if label == "Documentation"), "")
-    name = tag("code", page)
+    return next((url.rstrip("/") for label, _, url in urls if label == "Documentation"), "")
+
+
+def _link(page: str) -> Html:
+    """Link a page of the manual, if its address is known."""
+    address, name = _manual(), tag("code", page)
     html = page.removeprefix("docs/").removesuffix(".md")
     return tag("a", name, href=f"{address}/{html}.html", target="_blank", rel="noopener") if address else name
 
@@ -90,8 +96,7 @@ def _debugger(record: ErrorRecord) -> Iterator[Block]:
     if at is None:
         return
     if record.process:
-        first = remedy("%debug cannot open in a process of its own: first {in_kernel}", name=raised)
-        said = first.on("notebook") if isinstance(first, Remedy) else first
+        said = str(remedy("%debug cannot open in a process of its own: first {in_kernel}", name=raised))
         html = tag("span", parts.coded(said).html, cls="dim")
         yield Words(Piece(said.replace("`", ""), html), "error-more", gap=True)
         return
