@@ -260,9 +260,14 @@ class WorkerInstance:
 
     def cancel(self, number: int) -> None:
         """Cancel an async execution. Called on the reader's thread."""
-        task = self._tasks.get(number)
-        if task is not None:
-            self.loop.call_soon_threadsafe(task.cancel)
+
+        def cancel() -> None:
+            task = self._tasks.get(number)
+            if task is not None:
+                self.loop.call_soon(task.cancel)  # after its first step: a task that has not begun would not answer
+
+        if self.loop is not None:
+            self.loop.call_soon_threadsafe(cancel)  # after the `start` of `begin`
 
     def ready(self, number: int) -> None:
         """Answer whether the model's `is_ready` returns True."""
