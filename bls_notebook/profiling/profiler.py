@@ -131,8 +131,13 @@ class Profile(Scope, SessionAnalysis):
             self._sampler.stop()
         if self._processors is not None:
             uses = [("", self._processors)]
-            uses += [(name, self._workers.get(pid) or ProcessorUse(pid, True)) for pid, name in workers().items()]
-            self._used = tuple(WorkerUse(name, use.used(), use.waited()) for name, use in uses)
+            turns = [-1]
+            for pid, name in workers().items():
+                uses.append((name, self._workers.get(pid) or ProcessorUse(pid, True)))
+                turns.append(-1 if self._sampler is None else self._sampler.turns.get(pid, -1))
+            self._used = tuple(
+                WorkerUse(name, use.used(), use.waited(), ns) for (name, use), ns in zip(uses, turns, strict=True)
+            )
         try:
             self._dropped = log.dropped - self._dropped
             self._unbatched = _unbatched(self._before)

@@ -162,6 +162,7 @@ def _remarks(model: ModelStatistics) -> list[str]:
     if model.processes:
         out.append("a process" if model.instances == 1 else f"{model.instances:,} processes")
         out += [f"{ns(model.cpu)} of processor time"] if model.cpu > 0 else []
+        out += [f"threads took turns with the GIL for {ns(model.turns)}"] if model.turns > 0 else []
     elif model.instances > 1:
         out.append(count(model.instances, "instance"))
     if 0 < model.executions < model.requests - model.cached - model.failed - model.cancelled:

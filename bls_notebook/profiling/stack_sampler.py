@@ -37,6 +37,7 @@ class StackSampler(StackSamples):
         super().__init__()
         self._log = log
         self._workers: dict[ModelProcess, None] = {}  # that sample
+        self.turns: dict[int, int] = {}  # of the threads of workers with their GIL (ns), by process; -1 if unknown
         self._apart: dict[int, ModelSeen] = {}  # the models of these, by ID
         self._placed, self._ran = len(log.placed), len(log.ran)
         self._running: dict[int, Placed] = {}
@@ -64,6 +65,7 @@ class StackSampler(StackSamples):
 
     def _add(self, process: ModelProcess, result: dict[str, Any]) -> None:
         """Add the samples of a worker, whose executions have the numbers of their calls."""
+        self.turns[process.pid] = result["turns"]
         first = len(self.places)
         self.places += [(WorkerCode(file, function, line), at) for file, function, line, at in result["places"]]
         for call, stack, waits, count, ns in result["samples"]:

@@ -2,6 +2,9 @@
 
 The kernel adds the result to the samples of its own `StackSampler`. Samples have no times, only the time between two,
 so the clocks of worker and kernel need not agree.
+
+The sampler is late if another thread holds the GIL. If several threads compute between two late samples, they took
+turns with it (`Turns`; `gil` finds the same in the kernel).
 """
 
 from __future__ import annotations
@@ -10,13 +13,65 @@ import asyncio
 import gc
 import sys
 import threading
-from time import perf_counter_ns
+from functools import lru_cache
+from glob import glob
+from time import perf_counter_ns, process_time_ns
 from typing import Any
 
 from bls_notebook.profiling.own_code import PACKAGE, WAIT, kind_of, own_stack
 from bls_notebook.profiling.stack_samples import PAUSE, SHARE, StackSamples, stacks_of_task
 
+_LATE = 0.6  # fraction of the GIL switch interval from which on a delay counts
+_COMPUTED = 0.1  # fraction of the delay that the process must have computed; else the machine was suspended
+_WORKED = 0.02  # fraction of an interval: a thread with less processor time did not hold the GIL
+
 _samplers: dict[int, WorkerSampler] = {}  # by the kernel's numbers
+
+
+class Turns:
+    """Adds up the time (`ns`) in which several threads computed while a sampler waited for the GIL; -1 if unknown."""
+
+    def __init__(self) -> None:
+        measures = getattr(sys, "_is_gil_enabled", lambda: True)() and glob("/proc/self/task/*/schedstat")
+        self.ns = 0 if measures else -1
+        self._before: dict[str, int] = {}  # processor time of each thread when the sampler was late
+        self._at = self._used = self._waited = 0
+
+    def begin(self) -> None:
+        """Begin a pause of the sampler."""
+        if self.ns >= 0:
+            self._used, self._waited = process_time_ns(), _waited()
+
+    def end(self, delay: int) -> None:
+        """End a pause that took so many ns longer than it should. Called on the sampler's thread."""
+        if self.ns < 0:
+            return
+        delay -= _waited() - self._waited
+        late = delay >= _LATE * 1e9 * sys.getswitchinterval() and process_time_ns() - self._used >= _COMPUTED * delay
+        before, self._before = self._before, _worked() if late else {}
+        at, self._at = self._at, perf_counter_ns()
+        computed = [t for t, ns in self._before.items() if ns - before.get(t, ns) > _WORKED * (self._at - at)]
+        if len(computed) > 1:
+            self.ns += self._at - at
+
+
+def _worked() -> dict[str, int]:
+    """Return the processor time of each other thread (ns)."""
+    times = {}
+    for name in glob("/proc/self/task/*/schedstat"):
+        try:
+            with open(name) as file:
+                times[name] = int(file.read().split()[0])
+        except OSError:  # it has just ended
+            pass
+    times.pop(f"/proc/self/task/{threading.get_native_id()}/schedstat", None)
+    return times
+
+
+def _waited() -> int:
+    """Return how long this thread has waited for a processor (ns)."""
+    with open("/proc/thread-self/schedstat") as file:
+        return int(file.read().split()[1])
 
 
 class WorkerSampler(StackSamples):
@@ -26,12 +81,15 @@ class WorkerSampler(StackSamples):
         super().__init__()
         self._worker = worker
         self._seen: set[int] = set()
+        self.turns = Turns()
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._sample, name="bls-stack-sampler", daemon=True)
 
     def _sample(self) -> None:
-        pause = PAUSE
+        pause, begun = PAUSE, perf_counter_ns()
+        self.turns.begin()
         while not self.over.wait(pause) and not self.full:
+            self.turns.end(perf_counter_ns() - begun - round(1e9 * pause))
             begun = perf_counter_ns()
             running = dict(self._worker.executing)
             for number in self._seen - running.keys():
@@ -46,6 +104,8 @@ class WorkerSampler(StackSamples):
                     if collects:
                         gc.enable()
             pause = max(PAUSE, SHARE * (perf_counter_ns() - begun) / 1e9)
+            self.turns.begin()
+            begun = perf_counter_ns()
 
     def _look(self, now: int, running: dict[int, int]) -> None:
         frames, tasks, loop = sys._current_frames(), self._worker.tasks(), self._worker.loop
@@ -69,16 +129,18 @@ def begin(worker: Any, number: int) -> None:
 
 
 def end(worker: Any, number: int) -> dict[str, Any]:
-    """Stop sampling; return the places (file, function, its first line, line) and the samples of executions."""
+    """Stop sampling; return the places (file, function, its first line, line), the samples of executions, and turns."""
     sampler = _samplers.pop(number)
     if not _samplers:
         worker.kernel.site = None
     sampler.over.set()
     sampler.thread.join()
     places = [_place(code, at) for code, at in sampler.places]
-    return {"places": places, "samples": [[*key, *counts] for key, counts in sampler.sampled.items()]}
+    samples = [[*key, *counts] for key, counts in sampler.sampled.items()]
+    return {"places": places, "samples": samples, "turns": sampler.turns.ns}
 
 
+@lru_cache(10_000)
 def _place(code: Any, at: int) -> list[Any]:
     from dis import findlinestarts
 

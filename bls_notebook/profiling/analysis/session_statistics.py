@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from bls_notebook.profiling.intervals import events, occupied, total
-from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
+from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span, WorkerUse
 from bls_notebook.records import NONE, Quartiles, Record, grouped, quartiles
 
 from .critical_path import Fields, path
@@ -45,6 +45,7 @@ class ModelStatistics(Record):
     remote: str = ""  # address of the server that runs the model
     processes: bool = False  # its instances are processes
     cpu: int = -1  # their processor time; -1 if unknown
+    turns: int = -1  # the time in which threads of one of them took turns with its GIL; -1 if unknown
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -114,13 +115,19 @@ def _models(session: SessionData, tree: SpanTree, steps: list[Fields]) -> tuple[
     critical: Counter[tuple[str, int]] = Counter()
     for begin, end, _, _, model, version, *_ in steps:
         critical[model, version] += end - begin
-    cpu = {worker.instance: worker.cpu for worker in session.workers}
-    return tuple(_model(key, group, tree, seen.get(key), critical[key], cpu) for key, group in sorted(spans.items()))
+    workers = {worker.instance: worker for worker in session.workers}
+    return tuple(
+        _model(key, group, tree, seen.get(key), critical[key], workers) for key, group in sorted(spans.items())
+    )
 
 
 def _model(
-    key: tuple[str, int], spans: list[Span], tree: SpanTree, seen: ModelSeen | None, critical: int, cpu: dict[str, int]
-) -> ModelStatistics:
+    key: tuple[str, int], spans: list[Span], tree: SpanTree, seen: ModelSeen | None, critical: int,
+    workers: dict[str, WorkerUse],
+) -> ModelStatistics:  # fmt: skip
+    apart = seen is not None and seen.processes
+    used = [workers[name] for name in seen.instances if name in workers] if seen is not None and apart else []
+    turns = [use.turns for use in used if use.turns >= 0]
     ran = [s for s in spans if s.instance]
     by_instance = grouped((s.instance, (s.started, s.ended)) for s in ran if not tree.is_ensemble(s))
     executions = {tree.execution(span.id) for span in ran}
@@ -155,6 +162,7 @@ def _model(
         critical=critical,
         stub=seen is not None and seen.stub,
         remote="" if seen is None else seen.remote,
-        processes=seen is not None and seen.processes,
-        cpu=sum(cpu.get(name, 0) for name in seen.instances) if seen is not None and seen.processes and cpu else -1,
+        processes=apart,
+        cpu=sum(use.cpu for use in used) if apart and workers else -1,
+        turns=sum(turns) if turns else -1,
     )

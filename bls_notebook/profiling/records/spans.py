@@ -197,11 +197,15 @@ class LockHeld(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WorkerUse(Record):
-    """The processors that the process of an instance used, and the time that its threads waited for one (ns)."""
+    """The processors that the process of an instance used, and the time that its threads waited for one (ns).
+
+    ``turns`` is the time in which several of its threads took turns with its GIL; -1 if unknown.
+    """
 
     instance: str
     cpu: int = 0
     cpu_waited: int = 0
+    turns: int = -1
 
 
 class _Analysed(Record):

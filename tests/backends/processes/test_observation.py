@@ -32,6 +32,7 @@ def test_a_profile_has_the_processor_time_of_processes(apart: bls.ModelRepositor
     assert worker.instance == "m_0"
     if sys.platform == "linux":
         assert 20_000_000 <= worker.cpu < session.cpu
+        assert worker.turns >= 0
 
 
 COMPUTES = """
