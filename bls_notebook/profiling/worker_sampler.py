@@ -4,7 +4,7 @@ The kernel adds the result to the samples of its own `StackSampler`. Samples hav
 so the clocks of worker and kernel need not agree.
 
 The sampler is late if another thread holds the GIL. If several threads compute between two late samples, they took
-turns with it (`Turns`; `gil` finds the same in the kernel).
+turns with it (`GilTurns`; `gil` finds the same in the kernel).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WORKED = 0.02  # fraction of an interval: a thread with less processor time did
 _samplers: dict[int, WorkerSampler] = {}  # by the kernel's numbers
 
 
-class Turns:
+class GilTurns:
     """Adds up the time (`ns`) in which several threads computed while a sampler waited for the GIL; -1 if unknown."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class WorkerSampler(StackSamples):
         super().__init__()
         self._worker = worker
         self._seen: set[int] = set()
-        self.turns = Turns()
+        self.turns = GilTurns()
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._sample, name="bls-stack-sampler", daemon=True)
 

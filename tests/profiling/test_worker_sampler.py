@@ -11,7 +11,7 @@ from time import perf_counter_ns
 import pytest
 
 from bls_notebook.profiling import worker_sampler
-from bls_notebook.profiling.worker_sampler import Turns
+from bls_notebook.profiling.worker_sampler import GilTurns
 from tests.engine.harness import until
 
 pytestmark = [
@@ -40,7 +40,7 @@ def computing(threads: int) -> Iterator[None]:
             thread.join()
 
 
-def sampled(turns: Turns) -> int:
+def sampled(turns: GilTurns) -> int:
     """Sample once; return the time in which threads took turns so far."""
     turns.begin()
     begun = perf_counter_ns()
@@ -50,7 +50,7 @@ def sampled(turns: Turns) -> int:
 
 
 def test_threads_that_compute_take_turns_with_the_gil() -> None:
-    turns = Turns()
+    turns = GilTurns()
     with computing(2):
         until(lambda: sampled(turns) > 0, "no turns were found")
 
@@ -68,7 +68,7 @@ def test_only_threads_that_compute_while_the_sampler_waits_take_turns(
     monkeypatch.setattr(worker_sampler, "_worked", lambda: {name: 1 + ns for name, ns in times.items()})
     monkeypatch.setattr(worker_sampler, "perf_counter_ns", lambda: now)
     monkeypatch.setattr(worker_sampler, "process_time_ns", lambda: now)
-    turns = Turns()
+    turns = GilTurns()
     for _ in range(3):  # the first sample only begins an interval
         turns.begin()
         now += second
