@@ -35,19 +35,20 @@ class GilTurns:
         measures = getattr(sys, "_is_gil_enabled", lambda: True)() and glob("/proc/self/task/*/schedstat")
         self.ns = 0 if measures else -1
         self._before: dict[str, int] = {}  # processor time of each thread when the sampler was late
-        self._at = self._used = self._waited = 0
+        self._at = 0
 
-    def begin(self) -> None:
-        """Begin a pause of the sampler."""
-        if self.ns >= 0:
-            self._used, self._waited = process_time_ns(), _waited()
-
-    def end(self, delay: int) -> None:
-        """End a pause that took so many ns longer than it should. Called on the sampler's thread."""
+    def wait(self, over: threading.Event) -> bool:
+        """Wait for `PAUSE` or an event, and note whether that took longer. Called on the sampler's thread."""
         if self.ns < 0:
-            return
-        delay -= _waited() - self._waited
-        late = delay >= _LATE * 1e9 * sys.getswitchinterval() and process_time_ns() - self._used >= _COMPUTED * delay
+            return over.wait(PAUSE)
+        begun, used, waited = perf_counter_ns(), process_time_ns(), _waited()
+        ended = over.wait(PAUSE)
+        self.note(perf_counter_ns() - begun - round(1e9 * PAUSE) - (_waited() - waited), process_time_ns() - used)
+        return ended
+
+    def note(self, delay: int, used: int) -> None:
+        """Note a delay of the sampler and the processor time of the process until then (ns)."""
+        late = delay >= _LATE * 1e9 * sys.getswitchinterval() and used >= _COMPUTED * delay
         before, self._before = self._before, _worked() if late else {}
         at, self._at = self._at, perf_counter_ns()
         computed = [t for t, ns in self._before.items() if ns - before.get(t, ns) > _WORKED * (self._at - at)]
@@ -86,11 +87,11 @@ class WorkerSampler(StackSamples):
         self.thread = threading.Thread(target=self._sample, name="bls-stack-sampler", daemon=True)
 
     def _sample(self) -> None:
-        pause, begun = PAUSE, perf_counter_ns()
-        self.turns.begin()
-        while not self.over.wait(pause) and not self.full:
-            self.turns.end(perf_counter_ns() - begun - round(1e9 * pause))
+        due = 0
+        while not self.turns.wait(self.over) and not self.full:
             begun = perf_counter_ns()
+            if begun < due:
+                continue
             running = dict(self._worker.executing)
             for number in self._seen - running.keys():
                 self.ended(number)
@@ -103,9 +104,8 @@ class WorkerSampler(StackSamples):
                 finally:
                     if collects:
                         gc.enable()
-            pause = max(PAUSE, SHARE * (perf_counter_ns() - begun) / 1e9)
-            self.turns.begin()
-            begun = perf_counter_ns()
+            ended = perf_counter_ns()
+            due = ended + SHARE * (ended - begun)
 
     def _look(self, now: int, running: dict[int, int]) -> None:
         frames, tasks, loop = sys._current_frames(), self._worker.tasks(), self._worker.loop

@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import perf_counter_ns
 
 import pytest
 
@@ -18,7 +17,6 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux reports the times of threads"),
     pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="no GIL"),
 ]
-PAUSE_NS = 1_000_000
 
 
 @contextmanager
@@ -40,19 +38,10 @@ def computing(threads: int) -> Iterator[None]:
             thread.join()
 
 
-def sampled(turns: GilTurns) -> int:
-    """Sample once; return the time in which threads took turns so far."""
-    turns.begin()
-    begun = perf_counter_ns()
-    threading.Event().wait(PAUSE_NS / 1e9)
-    turns.end(perf_counter_ns() - begun - PAUSE_NS)
-    return turns.ns
-
-
 def test_threads_that_compute_take_turns_with_the_gil() -> None:
     turns = GilTurns()
     with computing(2):
-        until(lambda: sampled(turns) > 0, "no turns were found")
+        until(lambda: turns.wait(threading.Event()) or turns.ns > 0, "no turns were found")
 
 
 @pytest.mark.parametrize(
@@ -67,12 +56,10 @@ def test_only_threads_that_compute_while_the_sampler_waits_take_turns(
     now = 0
     monkeypatch.setattr(worker_sampler, "_worked", lambda: {name: 1 + ns for name, ns in times.items()})
     monkeypatch.setattr(worker_sampler, "perf_counter_ns", lambda: now)
-    monkeypatch.setattr(worker_sampler, "process_time_ns", lambda: now)
     turns = GilTurns()
     for _ in range(3):  # the first sample only begins an interval
-        turns.begin()
         now += second
         for name, share in threads.items():
             times[name] += round(share * second)
-        turns.end(second if late else 0)
+        turns.note(second if late else 0, second)
     assert turns.ns == expected * second
