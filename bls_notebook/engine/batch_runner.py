@@ -134,7 +134,7 @@ def failure(execution: Execution, error: BaseException) -> InferenceResponse:
     """Return the error response of an `execute` that raised."""
     model = execution.model
     assert model is not None
-    if is_a(error, Interrupted, asyncio.CancelledError):
+    if is_a(error, Interrupted) or (execution.cancelled and is_a(error, asyncio.CancelledError)):
         return cancelled_response(model.name)
     execution.server.note_failure(error)
     request = next(iter(execution.requests), None)

@@ -18,6 +18,22 @@ from ._runtime import caller_var
 from .dtypes import DATATYPE_OF_DTYPE, DataType, deserialize_bytes_tensor, serialize_byte_tensor
 from .errors import TritonModelException, unpicklable
 
+CHANGED = (
+    ": its array was changed after the Tensor was received, or first sent. A server sends the content of that time, "
+    "without the change: send a new one, `pb_utils.Tensor(name, array)`"
+)
+_SAMPLE = 1 << 12  # bytes of an array that `sample_of` compares
+
+
+def sample_of(array: np.ndarray[Any, Any]) -> object:
+    """Return a small array's content, or evenly spaced bytes of a large one: a change nearly always changes them."""
+    if array.dtype.hasobject:
+        return [e if e.__class__ in (bytes, str) else id(e) for e in array.reshape(-1)[:_SAMPLE].tolist()]
+    if array.nbytes <= _SAMPLE:
+        return array.tobytes()
+    # An odd step: each byte of the elements gets its turn.
+    return array.reshape(-1).view(np.uint8)[:: array.nbytes // _SAMPLE | 1].tobytes()
+
 
 def datatype_of(tensor: Tensor) -> str:
     """Return Triton's name for a tensor's data type, such as FP32; for code outside of models."""
@@ -105,13 +121,15 @@ class Tensor:
     Mirrors `PbTensor` of python_backend/src/pb_tensor.cc.
     """
 
-    __slots__ = ("__weakref__", "_array", "_datatype", "_line", "_name")
+    __slots__ = ("__weakref__", "_array", "_datatype", "_line", "_name", "_sent")
 
     # Or an array on a GPU, which has the methods that the engine uses: see `devices`.
     _array: np.ndarray[Any, Any]
     _datatype: str
     _line: allocation_log.Origin | None  # the line that made it; set only while a memory recording wants lines
     _name: str
+    # What a server sends: None before it is sent, False if it came from elsewhere and nothing has read it, or a sample.
+    _sent: object
 
     def __init__(self, name: str, numpy_array: np.ndarray[Any, Any], /) -> None:
         if name.__class__ is not str or not isinstance(numpy_array, np.ndarray):
@@ -128,6 +146,7 @@ class Tensor:
         if numpy_array.__class__ is not _ndarray and not isinstance(numpy_array.data, memoryview):
             raise AttributeError(_MASKED)
         self._array = numpy_array if numpy_array.flags.c_contiguous else np.ascontiguousarray(numpy_array)
+        self._sent = sample_of(self._array) if datatype == "BYTES" else None  # a server encodes text at once
         place = allocation_log.place
         if place is not None:
             self._line = place()
@@ -154,7 +173,17 @@ class Tensor:
         tensor._name = name
         tensor._datatype = datatype
         tensor._array = array
+        tensor._sent = False
         return tensor
+
+    def _has_changed(self) -> bool:
+        """Return whether the array was changed since a server copied it; such a copy is made at the first call."""
+        if self._sent is False or self._array.__class__ is not _ndarray:
+            return False
+        content = sample_of(self._array)
+        if self._sent is None:
+            self._sent = content
+        return self._sent != content
 
     def name(self) -> str:
         """Return the tensor's name."""
@@ -179,6 +208,8 @@ class Tensor:
             raise TritonModelException(
                 "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
             )
+        if self._sent is False:
+            self._sent = sample_of(array)
         return array
 
     def triton_dtype(self) -> DataType:
@@ -204,6 +235,7 @@ class Tensor:
         if allocation_log.recording is not None:
             allocation_log.recording.exported(self)
         there = None if isinstance(self._array, _ndarray) else backend_of(self._array)
+        self._sent = False  # what is written through the capsule is sent on a server, too
         capsule = self._exported().__dlpack__() if there is None else there.capsule(self._array, self)
         if self._datatype == "BF16":
             dlpack.as_bfloat16(capsule)
@@ -238,6 +270,7 @@ class Tensor:
             an unsupported type or device.
         """
         made = _from_dlpack(name, tensor)
+        made._sent = None
         if isinstance(tensor, _ndarray):
             caller = caller_var.get()
             if caller is not None:

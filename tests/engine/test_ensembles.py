@@ -474,3 +474,10 @@ def test_an_error_ends_the_stream(models: bls.ModelRepository) -> None:
 def test_an_ensemble_that_is_not_decoupled_can_be_streamed(models: bls.ModelRepository) -> None:
     models.define("e", "", chain("plus", "double"))
     assert streamed(models, "e", 1) == [4]
+
+
+def test_of_two_outputs_of_one_name_the_next_step_gets_the_first(models: bls.ModelRepository) -> None:
+    two = "[pb.InferenceResponse([pb.Tensor('Y', np.array([v], np.int32)) for v in (7, 8)]) for _ in requests]"
+    models.define("two", model(f"def execute(self, requests): return {two}"), pbtxt())
+    models.define("e", "", chain("two", "double"))
+    assert value(models.infer("e", ints(1))) == 14

@@ -284,3 +284,9 @@ def test_an_unanswered_request_is_noticed(
     repo.define("m", model(f"{kind} execute(self, requests):\n    requests[0].get_response_sender()"), pbtxt() + config)
     response = Caller(repo.infer, "m", row(1) if config else ints(1)).result()
     assert "execute returned None" in message(response)
+
+
+@pytest.mark.parametrize("kind", ["", "async "])
+def test_a_cancelled_error_of_the_model_is_an_exception_like_others(repo: bls.ModelRepository, kind: str) -> None:
+    repo.define("a", model(f"{kind}def execute(self, requests): raise asyncio.CancelledError('gone')"), pbtxt())
+    assert "message: CancelledError: gone" in message(repo.infer("a", ints(1)))

@@ -1,4 +1,4 @@
-"""A model that changes an array between `async_exec` and its next await is warned: a server reads it only then."""
+"""Warnings for arrays that a server reads later (`async_exec`), or has read already (a Tensor that was sent before)."""
 
 from __future__ import annotations
 
@@ -40,3 +40,61 @@ async def execute(self, requests):
     assert value(response) == (0 if way == "an await between them" else 2)
     warnings = [text for text in response.warnings if "was changed after async_exec of 'double'" in text]
     assert len(warnings) == is_warned
+
+
+SENT_BEFORE = {
+    "the array of a Tensor that is sent twice": ("t = pb.Tensor('X', b); self.send(t); b[:] = 3; self.send(t)", 6),
+    "the elements of a large one": ("t = pb.Tensor('X', big); self.send(t); big += 256; self.send(t)", 512),
+    "a request that is sent twice": ("r = self.request(pb.Tensor('X', b)); r.exec(); b[:] = 3; self.sum(r)", 6),
+    "an input that is passed on": ("x = self.input(requests); x.as_numpy()[:] = 4; self.send(x)", 8),
+    "nothing": ("t = pb.Tensor('X', b); self.send(t); self.send(t)", 0),
+    "the array, before the Tensor is sent": ("t = pb.Tensor('X', b); b[:] = 3; self.send(t)", 6),
+    "the array, of a new Tensor": ("self.send(pb.Tensor('X', b)); b[:] = 3; self.send(pb.Tensor('X', b))", 6),
+}
+AS_ON_A_SERVER = [*SENT_BEFORE][4:]
+
+
+@pytest.mark.parametrize("isolation", ["kernel", pytest.param("process", marks=pytest.mark.slow)])
+def test_a_tensor_is_sent_with_its_first_content_on_a_server(repo: bls.ModelRepository, isolation: str) -> None:
+    repo.define("double", DOUBLE, pbtxt())
+    bodies = "\n".join(f"        if way == {n}: {body}" for n, (body, _) in enumerate(SENT_BEFORE.values()))
+    repo.define("a", model(f"""
+def request(self, tensor):
+    return pb.InferenceRequest(model_name="double", requested_output_names=["Y"], inputs=[tensor])
+
+def sum(self, request):
+    self.last = int(request.exec().output_tensors()[0].as_numpy().reshape(-1)[0])
+
+def send(self, tensor):
+    self.sum(self.request(tensor))
+
+def input(self, requests):
+    return requests[0].inputs()[0]
+
+def execute(self, requests):
+    b, big = np.zeros(2, np.int32), np.zeros(1 << 16, np.int32)
+    for way in requests[0].inputs()[0].as_numpy().tolist():
+        self.last = 0
+{bodies}
+    return [answer(self.last) for _ in requests]
+"""), pbtxt(), isolation=isolation)  # fmt: skip
+    for number, (way, (_, sent)) in enumerate(SENT_BEFORE.items()):
+        response = repo.infer("a", ints(number))
+        warned = [text for text in response.warnings if "A server sends the content of that time" in text]
+        assert (value(response), len(warned)) == (sent, way not in AS_ON_A_SERVER), way
+
+
+def test_an_output_that_is_made_once_and_filled_again(repo: bls.ModelRepository) -> None:
+    repo.define("a", model("""
+def initialize(self, args):
+    self.array = np.zeros(1, np.int32)
+    self.tensor = pb.Tensor("Y", self.array)
+
+def execute(self, requests):
+    self.array[:] = requests[0].inputs()[0].as_numpy()[0]
+    return [pb.InferenceResponse([self.tensor]) for _ in requests]
+"""), pbtxt())  # fmt: skip
+    for number, is_warned in ((1, False), (2, True), (2, True), (1, False)):
+        response = repo.infer("a", ints(number))
+        warned = [text for text in response.warnings if "output 'Y': its array was changed" in text]
+        assert (value(response), len(warned)) == (number, is_warned)

@@ -12,10 +12,12 @@ from weakref import WeakKeyDictionary
 from bls_notebook.backends.processes import messages
 from bls_notebook.backends.processes.messages import Message
 from bls_notebook.backends.processes.worker_link import OWN, RAISES, Kernel, current_number, taken
+from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse, ResponseIterator
+from bls_notebook.pb_utils.tensor import CHANGED, Tensor
 
 NOT_IN_EXECUTE = "BLS is only supported during the 'execute' function."
 
@@ -137,8 +139,17 @@ class _Responses:
         self._kernel.tell({"op": "discard", "stream": self._number})
 
 
+def _note_changed(tensors: list[Tensor], words: str) -> None:
+    """Warn of tensors whose present content a server would not send; `words` contains their name."""
+    caller: Any = caller_var.get()
+    if caller is not None and (changed := [tensor._name for tensor in tensors if tensor._has_changed()]):
+        model = caller.instance_name.rpartition("_")[0]
+        caller.note_warnings([f"model '{model}', {words.format(name)}{CHANGED}" for name in changed])
+
+
 def packed_answer(response: InferenceResponse) -> list[Any]:
     """Return a response of the model as plain data, with the line that made its error, or the error's number."""
+    _note_changed(response._outputs, "output '{}'")
     packed = messages.packed_response(response)
     error = response._error
     if error is not None:
@@ -216,6 +227,7 @@ class WorkerCaller:
     def _header(self, request: InferenceRequest, decoupled: bool) -> dict[str, Any]:
         if not self._may_send:
             raise TritonModelException(NOT_IN_EXECUTE)
+        _note_changed(request._inputs, f"input '{{}}' of '{request._model_name}'")
         return {
             "call": self.number, "model": request._model_name, "version": request._model_version,
             "options": messages.packed_options(request._options), "outputs": request._requested, "decoupled": decoupled,

@@ -335,9 +335,18 @@ class OutputCheck:
                 for name in requested
                 if name not in by_name
             ]
+        self._keep(lines)
+        return (*lines, "") if self.noted else tuple(lines)
+
+    def noted_warnings(self, problems: Iterable[str]) -> tuple[str, ...]:
+        """Return warnings for problems that are not about the configuration."""
+        lines = [f"model '{self._spec.name}', {problem}" for problem in problems]
+        self._keep(lines)
+        return tuple(lines)
+
+    def _keep(self, lines: list[str]) -> None:
         if lines and len(self.found) < _KEPT:
             self.found.update(dict.fromkeys(lines))
-        return (*lines, "") if self.noted else tuple(lines)
 
     def note(self) -> None:
         """Check every response from now on: its execution may have warnings."""

@@ -166,7 +166,9 @@ class EnsembleFlow:
         if decoupled:
             iteration = self._counts.get(launch.step, 0)
             self._counts[launch.step] = iteration + 1
-        by_name = {t._name: t for t in outputs}
+        by_name: dict[str, Tensor] = {}
+        for tensor in outputs:
+            by_name.setdefault(tensor._name, tensor)  # of outputs of one name, a server passes on the first
         batch = self._batches.get((launch.step, launch.iteration), 0)
         for name, tensor_name in step.outputs.items():
             self._put(tensor_name, iteration, by_name.get(name), batch, sequence)

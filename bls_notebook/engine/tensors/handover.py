@@ -73,16 +73,25 @@ def _finished(array: Any) -> bool:
     return True
 
 
-def hand_over(tensors: list[Tensor], given: bool, cpu_only: bool = False) -> list[Tensor]:
+def hand_over(
+    tensors: list[Tensor], given: bool, cpu_only: bool = False, changed: list[str] | None = None
+) -> list[Tensor]:
     """Return tensors for the receiver: the same ones if their memory moves, else copies.
 
-    `given`: only the engine refers to their request or response. `cpu_only`: copy tensors on a GPU to the CPU. Raises
-    MemoryError if a copy does not fit on a GPU.
+    `given`: only the engine refers to their request or response. `cpu_only`: copy tensors on a GPU to the CPU.
+    `changed` gets the names of tensors whose present content a server would not send. Raises MemoryError if a copy does
+    not fit on a GPU.
     """
     out = []
     for tensor in tensors:
         array = tensor._array
         datatype = tensor._datatype
+        if (
+            changed is not None
+            and (tensor._sent is not None or not given or _getrefcount(tensor) != _TENSOR_UNHELD)
+            and tensor._has_changed()
+        ):
+            changed.append(tensor._name)
         if datatype == "BYTES":
             out.append(_copy_of_bytes(tensor, cpu_only))
         elif (
@@ -108,11 +117,13 @@ def hand_over(tensors: list[Tensor], given: bool, cpu_only: bool = False) -> lis
             and getweakrefcount(tensor) == 0
             and _finished(array)
         ):
+            tensor._sent = False
             out.append(tensor)
         else:
             copy = _new(Tensor)
             copy._name = tensor._name
             copy._datatype = datatype
+            copy._sent = False
             copy._array = array.copy() if array.__class__ is _ndarray else _copy_of(array, cpu_only)
             out.append(copy)
     return out

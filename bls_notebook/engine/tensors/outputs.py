@@ -23,7 +23,7 @@ from bls_notebook.engine.observer import Observed
 from bls_notebook.pb_utils.options import MemoryType, PreferredMemory, as_sent
 from bls_notebook.pb_utils.request import RecordingNumber
 from bls_notebook.pb_utils.response import InferenceResponse
-from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
+from bls_notebook.pb_utils.tensor import CHANGED, Tensor, TextOnGPU
 
 from .handover import hand_over
 
@@ -215,7 +215,10 @@ def answer(
             tensors[:] = [t for t in tensors if t._name in requested]
     out._outputs = []
     if requested.__class__ is tuple:
-        out._outputs = hand_over(tensors, unheld)
+        changed: list[str] = []
+        out._outputs = hand_over(tensors, unheld, changed=changed)
+        if changed and check is not None:
+            out._warnings += check.noted_warnings(f"output '{name}'{CHANGED}" for name in changed)
     else:
         out._outputs = tensors
         out = placed(out, requested, observed, unheld)

@@ -14,6 +14,7 @@ from bls_notebook.engine.errors import running
 from bls_notebook.engine.observer import Observed
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options, as_sent
 from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.tensor import CHANGED
 
 from .handover import hand_over
 from .outputs import Wanted, is_ignored
@@ -41,10 +42,14 @@ def received(
         request._inputs = []
     out = _new(InferenceRequest)
     out._arrived = arrived
+    changed: list[str] = []
     try:
-        out._inputs = hand_over(inputs, given, model.cpu_only)
+        out._inputs = hand_over(inputs, given, model.cpu_only, changed)
     except (MemoryError, RuntimeError) as error:
         raise NotReceivedError(running(model.name, f"Failed to allocate memory for the inputs: {error}")) from error
+    if changed:
+        words = f"model '{sender.model_name}', input '{{}}' of '{model.name}'{CHANGED}"
+        sender.note_warnings([words.format(name) for name in changed])
     if model.reshapes:
         reshape_all(out._inputs, model.reshapes)
     out._requested = request._requested or model.output_names

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.engine.core.execution import Execution
-from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.pb_utils.tensor import Tensor, sample_of
 
 _WHOLE = 1 << 20  # bytes that are summed up
-_SAMPLE = 1 << 12  # bytes: of a larger array, about so many are also compared, evenly spaced
 
 
 def watch(
@@ -30,15 +29,12 @@ def watch(
 
 def _content(array: np.ndarray[Any, Any]) -> object:
     """Return a digest of an array; a change of its content nearly always changes it."""
-    if array.dtype.hasobject:
-        return array.ravel()[:_SAMPLE].tolist()
-    if array.nbytes <= _SAMPLE:
-        return array.tobytes()
     if not array.flags.c_contiguous:
         array = array.copy() if array.nbytes <= _WHOLE else array[:1].copy()
+    if array.dtype.hasobject or array.nbytes < 8:
+        return sample_of(array)
     data = array.reshape(-1).view(np.uint8)
-    words = data[: min(_WHOLE, data.size & ~7)].view(np.uint64)
-    return int(words.sum()), data[:: data.size // _SAMPLE or 1].tobytes()
+    return int(data[: min(_WHOLE, data.size & ~7)].view(np.uint64).sum()), sample_of(array)
 
 
 def _compare(sender: Execution, callee: str, tensor: Tensor, content: object) -> None:
