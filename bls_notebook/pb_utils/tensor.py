@@ -22,7 +22,7 @@ CHANGED = (
     ": its array was changed after the Tensor was received, or first sent. A server sends the content of that time, "
     "without the change: send a new one, `pb_utils.Tensor(name, array)`"
 )
-_SAMPLE = 1 << 12  # bytes of an array that `sample_of` compares
+_SAMPLE = 1 << 10  # bytes of an array that `sample_of` compares
 
 
 def sample_of(array: np.ndarray[Any, Any]) -> object:
