@@ -227,7 +227,6 @@ class WorkerCaller:
     def _header(self, request: InferenceRequest, decoupled: bool) -> dict[str, Any]:
         if not self._may_send:
             raise TritonModelException(NOT_IN_EXECUTE)
-        _note_changed(request._inputs, f"input '{{}}' of '{request._model_name}'")
         return {
             "call": self.number, "model": request._model_name, "version": request._model_version,
             "options": messages.packed_options(request._options), "outputs": request._requested, "decoupled": decoupled,
@@ -235,6 +234,7 @@ class WorkerCaller:
         }  # fmt: skip
 
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
+        _note_changed(request._inputs, f"input '{{}}' of '{request._model_name}'")
         kernel, key = self._kernel, None
         if request._options is DEFAULT_OPTIONS and kernel.site is None:
             key = request._model_name, request._model_version, request._requested, decoupled, self._may_send
@@ -242,6 +242,7 @@ class WorkerCaller:
         return self.answer(kernel.ask_alike(key, make, "exec", self.number, request._inputs), decoupled)
 
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
+        _note_changed(request._inputs, f"input '{{}}' of '{request._model_name}'")
         header = {**self._header(request, decoupled), "op": "async_exec"}
         reply = _Reply(self, decoupled)
         self._kernel.begin(header, request._inputs, reply)
