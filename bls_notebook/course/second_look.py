@@ -48,6 +48,7 @@ class ChangedCallee:
     """
 
     def __init__(self, name: str, fails: bool = False, code: str = "") -> None:
+        self.change = name, fails, code
         self._error = f"'{name}' is out of order" if fails else ""
         self._code = code
         self.stored = 0  # bytes in files that were open for writing, at most

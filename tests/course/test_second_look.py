@@ -110,3 +110,39 @@ def test_the_magic_looks_again_only_if_every_claim_holds(cells: Any) -> None:
     claim = "%%blscheck output LEFT INT32 == {} --exercise countdown\n%bls countdown N=[1] --stream -q"
     assert "the same for other requests" in cells(claim.format("1 then 0")).text
     assert "the same for other requests" not in cells(claim.format("5 then 0")).text
+
+
+SENSOR = """import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        with open("FILE", "a") as file:
+            file.write("." * len(requests))
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("CELSIUS", FACTOR * request.inputs()[0].as_numpy())])
+            for request in requests
+        ]
+"""
+SENSOR_CONFIG = """input { name: "ID" data_type: TYPE_INT32 dims: [ 1, 1 ] }
+output { name: "CELSIUS" data_type: TYPE_INT32 dims: [ 1, 1 ] }"""
+AVERAGE_CONFIG = """input { name: "IDS" data_type: TYPE_INT32 dims: [ -1 ] }
+output { name: "MEAN" data_type: TYPE_FP32 dims: [ 1 ] }"""
+
+
+def test_a_second_check_looks_at_the_reference_again_only_if_another_model_has_changed(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    solution = section_code(sections_of((FOLDER / "average.md").read_text("utf-8"))["Solution"])
+    with bls.ModelRepository() as repository:
+
+        def calls_of_a_check(factor: int = 0) -> int:
+            if factor:
+                source = SENSOR.replace("FILE", str(calls)).replace("FACTOR", str(factor))
+                repository.define("sensor", source, SENSOR_CONFIG)
+            calls.write_text("")
+            assert look_at_exercise("average", repo=repository) is None
+            return len(calls.read_text())
+
+        repository.define("average", solution, AVERAGE_CONFIG)
+        first = calls_of_a_check(factor=1)
+        assert calls_of_a_check() == first / 2
+        assert calls_of_a_check(factor=3) == first
