@@ -1,14 +1,16 @@
 """A plugin for `make check-notebooks`: nbval compares the final state of an output that a cell updates.
 
 nbval ignores updates. So a stream's table or a progress bar, which appear where a machine is slow, would be compared as
-they were at first.
+they were at first. The notebook that takes longest starts first.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import wraps
 from typing import Any
 
+import pytest
 from nbformat import NotebookNode, from_dict
 from nbval.kernel import RunningKernel
 
@@ -32,3 +34,11 @@ def _get_message(self: RunningKernel, stream: str, timeout: float | None = None)
 
 
 RunningKernel.get_message = _get_message
+
+LONGEST = "14_to_production.ipynb"  # it starts real servers
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.option.loadscopereorder = False  # which counts cells
+    cells = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path.name != LONGEST, -cells[item.path], item.path))
