@@ -108,10 +108,11 @@ quick-tests: $(QUICK_INSTALLED)
 
 # Lint and notebooks run at the same time. pytest comes last, so that its summary ends the output. At most ten tests that
 # failed run once more, alone: one that passes then depends on other tests or on a busy machine. Its failure stays in the
-# output, and it has to be mended, but it does not stop everybody else's work.
+# output, and it has to be mended, but it does not stop everybody else's work. The cleared cache names no failed test if
+# pytest itself fails, and then nothing passes.
 test: $(VENV)/installed-test
 	@$(MAKE) --no-print-directory -j2 lint check-notebooks
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m "not extra" --maxfail 11 $(PYTEST_ARGS) || { \
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m "not extra" --maxfail 11 --cache-clear $(PYTEST_ARGS) || { \
 	    [ $$? -eq 1 ] && echo "== Once more, alone, what failed above" && \
 	    $(BIN)/python -m pytest -n 0 -m "not extra" --last-failed --last-failed-no-failures none $(PYTEST_ARGS); }
 
@@ -125,14 +126,15 @@ test-extra: $(VENV)/installed-test
 PYTHON_TESTS := $(addprefix tests/,checking completion devices engine lifetimes magics network packaging pb_utils profiling \
     repository testing trying)
 
-test-pythons: install-pythons
-	@for version in $(PYTHONS); do \
-	    if [ -e .venv/$$version/installed-quick ]; then \
-	        echo "== Python $$version"; \
-	        .venv/$$version/bin/python -m pytest -n 2 --quick $(PYTHON_TESTS) $(PYTEST_ARGS) && \
-	        .venv/$$version/bin/python -m pytest tests/conformance/test_kit.py -k every_recorded_outcome || exit 1; \
-	    fi; \
-	done
+# With make's option -j, the versions run at the same time. One worker each: a second would collect all tests once more.
+test-pythons: $(addprefix test-python-,$(PYTHONS))
+
+test-python-%: install-pythons
+	@if [ -e .venv/$*/installed-quick ]; then \
+	    echo "== Python $*"; \
+	    .venv/$*/bin/python -m pytest -n 1 --quick -o cache_dir=.pytest_cache/$* $(PYTHON_TESTS) $(PYTEST_ARGS) && \
+	    .venv/$*/bin/python -m pytest -p no:cacheprovider tests/conformance/test_kit.py -k every_recorded_outcome; \
+	fi
 
 # pyenv's shims are commands that may name no version, so each candidate has to run. A version that is the one of .venv
 # has run all tests already.
