@@ -3,6 +3,7 @@ from .device import Device as Device
 from .device import DeviceError as DeviceError
 from .device import DLPackError as DLPackError
 from .device import OutOfMemoryError as OutOfMemoryError
+from .device import WorkerSimulation as WorkerSimulation
 from .host_memory import resident_bytes as resident_bytes
 from .host_memory import return_free_memory as return_free_memory
 from .host_memory import share_one_heap as share_one_heap

@@ -12,6 +12,7 @@ on the current stream is complete, because CuPy's pool reuses memory that this w
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -202,6 +203,19 @@ class CudaGPUs:
                 self._staging.upload(np.ascontiguousarray(host), out)
         return out
 
+    def buffer(self, shape: tuple[int, ...], dtype: Any, index: int) -> Any:
+        """Return an uninitialized array, whose memory no pending work uses, for another process to fill."""
+        with self._on(index):
+            out = self._cupy.empty(shape, dtype)
+            self._runtime.deviceSynchronize()
+        return out
+
+    def exportable(self, shape: tuple[int, ...], dtype: Any, index: int) -> Any:
+        """Return an array as `buffer` does, in memory of `cudaMalloc`; asynchronous allocators have other memory."""
+        with self._on(index):
+            memory = self._cupy.cuda.Memory(max(1, math.prod(shape) * np.dtype(dtype).itemsize))
+            return self._cupy.ndarray(shape, dtype, self._cupy.cuda.MemoryPointer(memory, 0))
+
     def to_host(self, array: Any) -> _Array:
         with self._on(array.data.device_id):
             self._runtime.deviceSynchronize()
@@ -215,11 +229,16 @@ class CudaGPUs:
                 self._runtime.deviceSynchronize()
         with self._on(index):
             out = self._cupy.empty(array.shape, array.dtype)
+        self.copy(array, out)
+        return out
+
+    def copy(self, array: Any, out: Any) -> None:
+        """Copy a contiguous array without pending work into another one of its size."""
+        with self._on(out.data.device_id):
             if out.nbytes:
                 stream = self._cupy.cuda.get_current_stream()
                 out.data.copy_from_device_async(array.data, out.nbytes, stream)
                 stream.synchronize()
-        return out
 
     def finish(self, array: Any) -> None:
         with self._on(array.data.device_id):
@@ -256,6 +275,9 @@ class CudaGPUs:
         _, index = dlpack.device_of_capsule(capsule)
         with self._on(index):
             return self._cupy.from_dlpack(capsule)
+
+    def for_workers(self) -> None:
+        """CUDA's GPUs need nothing of ours in a worker."""
 
     def array_module(self) -> Any:
         return self._cupy

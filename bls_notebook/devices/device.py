@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from bls_notebook.records.units import bytes_in
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from bls_notebook.records.statistics import DeviceRecord
+
+    _Array = np.ndarray[Any, Any]
 
 
 class DeviceError(RuntimeError):
@@ -39,7 +41,7 @@ class OutOfMemoryError(MemoryError):
         return type(self), self._arguments
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # a worker runs this module, and its Python may be 3.8
 class Device:
     """The CPU, or one GPU."""
 
@@ -82,7 +84,16 @@ def parse_size(size: int | str) -> int:
     return number
 
 
-_Array = np.ndarray[Any, Any]
+@dataclass(frozen=True)
+class WorkerSimulation:
+    """Simulated GPUs for a worker: the modules of their code, in order of import, their number and their bytes.
+
+    The function ``begin(count, capacity)`` of the last module returns the `GPUs`.
+    """
+
+    modules: tuple[str, ...]
+    count: int
+    capacity: int
 
 
 class GPUs(Protocol):
@@ -121,6 +132,9 @@ class GPUs(Protocol):
 
     def array_of(self, capsule: object) -> Any:
         """Consume a capsule; return an array that shares its memory. DLPackError if the memory is not on these GPUs."""
+
+    def for_workers(self) -> WorkerSimulation | None:
+        """Return what a worker needs to simulate as many GPUs of its own; None for real ones."""
 
     def array_module(self) -> Any:
         """Return the module that models import as `cupy`."""

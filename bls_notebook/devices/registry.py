@@ -24,7 +24,7 @@ import numpy as np
 from bls_notebook.records.remedy_words import remedy
 from bls_notebook.records.statistics import DeviceRecord
 
-from .device import CPU, Device, DeviceError, GPUs, NoDeviceError, parse_size
+from .device import CPU, Device, DeviceError, GPUs, NoDeviceError, WorkerSimulation, parse_size
 from .host_memory import resident_bytes
 
 DEFAULT_MEMORY = 4 << 30
@@ -106,6 +106,12 @@ def simulate_gpus(count: int, memory: int | str | None = None, *, even_with_cuda
         _simulated = _simulator(count, capacity, even_with_cuda or cuda_gpu_count() == 0)
         gpu_arrays[_simulated.array_class] = _simulated
         return count
+
+
+def simulation_of_workers() -> WorkerSimulation | None:
+    """Return the simulated GPUs of new workers, or None."""
+    found = gpus()
+    return None if found is None else found.for_workers()
 
 
 def register_simulator(simulator: Callable[[int, int, bool], GPUs]) -> None:

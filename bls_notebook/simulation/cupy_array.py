@@ -2,14 +2,11 @@
 
 Operators, NumPy's ufuncs and functions, slices and `.get()` work as with CuPy. Operations that CuPy rejects raise
 CuPy's errors: implicit conversion to NumPy, NumPy arrays as operands, and arrays of a GPU other than the current
-one. NumPy functions that CuPy (14.2) lacks are missing here, too.
+one. NumPy functions that CuPy (14.2) lacks are missing here, too. A worker runs this module; its Python may be 3.8.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from time import perf_counter_ns
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -20,15 +17,14 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from bls_notebook.devices import DLPackError, allocation_log, dlpack
 
+from .absent_names import ABSENT
 from .gpu_memory import SimulatedBlock, SimulatedGPU, SimulatedMemory, current_gpu
 
-ABSENT = {
-    module: frozenset(names)
-    for module, names in json.loads(Path(__file__).with_name("absent.json").read_text("utf-8")).items()
-}
-"""Names that CuPy lacks, by NumPy module."""
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
-_Array = np.ndarray[Any, Any]
+    _Array = np.ndarray[Any, Any]
+
 _SCALARS = (bool, int, float, complex, np.generic)
 
 
@@ -48,7 +44,7 @@ def exported(capsule: object, memory: SimulatedBlock) -> object:
     return capsule
 
 
-class _Owned(np.ndarray[Any, Any]):
+class _Owned(np.ndarray):  # the NumPy of a worker may be too old for type arguments
     """The host memory behind a capsule."""
 
     owner: object
@@ -77,7 +73,8 @@ def block_of_capsule(capsule: object) -> SimulatedBlock:
 class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
     """An array on a simulated GPU; created by the functions of `bls_notebook.cupy()`."""
 
-    __slots__ = ("__weakref__", "_host", "_memory")
+    # In old versions of NumPy, the base class has no slots.
+    __slots__ = ("_host", "_memory", *(() if "__weakref__" in vars(NDArrayOperatorsMixin) else ("__weakref__",)))
     __array_priority__ = 100
 
     _host: _Array

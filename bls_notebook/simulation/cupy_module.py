@@ -5,19 +5,22 @@ Functions have NumPy's names and arguments, as CuPy's do; new arrays are on the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial, wraps
 from time import perf_counter_ns
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bls_notebook.devices import allocation_log, dlpack
 
 from . import gpu_memory
-from .cupy_array import ABSENT, array_of, is_absent, memories, ndarray, place, unwrapped, wrapped
+from .absent_names import ABSENT
+from .cupy_array import array_of, is_absent, memories, ndarray, place, unwrapped, wrapped
 from .cupy_cuda import MemoryPool, PinnedMemoryPool, cuda
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def _on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:

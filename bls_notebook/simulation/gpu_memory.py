@@ -10,13 +10,15 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from bls_notebook.devices import Device, DeviceError, OutOfMemoryError, allocation_log
 
-_Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    import numpy as np
+
+    _Array = np.ndarray[Any, Any]
+
 _keys = itertools.count(-1, -1)  # negative, to differ from addresses
 
 

@@ -7,63 +7,32 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices import Device
+from bls_notebook.devices import WorkerSimulation
 from bls_notebook.records import DeviceRecord
 
 from . import gpu_memory
-from .cupy_array import array_of, capsule_of, ndarray, place
+from .cupy_array import place
+from .process_gpus import ProcessGPUs
 from .torch import watch
 
-_Array = np.ndarray[Any, Any]
+_NAMES = "absent_names", "gpu_memory", "cupy_array", "cupy_cuda", "cupy_module", "process_gpus"
+WORKER_MODULES = tuple(f"{__package__}.{name}" for name in _NAMES)
+"""The modules of a worker's simulated GPUs, in order of import."""
 
 
-class SimulatedGPUs:
-    """Implements the engine's `GPUs` protocol; all work finishes immediately."""
-
-    simulated = True
-    array_class: type[Any] = ndarray
-
-    @property
-    def count(self) -> int:
-        return len(gpu_memory.gpus())
+class SimulatedGPUs(ProcessGPUs):
+    """Implements the engine's `GPUs` protocol."""
 
     def usage(self, index: int) -> DeviceRecord:
         gpu = gpu_memory.gpu_at(index)
         return DeviceRecord(gpu.device.name, "simulated in host memory", True, gpu.used, 0, 0, gpu.capacity)
 
-    def device_of(self, array: ndarray) -> Device:
-        return array._memory.gpu.device
-
-    def from_host(self, host: _Array, index: int) -> Any:
-        gpu = gpu_memory.gpu_at(index)
-        gpu.check(host.nbytes)
-        return place(np.array(host, order="C", subok=False), gpu)
-
-    def to_host(self, array: ndarray) -> _Array:
-        return array._host.copy()
-
-    def to_gpu(self, array: Any, index: int) -> Any:
-        return self.from_host(array._host, index)
-
-    def finish(self, array: Any) -> None:
-        """Nothing to wait for."""
-
     def unheld(self, array: Any) -> bool:
         return _counts(array) in _UNHELD
 
-    capsule = staticmethod(capsule_of)
-    array_of = staticmethod(array_of)
-
-    def array_module(self) -> Any:
-        from .cupy_module import cupy
-
-        return cupy
-
-    def current(self) -> int:
-        return gpu_memory.current_gpu().index
-
-    def set_current(self, index: int) -> None:
-        gpu_memory.set_current(index)
+    def for_workers(self) -> WorkerSimulation:
+        gpus = gpu_memory.gpus()
+        return WorkerSimulation(WORKER_MODULES, len(gpus), gpus[0].capacity)
 
 
 def simulate(count: int, capacity: int, in_torch: bool) -> SimulatedGPUs:

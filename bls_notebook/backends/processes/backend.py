@@ -20,6 +20,7 @@ from typing import Any
 from weakref import ref
 
 from bls_notebook.backends.protocol import ModelError, VersionFiles, WorkerCode
+from bls_notebook.devices.registry import simulated_gpus, simulation_of_workers
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.model_config import ModelConfig
@@ -29,11 +30,16 @@ from . import fork_server
 from .environments import Environment
 from .messages import Message
 from .process import ProcessDiedError, WorkerProcess
+from .sources import text_of
 from .upcalls import Upcalls
 
 log = logging.getLogger("bls_notebook")
 PLACE_SECONDS = 2.0  # until a process says where its code is; native code may keep it from that
 _places = count(1)
+_TORCH = (
+    "the model imports PyTorch, which sees no simulated GPU in a process of its own, only CuPy does; load it in the "
+    "kernel (isolation='kernel')"
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,7 @@ class ModelProcess:
         self.name = name
         self.file = ""  # model.py
         self.execute_code: WorkerCode | None = None
+        self.lacks_gpus = False  # the model imports PyTorch, which sees no simulated GPU in a process
         self.lost = lost
         self._environment, self._code = environment, code
         self._files: VersionFiles | None = None
@@ -150,7 +157,9 @@ class ModelProcess:
             folders=list(self._code.folders), sources=dict(self._code.sources), own_api=self._code.own_api,
             directory=str(files.folder), instance=self.name,
             prelude={} if self._code.prelude is None else dict(self._code.prelude.modules),
+            simulation=_simulation(),
         )  # fmt: skip
+        self.lacks_gpus = answer.header["torch"] and simulated_gpus() > 0
         return bool(answer.header["completes"])
 
     def initialize(self, arguments: dict[str, str]) -> dict[str, Any]:
@@ -259,6 +268,14 @@ class ModelProcess:
             threading.Thread(target=_end_process, args=(self._process, self._environment), daemon=True).start()
 
 
+def _simulation() -> Sequence[Any]:
+    """Return the simulated GPUs for a worker: the texts of their modules, their number and their bytes; or nothing."""
+    simulated = simulation_of_workers()
+    if simulated is None:
+        return ()
+    return {name: text_of(name) for name in simulated.modules}, simulated.count, simulated.capacity
+
+
 def _end_process(process: WorkerProcess | None, environment: Environment) -> None:
     if process is not None:
         process.close()
@@ -272,6 +289,7 @@ class ProcessModel:
         self._new, self._files = new_process, files
         self._first: ModelProcess | None = new_process()
         self._completes = self._first.open(files)
+        self.warnings: tuple[str, ...] = (_TORCH,) if self._first.lacks_gpus else ()
 
     @property
     def auto_complete_config(self) -> Callable[[ModelConfig], ModelConfig] | None:
@@ -367,7 +385,7 @@ class ProcessInstance:
             request._release_flags = flags
         if "responses" not in header:
             return _stand_in(header["returned"])
-        tensors = answer.take(header.get("rows", ()))
+        tensors = self.process.upcalls.gpus.received(answer.take(header.get("rows", ())))
         out: list[Any] = []
         for packed in header["responses"]:
             if packed is None or isinstance(packed[0], str):

@@ -2,7 +2,8 @@
 
 A message is a JSON header, the bytes of its small tensors, and a memory file for each large one (`segments`), which
 travels over the socket as an open file. So nothing is unpickled. Both sides run this module; the worker's Python may be
-3.8. Without memory files (only Linux has them), the bytes of all tensors follow the header.
+3.8. Without memory files (only Linux has them), the bytes of all tensors follow the header. A tensor on a GPU travels
+as `OnGPU`, which each end makes and resolves (`gpu_exchange`, `worker_exchange`).
 
 Most messages equal an earlier one but for the numbers of step and execution, and the content of tensors. Both ends keep
 the headers of such messages (`send_alike`), because making and reading JSON costs more than the rest.
@@ -66,6 +67,19 @@ _FILES_SPACE = socket.CMSG_SPACE(253 * 4) if hasattr(socket, "CMSG_SPACE") else 
 _FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
+class OnGPU:
+    """The array of a tensor on a GPU on its way to the other process.
+
+    `place` begins with the number of the GPU. `data` has the bytes of memory of a simulated GPU, and none if the
+    receiver uses the memory itself (CUDA IPC).
+    """
+
+    __slots__ = ("data", "place", "shape")
+
+    def __init__(self, place: Sequence[Any], shape: Sequence[int], data: Any) -> None:
+        self.place, self.shape, self.data = place, shape, data
+
+
 class Message:
     """A message that has arrived; `take` returns its tensors in order."""
 
@@ -75,10 +89,12 @@ class Message:
         self.header, self._body, self._at, self._large = header, body, at, large
 
     def take(self, rows: Iterable[Sequence[Any]]) -> list[Tensor]:
-        """Return the next tensors, described by rows of their name, data type, shape, bytes and place."""
+        """Return the next tensors, described by rows of name, data type, shape, bytes, memory file and GPU, if any."""
         return [self._tensor(*row) for row in rows]
 
-    def _tensor(self, name: str, datatype: str, shape: Sequence[int], size: int, segment: int) -> Tensor:
+    def _tensor(
+        self, name: str, datatype: str, shape: Sequence[int], size: int, segment: int, gpu: Sequence[Any] | None = None
+    ) -> Tensor:
         if segment:
             memory = self._large.pop(0)
             if isinstance(memory, OSError):
@@ -87,6 +103,9 @@ class Message:
         else:
             memory, at = self._body, self._at
             self._at += size
+        if gpu is not None:
+            data: Any = OnGPU(gpu, shape, np.ndarray(size, np.uint8, memory, at))
+            return Tensor._of(name, data, datatype)
         if datatype == "BYTES":
             return Tensor._of(name, deserialize_bytes_tensor(memory[at : at + size]).reshape(shape), datatype)
         dtype = DTYPE_OF_DATATYPE[datatype] if datatype in DTYPE_OF_DATATYPE else np.dtype(np.uint16)
@@ -131,7 +150,7 @@ class Channel:
         size = 0
         for tensor in tensors:
             data = tensor._array
-            if tensor._datatype == "BYTES" or data.nbytes >= LARGE:
+            if tensor._datatype == "BYTES" or data.__class__ is OnGPU or data.nbytes >= LARGE:
                 self.send({**make(), "step": step, "call": call}, tensors, waits=True)
                 return
             size += data.nbytes
@@ -244,7 +263,7 @@ class Channel:
         header = _decode(text.decode())[0]
         if "forget" in header:
             self._segments.forget(header["forget"])
-        large = [self._large(*row[3:]) for row in header["rows"] if row[4]] if "rows" in header else []
+        large = [self._large(*row[3:5]) for row in header["rows"] if row[4]] if "rows" in header else []
         return Message(header, data, start, large)
 
     def _large(self, size: int, number: int) -> Any:
@@ -295,7 +314,10 @@ class Channel:
     def _packed(self, tensor: Tensor, parts: list[Any], files: list[int]) -> tuple[Any, ...]:
         held: Any = tensor._array
         data = held
-        if tensor._datatype == "BYTES":
+        gpu: tuple[Any, ...] = ()
+        if held.__class__ is OnGPU:
+            data, gpu = held.data, (held.place,)
+        elif tensor._datatype == "BYTES":
             data = np.frombuffer(serialize_byte_tensor(held) or b"", np.uint8)
         size, segment = data.nbytes, 0
         if size >= LARGE and hasattr(os, "memfd_create") and len(files) < MOST_FILES:
@@ -305,7 +327,7 @@ class Channel:
                 pass
         if not segment:
             parts.append(data.tobytes())
-        return tensor._name, tensor._datatype, held.shape, size, segment
+        return (tensor._name, tensor._datatype, held.shape, size, segment, *gpu)
 
 
 def packed_options(options: Options) -> list[Any] | None:

@@ -15,29 +15,18 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 _MODULES = (
     "pb_utils", "pb_utils._runtime", "pb_utils.dtypes", "pb_utils.errors", "pb_utils.metrics", "pb_utils.model_config",
     "pb_utils.options", "pb_utils.request", "pb_utils.response", "pb_utils.server", "pb_utils.stub_modules",
-    "pb_utils.tensor", "devices.dlpack", "backends.processes.segments", "backends.processes.wakeups",
-    "backends.processes.messages",
+    "pb_utils.tensor", "records.units", "devices.device", "devices.dlpack", "backends.processes.cuda_driver",
+    "backends.processes.segments", "backends.processes.wakeups", "backends.processes.messages",
+    "backends.processes.worker_gpus", "backends.processes.worker_exchange",
     "backends.processes.error_facts", "backends.processes.worker_link", "backends.processes.worker_objects",
     "backends.processes.worker_probes", "backends.processes.worker", "backends.processes.worker_forks",
 )  # fmt: skip
-_DEVICE = """
-class DeviceError(RuntimeError): pass
-class DLPackError(ValueError): pass
-class Device:
-    name = label = "cpu"
-CPU, GPUs = Device(), object
-"""
-_REGISTRY = """
-from .device import CPU
-def backend_of(array): return None
-def device_of(array): return CPU
-def gpus(): return None
-def why_no_gpu(): return "a model in a process of its own has its tensors on the CPU"
-"""
 _STAND_INS = {
-    "": "", "devices": "", "backends": "", "backends.processes": "", "devices.transfers": "",
-    "devices.device": _DEVICE, "devices.registry": _REGISTRY,
-    "devices.allocation_log": "recording = place = Origin = None",
+    "": "", "records": "", "backends": "", "backends.processes": "", "devices.transfers": "",
+    "devices": "from .device import Device, DeviceError, DLPackError, OutOfMemoryError",
+    "devices.registry":
+        "from bls_notebook.backends.processes.worker_gpus import backend_of, device_of, gpus, why_no_gpu",
+    "devices.allocation_log": "recording = place = Origin = None\ndef moved(*_): pass",
 }  # fmt: skip
 
 # The process reads its sources from the first file in `sys.argv`, as one line of JSON, and imports them. A worker has

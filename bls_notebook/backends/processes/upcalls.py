@@ -16,15 +16,13 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-import numpy as np
-
 from bls_notebook.backends.protocol import WorkerCode
-from bls_notebook.devices.transfers import to_cpu
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse, StreamEnded
-from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
+from bls_notebook.pb_utils.tensor import Tensor
 
+from .gpu_exchange import COPIED, GpuExchange
 from .messages import Message, packed_options, packed_response, request_of, response_of
 from .process import Listener, WorkerProcess
 
@@ -35,27 +33,12 @@ MOST_CALLS = 1000  # whose executions are remembered for threads that they start
 _NOTHING: Reply = ({}, ())
 
 
-def on_cpu(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return tensors on the CPU: those on a GPU as copies."""
-    out = []
-    for tensor in tensors:
-        held: Any = tensor._array
-        if held.__class__ is np.ndarray:
-            out.append(tensor)
-            continue
-        if isinstance(held, TextOnGPU):
-            tensor = Tensor._of(tensor._name, held.on_cpu(), tensor._datatype)
-        elif not isinstance(held, np.ndarray):
-            tensor = Tensor._of(tensor._name, to_cpu(held), tensor._datatype)
-        out.append(tensor)
-    return out
-
-
 class Upcalls(Listener):
     """The objects of one worker's model in the kernel, by their numbers."""
 
     def __init__(self, noted: Callable[[str, str], None] | None = None) -> None:
         self._noted = noted
+        self.gpus = GpuExchange()
         self._numbers = count(1)
         self._requests: dict[int, InferenceRequest] = {}  # that the model has
         self._calls: dict[int, tuple[Any, Context]] = {}  # the last executions, and the contexts of their output
@@ -89,7 +72,7 @@ class Upcalls(Listener):
                 number, packed_options(request._options), request._requested, request._model_name,
                 request._model_version, len(request._inputs),
             ))  # fmt: skip
-            tensors += on_cpu(request._inputs)
+            tensors += self.gpus.sent(request._inputs)
         return rows, tensors
 
     def requests(self) -> list[InferenceRequest]:
@@ -121,6 +104,7 @@ class Upcalls(Listener):
         families = list(self._families.values())
         for objects in (self._requests, self._calls, self._streams, self._seen, self._families):
             objects.clear()
+        self.gpus.forget()
         self._latest = (None, Context())
         for family, _ in families:
             family.drop()
@@ -189,7 +173,7 @@ class Upcalls(Listener):
 
     def _request(self, message: Message) -> Any:
         header = message.header
-        inputs = message.take(header.get("rows", ()))
+        inputs = self.gpus.received(message.take(header.get("rows", ())))
         request = request_of(header["options"], header["outputs"], header["model"], header["version"], inputs)
         request._site = tuple(_instructions(header.get("site", ())))
         return request
@@ -201,7 +185,7 @@ class Upcalls(Listener):
             self._seen[number] = response
             if len(self._seen) > MOST_CALLS:
                 self._seen.pop(next(iter(self._seen)))
-        return header, on_cpu(response._outputs)
+        return header, self.gpus.sent(response._outputs)
 
     def _sent(self, result: Any, decoupled: bool) -> Reply:
         """Return the answer to a BLS request: its response, or the number of the iterator over its responses."""
@@ -265,7 +249,7 @@ class Upcalls(Listener):
         header = message.header
         self.ended({"read": header["read"]})
         packed = header["response"]
-        tensors = message.take(header.get("rows", ()))
+        tensors = self.gpus.received(message.take(header.get("rows", ())))
         response = None if packed is None else self.made(packed, tensors)
         self._requests[header["request"]].get_response_sender()._request.send(response, header["final"])
         return _NOTHING
@@ -275,6 +259,16 @@ class Upcalls(Listener):
 
     def _drop(self, message: Message) -> Reply:
         self.ended({"dropped": message.header["requests"]})
+        return _NOTHING
+
+    def _gpu_buffers(self, message: Message) -> Reply:
+        places = self.gpus.buffers(message.header["wanted"])
+        if places is None:
+            self._caller(message.header)[0].note_warnings([COPIED])
+        return {"places": places}, ()
+
+    def _gpu_released(self, message: Message) -> Reply:
+        self.gpus.released(message.header["exports"], message.header["buffers"])
         return _NOTHING
 
     def _log(self, message: Message) -> Reply:
@@ -351,7 +345,17 @@ class Upcalls(Listener):
         return {"value": getattr(metric, header["method"])(*header["values"])}, ()
 
 
-_TOLD = {"write", "note", "log", "warn", "drop", "discard", "drop_family", "stalled"}  # messages without an answer
+_TOLD = {
+    "write",
+    "note",
+    "log",
+    "warn",
+    "drop",
+    "discard",
+    "drop_family",
+    "stalled",
+    "gpu_released",
+}  # messages without an answer
 _WAITS = {"stalled", "exec", "next", "load", "unload", "is_ready", "cancel_stream"}
 
 

@@ -28,6 +28,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakSet
 
+from bls_notebook.backends.processes import worker_exchange, worker_gpus
 from bls_notebook.backends.processes.messages import Channel, Message, request_of
 from bls_notebook.backends.processes.worker_link import (
     OWN,
@@ -70,6 +71,9 @@ class WorkerInstance:
         caller_here.set(WorkerCaller(kernel, 0, *self._names, may_send=False))
         _runtime.loose_family = partial(kernel.server.metric_family, "", "")
         _runtime.finders.append(lambda frame: WorkerCaller(kernel, 0, *self._names))
+        if opening["simulation"]:
+            texts, count, capacity = opening["simulation"]
+            worker_gpus.simulate(texts, count, capacity, _own_modules)
         sys.path.extend(opening["folders"])
         sys.modules[stub_modules.API] = api = stub_modules.utils_module()
         if opening["own_api"]:
@@ -110,8 +114,8 @@ class WorkerInstance:
         return module
 
     @property
-    def completes(self) -> bool:
-        return hasattr(self._class, "auto_complete_config")
+    def opened(self) -> dict[str, Any]:
+        return {"completes": hasattr(self._class, "auto_complete_config"), "torch": "torch" in sys.modules}
 
     def complete(self, config: str) -> dict[str, Any]:
         """Return the configuration that `auto_complete_config` returns, as JSON, or why there is none."""
@@ -140,7 +144,7 @@ class WorkerInstance:
         }
 
     def requests(self, message: Message) -> list[InferenceRequest]:
-        tensors = message.take(message.header.get("rows", ()))
+        tensors = worker_exchange.received(message.take(message.header.get("rows", ())), self.kernel)
         out = []
         for number, options, outputs, model, version, inputs in message.header["requests"]:
             number = number or message.header["call"]
@@ -184,7 +188,7 @@ class WorkerInstance:
             else:
                 responses.append(None if response is None else _type_of(response))
         header["responses"] = responses
-        return header, tensors
+        return header, worker_exchange.sent(tensors, self.kernel)
 
     def begin(self, message: Message) -> None:
         """Start an async `execute` in the instance's loop. Called on the reader's thread."""
@@ -373,7 +377,7 @@ def main(home_file: int, side_file: int, lifeline: int) -> None:
     instance: list[WorkerInstance] = []
     threading.Thread(target=_read_side, args=(kernel, instance), name="bls-reader", daemon=True).start()
     steps: dict[str, Any] = {
-        "open": lambda header: instance.append(WorkerInstance(kernel, header)) or {"completes": instance[0].completes},  # type: ignore[func-returns-value]
+        "open": lambda header: instance.append(WorkerInstance(kernel, header)) or instance[0].opened,  # type: ignore[func-returns-value]
         "complete": lambda header: instance[0].complete(header["config"]),
         "initialize": lambda header: instance[0].initialize(header["arguments"]),
         "finalize": lambda header: instance[0].finalize() or {},  # type: ignore[func-returns-value]
@@ -413,3 +417,7 @@ def main(home_file: int, side_file: int, lifeline: int) -> None:
             break
         del answer, tensors
     flush()
+
+
+# Simulated GPUs import them later, when the model can import only an installed package of this name.
+_own_modules = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "bls_notebook"}

@@ -128,6 +128,10 @@ class Kernel:
         else:
             self._later.put(header)
 
+    def release(self, number: int) -> None:
+        """Tell the kernel that the model has dropped a tensor on a GPU. Also for destructors."""
+        self.tell({"op": "gpu_released", "exports": [number], "buffers": []})
+
     def ask(self, op: str, tensors: Any = (), **header: Any) -> Message:
         """Send a request to the kernel and return its answer; raise the exception that it carries."""
         return self.ask_alike(None, lambda: header, op, header.get("call", 0), tensors)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from bls_notebook.backends.processes import messages
+from bls_notebook.backends.processes import messages, worker_exchange
 from bls_notebook.backends.processes.messages import Message
 from bls_notebook.backends.processes.worker_link import OWN, RAISES, Kernel, current_number, taken
 from bls_notebook.pb_utils._runtime import caller_var
@@ -90,9 +90,14 @@ class ReceivedTicket:
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
         packed = None if response is None else packed_answer(response)
-        tensors = () if response is None or response._error is not None else response._outputs
+        tensors = [] if response is None or response._error is not None else response._outputs
         self._kernel.ask(
-            "send", tensors, request=self._number, response=packed, final=final, read=taken(self._kernel.read)
+            "send",
+            worker_exchange.sent(tensors, self._kernel),
+            request=self._number,
+            response=packed,
+            final=final,
+            read=taken(self._kernel.read),
         )
 
     def drop_sender(self) -> None:
@@ -161,7 +166,8 @@ def packed_answer(response: InferenceResponse) -> list[Any]:
 
 
 def received_response(kernel: Kernel, answer: Message) -> InferenceResponse:
-    response = messages.response_of(answer.header["response"], answer.take(answer.header.get("rows", ())))
+    tensors = worker_exchange.received(answer.take(answer.header.get("rows", ())), kernel)
+    response = messages.response_of(answer.header["response"], tensors)
     if "seen" in answer.header:
         response._received = _ErrorSeen(kernel, answer.header["seen"])
         response._error._origin = answer.header["seen"]  # type: ignore[union-attr]
@@ -238,14 +244,17 @@ class WorkerCaller:
         kernel, key = self._kernel, None
         if request._options is DEFAULT_OPTIONS and kernel.site is None:
             key = request._model_name, request._model_version, request._requested, decoupled, self._may_send
-        make = partial(self._header, request, decoupled)
-        return self.answer(kernel.ask_alike(key, make, "exec", self.number, request._inputs), decoupled)
+        make, inputs = partial(self._header, request, decoupled), request._inputs
+        if self._may_send:  # otherwise `make` raises the error
+            inputs = worker_exchange.sent(inputs, kernel)
+        return self.answer(kernel.ask_alike(key, make, "exec", self.number, inputs), decoupled)
 
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         _note_changed(request._inputs, f"input '{{}}' of '{request._model_name}'")
         header = {**self._header(request, decoupled), "op": "async_exec"}
+        inputs = worker_exchange.sent(request._inputs, self._kernel)
         reply = _Reply(self, decoupled)
-        self._kernel.begin(header, request._inputs, reply)
+        self._kernel.begin(header, inputs, reply)
         return reply.future
 
     def answer(self, answer: Message, decoupled: bool) -> Any:

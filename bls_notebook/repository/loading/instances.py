@@ -52,7 +52,6 @@ from bls_notebook.pb_utils.stub_modules import API
 from bls_notebook.progress import stepped
 from bls_notebook.records.measurements import grouped
 from bls_notebook.repository.config import ModelConfigMessage, auto_complete, environment_parameter, model_spec
-from bls_notebook.repository.gpus import gpus_in
 from bls_notebook.repository.modules.module_home import ModuleHome, noted_source
 from bls_notebook.repository.source.model_folders import shown_path
 from bls_notebook.repository.source.model_source import ModelSource
@@ -215,7 +214,6 @@ class InstanceMaker:
         self._homes: list[ModuleHome] = []  # of new instances, until a model owns them
         self._opened: BackendModel | None = None
         self._first: HomeThread | None = None  # of the first instance, which has opened the files
-        self._loses_gpu = False  # whether the inputs of its processes would be on a GPU in a server's
 
     def complete(self, config: ModelConfigMessage) -> ModelConfigMessage:
         """Open the version's files at the home of its first instance; return the completed configuration.
@@ -225,9 +223,6 @@ class InstanceMaker:
         self._first = self._new_home(self._source.model)
         completed: ModelConfigMessage = self._first.call("complete", config)
         self._opened = self._first.half.opened
-        if isinstance(self._opened, ProcessModel) and gpus_in(completed):
-            name = "FORCE_CPU_ONLY_INPUT_TENSORS"
-            self._loses_gpu = name in completed.parameters and completed.parameters[name].string_value == "no"
         return completed
 
     def _new_home(self, name: str) -> HomeThread:
@@ -302,19 +297,14 @@ class InstanceMaker:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The backend's warnings about settings without effect here, about inputs, and about a copy of the API."""
+        """The backend's warnings about settings without effect here and such, and about a copy of the API."""
         copies = [f for folder in (self._folder, self._source.folder) for f in (folder / API, folder / f"{API}.py")]
         copy = next((file.name for file in copies if file.exists()), "")
         warning = (
             f"its folder has a copy of {copy}, which a server, too, imports instead of its own; remove it, because it "
             "replaces the API of every release"
         )
-        inputs = (
-            "each instance is a process, whose inputs are on the CPU; on a server, FORCE_CPU_ONLY_INPUT_TENSORS 'no' "
-            "leaves them on the GPU: load it in the kernel (isolation='kernel')"
-        )
-        own = [*([warning] if copy else []), *([inputs] if self._loses_gpu else [])]
-        return (*getattr(self._opened, "warnings", ()), *own)
+        return (*getattr(self._opened, "warnings", ()), *([warning] if copy else []))
 
     def make(self, wanted: Sequence[InstanceSpec], config: str) -> list[Instance]:
         """Create and initialize instances; if one fails, finalize the others and raise its error."""

@@ -16,6 +16,7 @@ import bls_notebook as bls
 from bls_notebook.backends.processes.sources import sources, text_of
 from bls_notebook.lifetimes.kept_memory import SEARCH
 from bls_notebook.profiling.stack_sampler import SAMPLER
+from bls_notebook.simulation.simulated_backend import WORKER_MODULES
 from tests.backends.processes.models import HEAD, IO, x
 from tests.engine.harness import value
 from tests.repository.conftest import disk
@@ -95,7 +96,9 @@ def test_an_environment_that_a_server_refuses_fails_the_load(disk: bls.ModelRepo
         disk.load("m", isolation="process")
 
 
-@pytest.mark.parametrize("name", [*(name for name, text in sources().items() if text), *SEARCH, *SAMPLER])
+@pytest.mark.parametrize(
+    "name", [*(name for name, text in sources().items() if text), *SEARCH, *SAMPLER, *WORKER_MODULES]
+)
 def test_the_sources_of_a_worker_are_python_3_8(name: str) -> None:
     tree = ast.parse(sources().get(name) or text_of(name), feature_version=(3, 8))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,7 +11,7 @@ from bls_notebook.backends.processes import probes
 from bls_notebook.display import render
 from bls_notebook.inspection.model_details import model_view
 from bls_notebook.profiling.session import Session
-from tests.backends.processes.models import IDENTITY, IO, apart, define, x
+from tests.backends.processes.models import IDENTITY, apart, define, x
 from tests.engine.harness import until
 
 __all__ = ["apart"]
@@ -92,25 +91,6 @@ def test_processes_are_sampled_only_during_profiles(apart: bls.ModelRepository) 
         with bls.profile():
             until(lambda: samplers() == 2, "no second sampler")
     assert samplers() == 0
-
-
-@pytest.fixture
-def simulated_gpu() -> Iterator[None]:
-    bls.simulate_gpus(1, even_with_cuda=True)
-    yield
-    bls.simulate_gpus(0)
-
-
-def test_a_load_warns_if_a_server_would_leave_the_inputs_on_the_gpu(
-    simulated_gpu: None, apart: bls.ModelRepository
-) -> None:
-    gpu = "instance_group { kind: KIND_GPU gpus: [ 0 ] }\n"
-    cpu = "instance_group { kind: KIND_CPU }\n"
-    no = 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }\n'
-    for name, config, warned in ("a", gpu + no, True), ("b", gpu, False), ("c", cpu + no, False):
-        warnings = define(apart, name, IDENTITY, IO + config).warnings
-        assert any("load it in the kernel" in warning for warning in warnings) == warned
-    assert define(apart, "d", IDENTITY, IO + gpu + no, isolation="kernel").warnings == ()
 
 
 KEEPS = """
