@@ -149,7 +149,7 @@ class Channel:
         rows = []
         size = 0
         for tensor in tensors:
-            data = tensor._array
+            data: Any = tensor._array
             if tensor._datatype == "BYTES" or data.__class__ is OnGPU or data.nbytes >= LARGE:
                 self.send({**make(), "step": step, "call": call}, tensors, waits=True)
                 return
