@@ -11,11 +11,10 @@ from bls_notebook.engine import BLSError
 from bls_notebook.extending import host_of
 from bls_notebook.repository import ModelRepository
 
-from .rows import ERROR, Array, RowAnswers, RowSender, as_column
+from .rows import ERROR, Array, InputRows, RowAnswers, RowSender, as_column, row_count
 from .snapshot import LIMIT, Snapshot, opened, take
 
 ERRORS = ("raise", "column")
-MOST_CONCURRENT = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,17 +34,15 @@ class BatchFunction:
     snapshot: Snapshot
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Array]:
-        kept = {name: as_column(name, batch[name]) for name in self.keep if name in batch}
-        columns = {name: values for name, values in batch.items() if name not in kept}
-        answers = self.answers(columns)
+        columns = {name: as_column(name, values) for name, values in batch.items()}
+        kept = {name: columns.pop(name) for name in self.keep if name in columns}
+        answers = self.answers(InputRows(0, row_count(self.name, columns), columns))
         return {**kept, **answers.columns(self.outputs, self.errors)}
 
-    def answers(self, columns: Mapping[str, Any], first: int = 0) -> RowAnswers:
-        """Return the answers to the rows of these inputs; messages number the rows from `first`."""
-        with opened(self.snapshot) as repository:
-            sender = RowSender(repository, self.name, self.outputs, self.concurrency)
-            arrays = {name: as_column(name, values) for name, values in columns.items()}
-            return sender.send(arrays, self.errors == "raise", first)
+    def answers(self, rows: InputRows) -> RowAnswers:
+        """Return the answers to rows."""
+        sender = RowSender(opened(self.snapshot), self.name, self.outputs, self.concurrency)
+        return sender.send(rows, self.errors == "raise")
 
 
 def batch_function(
@@ -67,7 +64,7 @@ def batch_function(
     repo : ModelRepository, optional
         Default: `current_repository`.
     outputs : sequence of str, optional
-        Outputs to return; by default all.
+        By default all.
     concurrency : int
         Requests in flight at a time.
     errors : str
@@ -110,8 +107,7 @@ def checked_sender(
     """Return the sender of a loaded model; a BLSError names an option that is wrong."""
     if errors not in ERRORS:
         raise BLSError(f"errors: got {errors!r}, expected one of {', '.join(map(repr, ERRORS))}")
-    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= MOST_CONCURRENT:
-        raise BLSError(f"concurrency: got {concurrency!r}, expected a number of requests from 1 to {MOST_CONCURRENT}")
+    check_number("concurrency", concurrency, 1)
     for option, value in (("outputs", outputs), ("keep", keep)):
         if isinstance(value, (str, bytes)):
             raise BLSError(f"{option}: got the text {value!r}, expected a list of names, such as [{value!r}]")
@@ -122,3 +118,9 @@ def checked_sender(
     if errors == "column" and ERROR in sender.outputs:
         raise BLSError(f"errors='column': model {name!r} has an output {ERROR!r}; choose other outputs, or 'raise'")
     return sender
+
+
+def check_number(option: str, value: object, least: int) -> None:
+    """Raise a BLSError unless the value of an option is a whole number from `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise BLSError(f"{option}: got {value!r}, expected a whole number from {least}")

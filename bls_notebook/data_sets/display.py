@@ -8,7 +8,7 @@ from bls_notebook.display import ALARM, DIM, Html, Look, Pen, legend_signs, mode
 from bls_notebook.display import document as doc
 from bls_notebook.records import count, duration
 
-from .records import MapRecord, PartRecord
+from .records import MapRecord
 
 _LANES = 32  # workers in the picture
 _ROW, _BAR, _LEFT = 22, 14, 92  # px
@@ -53,10 +53,6 @@ def _on(record: MapRecord) -> str:
     return "" if not record.computed or record.workers == ("kernel",) else f"on {count(len(record.workers), 'worker')}"
 
 
-def _slowest(record: MapRecord) -> list[PartRecord]:
-    return sorted(record.computed, key=lambda part: -part.seconds)[:_SLOWEST]
-
-
 def _table(record: MapRecord) -> doc.Table:
     rows = []
     for worker in record.workers:
@@ -72,10 +68,10 @@ def _table(record: MapRecord) -> doc.Table:
 def _fold(record: MapRecord) -> doc.Fold:
     rows = [
         doc.Row([f"{part.number}", f"{part.first:,} to {part.first + part.rows - 1:,}", parts.time(part.seconds)])
-        for part in _slowest(record)
+        for part in record.slowest[:_SLOWEST]
     ]
     slowest = doc.Table("The slowest parts", doc.columns("part:r | rows | took:t"), rows)
-    method = f"`.profile({_slowest(record)[0].number})` of the result profiles a part in the kernel"
+    method = f"`.profile({record.slowest[0].number})` of the result profiles a part in the kernel"
     profile = [doc.Words(parts.coded(method))]
     return doc.Fold("workers and slowest parts", [_table(record), slowest, *(profile if record.again else [])])
 

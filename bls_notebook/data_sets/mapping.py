@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby, islice, zip_longest
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,13 @@ from bls_notebook.repository import ModelRepository
 from bls_notebook.repository.source import shown_path
 from bls_notebook.shipping.proof.comparison import Output, ProofAnswer, differences
 
-from .batch_function import BatchFunction, checked_sender
+from .batch_function import BatchFunction, check_number, checked_sender
 from .records import FailedRow, MapRecord, PartRecord
 from .result import MapResult, Read
-from .rows import Array, RowAnswers, RowSender
+from .rows import InputRows, RowAnswers, RowSender
 from .snapshot import LIMIT, take
 from .sources import EXTRA, DataPart, DataSource, source_of
-from .workers import PartDone, clients, in_kernel, on_client
+from .workers import Answered, clients, in_kernel, on_client
 
 _FAILED = 20  # failed rows of a record
 _SIDES = ("here", "in the kernel")
@@ -99,154 +98,141 @@ def map(
     --------
     >>> bls.map("reader", {"IMAGE": images}, on=4, into="answers/")  # doctest: +SKIP
     """
-    for option, value, least in (("batch", batch, 1), ("check", check, 0)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise BLSError(f"map: {option}: got {value!r}, expected a number of rows from {least}")
+    check_number("map: batch", batch, 1)
+    check_number("map: check", check, 0)
     sender = checked_sender(name, repo, outputs, concurrency, errors, keep)
+    if keep and into is None:
+        raise BLSError(f"map: keep={list(keep)} needs into=, a folder in which these columns are beside the answers")
     source = source_of(name, data, [*sender.spec.inputs, *keep])
-    with ExitStack() as stack:
-        client = None if on is None else stack.enter_context(clients(on))
-        function = None
-        if on is not None or into is not None:
-            most = limit if on is not None else 1 << 62
-            snapshot = take(name, sender.repository, folder if on is not None else None, most)
-            function = BatchFunction(name, sender.outputs, concurrency, errors, tuple(keep), snapshot)
-        run = _Run(sender, source, batch, errors, keep, into, function, check)
-        return run.result(client)
-
-
-class _Run:
-    """One call of `map`."""
-
-    def __init__(
-        self, sender: RowSender, source: DataSource, batch: int, errors: str, keep: Sequence[str],
-        into: str | Path | None, function: BatchFunction | None, check: int,
-    ) -> None:  # fmt: skip
-        self.sender, self.source, self.batch, self.errors, self.keep = sender, source, batch, errors, tuple(keep)
-        self.function, self.check = function, check
-        self.parts: list[PartRecord] = []
-        self.read: dict[int, Read] = {}
-        self.failed: list[FailedRow] = []
-        self.failures = 0
-        self.count = 0  # parts of the data set
-        self.keys: dict[int, str] = {}
-        self._samples: list[tuple[int, int, dict[str, Array]]] = []  # part, row in it, its inputs
-        self._random, self._seen = random.Random(0), 0
-        self.folder: Any = None
+    parts_folder = None
+    answer: Callable[[Iterator[DataPart]], Iterator[Answered]] = partial(in_kernel, sender, stop=errors == "raise")
+    with nullcontext() if on is None else clients(on) as client:
+        if client is not None or into is not None:
+            snapshot = take(name, sender.repository, folder if client else None, limit if client else 1 << 62)
         if into is not None:
             try:
                 from .parts_folder import PartsFolder
             except ImportError as error:
                 raise BLSError(f"map: into= needs pyarrow, which is not installed; {EXTRA}") from error
-            assert function is not None
-            self.folder = PartsFolder(Path(into), sender.spec, sender.outputs, errors, function.snapshot.digest)
+            parts_folder = PartsFolder(Path(into), sender.spec, sender.outputs, errors, snapshot.digest)
+        if client is not None:
+            function = BatchFunction(name, sender.outputs, concurrency, errors, tuple(keep), snapshot)
+            answer = partial(on_client, client, function)
+        return _Run(sender, source, batch, tuple(keep), errors, check, parts_folder).result(answer)
 
-    def result(self, client: Any) -> MapResult:
+
+@dataclass
+class _Run:
+    """One call of `map`."""
+
+    sender: RowSender
+    source: DataSource
+    batch: int
+    keep: tuple[str, ...]
+    errors: str
+    check: int
+    folder: Any  # PartsFolder, or None
+    parts: list[PartRecord] = field(default_factory=list)
+    read: dict[int, Read] = field(default_factory=dict)
+    failed: list[FailedRow] = field(default_factory=list)
+    keys: dict[int, str] = field(default_factory=dict)  # of the parts in work
+    samples: list[tuple[float, int, int, InputRows]] = field(default_factory=list)  # random, part, row of it, this row
+    random: Any = field(default_factory=partial(np.random.default_rng, 0))
+
+    def result(self, answer: Callable[[Iterator[DataPart]], Iterator[Answered]]) -> MapResult:
+        """Run the data set; `answer` yields the answers to parts."""
         name, interrupted = self.sender.name, False
         started, wall = time.perf_counter(), time.time()
-        with RowProgress(name, self.source.rows or 0) as self.bar:
-            waiting = self._unfinished()
-            done: Iterator[PartDone] = (
-                in_kernel(self.sender, waiting, self.errors == "raise")
-                if client is None
-                else on_client(client, self._function(), waiting)
-            )
+        with RowProgress(name, self.source.count or 0) as self.bar:
             try:
-                for each in done:
-                    self._take(each, wall)
+                with closing(answer(self._unfinished())) as done:  # type: ignore[type-var]
+                    for each in done:
+                        self._take(each, wall)
                 if self.folder is not None:
-                    self.folder.remove_from(self.count)
+                    self.folder.remove_from(len(self.read))
             except KeyboardInterrupt:
                 interrupted = True
-            finally:
-                done.close()  # type: ignore[attr-defined]
         seconds = time.perf_counter() - started
-        self.parts.sort(key=lambda part: part.number)
+        parts = sorted(self.parts, key=lambda part: part.number)
         record = MapRecord(
-            name, self.sender.outputs, sum(part.rows for part in self.parts), self.source.rows or 0, seconds,
-            tuple(self.parts), tuple(sorted(self.failed, key=lambda each: each.row)[:_FAILED]), self.failures,
+            name, self.sender.outputs, sum(part.rows for part in parts), self.source.count or 0, seconds, tuple(parts),
+            tuple(sorted(self.failed, key=lambda each: each.row)[:_FAILED]), sum(part.failed for part in parts),
             "" if self.folder is None else shown_path(self.folder.folder), interrupted, again=self.source.again,
         )  # fmt: skip
         if self.check and not interrupted:
-            record = replace(record, checked=len(self._samples), differences=tuple(self._differences()))
+            record = replace(record, checked=len(self.samples), differences=tuple(self._differences()))
         return MapResult(record, self.read, self.errors, self._profile)
 
-    def _function(self) -> BatchFunction:
-        assert self.function is not None
-        return self.function
+    def _parts(self) -> Iterator[DataPart]:
+        return self.source.parts(self.sender.name, self.batch, self.keep)
 
     def _unfinished(self) -> Iterator[DataPart]:
         """Yield the parts that an earlier run has not finished."""
-        for part in self.source.parts(self.sender.name, self.batch, self.keep):
-            self.count = part.number + 1
+        for part in self._parts():
             self._sample(part)
             if self.folder is not None:
                 key = self.keys[part.number] = self.folder.key(part)
                 if self.folder.is_finished(part.number, key):
-                    self._record(PartRecord(part.number, part.first, part.rows), self.folder.read(part.number))
+                    finished = PartRecord(part.number, part.rows.first, part.rows.count)
+                    self._record(finished, self.folder.read(part.number))
                     continue
             yield part
 
-    def _take(self, done: PartDone, wall: float) -> None:
-        part = done.part
+    def _take(self, done: Answered, wall: float) -> None:
+        part, rows = done.part, done.part.rows
         if self.folder is not None:
             self.folder.write(part, self.keys.pop(part.number), done.answers)
-        began, failed = max(0.0, done.began - wall), len(done.answers.failures)
-        row = PartRecord(part.number, part.first, part.rows, done.worker, began, done.seconds, failed)
-        self._record(row, done.answers)
+        began = max(0.0, done.began - wall)
+        self._record(PartRecord(part.number, rows.first, rows.count, done.worker, began, done.seconds), done.answers)
 
     def _record(self, part: PartRecord, answers: RowAnswers) -> None:
-        failed = [FailedRow(part.first + each.row, each.message) for each in answers.failures]
-        self.failures += len(failed)
+        failed = [FailedRow(part.first + row, message) for row, message in answers.failures.items()]
         self.failed += failed[:_FAILED]
         self.parts.append(replace(part, failed=len(failed)))
         self.read[part.number] = (lambda: answers) if self.folder is None else partial(self.folder.read, part.number)
         self.bar.step(part.rows)
 
     def _sample(self, part: DataPart) -> None:
-        """Keep `check` random rows of those seen so far, each equally likely."""
-        for row in range(part.rows if self.check else 0):
-            self._seen += 1
-            place = len(self._samples) if len(self._samples) < self.check else self._random.randrange(self._seen)
-            if place < self.check:
-                inputs = {name: values[row : row + 1].copy() for name, values in part.inputs.items()}
-                self._samples[place : place + 1] = [(part.number, row, inputs)]
+        """Keep `check` of all rows: those with the smallest random numbers."""
+        numbers = self.random.random(part.rows.count if self.check else 0)
+        for row in numbers.argsort()[: self.check].tolist():
+            inputs = {name: values[row : row + 1].copy() for name, values in part.rows.inputs.items()}
+            self.samples.append((numbers[row], part.number, row, InputRows(part.rows.first + row, 1, inputs)))
+        self.samples = sorted(self.samples, key=itemgetter(0))[: self.check]
 
     def _differences(self) -> Iterator[str]:
         """Yield how the kernel's answers to the sampled rows differ."""
-        first = {part.number: part.first for part in self.parts}
-        ordered = sorted(self._samples, key=lambda sample: sample[:2])
-        for number, samples in groupby(ordered, key=itemgetter(0)):
+        for number, samples in groupby(sorted(self.samples, key=itemgetter(1, 2)), key=itemgetter(1)):
             answers = self.read[number]()
-            for _, row, inputs in samples:
+            for _, _, row, rows in samples:
                 here = _proof_answers(answers, row, self.sender)
-                there = _proof_answers(self.sender.send(inputs, stop=False), 0, self.sender)
+                there = _proof_answers(self.sender.send(rows, stop=False), 0, self.sender)
                 for line in differences(here, there, sides=_SIDES).lines:
-                    yield f"row {first[number] + row:,}: {line}"
+                    yield f"row {rows.first:,}: {line}"
 
     def _profile(self, part: int) -> Any:
         import bls_notebook as bls
 
         if not self.source.again:
             raise BLSError("profile: the data was an iterator, which cannot be read again; pass a list or arrays")
-        parts = self.source.parts(self.sender.name, self.batch, self.keep)
-        inputs = next(islice(parts, part, None)).inputs
+        rows = next(islice(self._parts(), part, None)).rows
         with bls.profile() as session:
-            self.sender.send(inputs, stop=False)
+            self.sender.send(rows, stop=False)
         return session
 
 
 def _proof_answers(answers: RowAnswers, row: int, sender: RowSender) -> list[ProofAnswer]:
     """Return the answer to a row as `prove` compares it."""
-    failure = next((each for each in answers.failures if each.row == row), None)
-    if failure is not None:
-        return [ProofAnswer(error=failure.message)]
-    values = {name: answers.column(name)[row] for name in sender.outputs}
-    values = {name: value for name, value in values.items() if value is not None}
-    if sender.spec.decoupled:
-        count = max((len(value) for value in values.values()), default=0)
-        each = [{name: value[i] for name, value in values.items() if i < len(value)} for i in range(count)]
-    else:
-        each = [values]
-    types = {name: spec.datatype for name, spec in sender.spec.outputs.items()}
-    return [ProofAnswer({name: Output(types[name], np.asarray(v)) for name, v in one.items()}) for one in each]
+    if row in answers.failures:
+        return [ProofAnswer(error=answers.failures[row])]
+    outputs = answers.row(row)
+    each = zip_longest(*outputs.values()) if sender.spec.decoupled else [outputs.values()]
+    return [
+        ProofAnswer(
+            {
+                name: Output(sender.spec.outputs[name].datatype, np.asarray(value))
+                for name, value in zip(outputs, values, strict=True) if value is not None
+            }
+        )
+        for values in each
+    ]  # fmt: skip

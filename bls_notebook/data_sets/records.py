@@ -60,6 +60,11 @@ class MapRecord(Record):
         return tuple(part for part in self.parts if part.worker)
 
     @property
+    def slowest(self) -> tuple[PartRecord, ...]:
+        """The parts that this run computed, the slowest first."""
+        return tuple(sorted(self.computed, key=lambda part: -part.seconds))
+
+    @property
     def workers(self) -> tuple[str, ...]:
         """Names of the workers."""
         return tuple(sorted({part.worker for part in self.computed}, key=lambda name: (len(name), name)))

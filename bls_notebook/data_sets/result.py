@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 from bls_notebook.engine import BLSError
 from bls_notebook.records import Printable
 
-from .records import MapRecord, PartRecord
-from .rows import ERROR, Array, RowAnswers, RowFailure, together
+from .records import FailedRow, MapRecord, PartRecord
+from .rows import ERROR, Array, RowAnswers, together, unanswered
 
 Read = Callable[[], RowAnswers]
 
@@ -29,7 +30,6 @@ class MapResult(Printable):
     def __init__(self, record: MapRecord, read: dict[int, Read], errors: str, profile: Callable[[int], Any]) -> None:
         self.record = record
         self._read, self._errors, self._profile = read, errors, profile
-        self._answers: RowAnswers | None = None
 
     @property
     def rows(self) -> int:
@@ -39,36 +39,33 @@ class MapResult(Printable):
     @property
     def slowest(self) -> tuple[PartRecord, ...]:
         """The parts that this run computed, the slowest first."""
-        return tuple(sorted(self.record.computed, key=lambda part: -part.seconds))
+        return self.record.slowest
 
     @property
-    def failures(self) -> tuple[RowFailure, ...]:
+    def failures(self) -> tuple[FailedRow, ...]:
         """All rows without an answer, with their messages."""
-        return self.answers.failures
+        return tuple(FailedRow(row, message) for row, message in self.answers.failures.items())
 
-    @property
+    @cached_property
     def answers(self) -> RowAnswers:
         """All answers; of an interrupted run, those to the finished parts, without gaps."""
-        if self._answers is None:
-            first, found = 0, []
-            for part in self.record.parts:
-                found.append(self._read[part.number]().shifted(first))
-                first += part.rows
-            self._answers = together(first, found)
-        return self._answers
-
-    def __iter__(self) -> Iterator[str]:
-        yield from (*self.record.outputs, *([ERROR] if self._errors == "column" else []))
+        parts = (self._read[part.number]() for part in self.record.parts)
+        return together([unanswered(self.record.outputs, {}), *parts])
 
     def keys(self) -> list[str]:
         """Return the names of the columns."""
-        return list(self)
+        return [*self.record.outputs, *([ERROR] if self._errors == "column" else [])]
+
+    _ipython_key_completions_ = keys
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
 
     def __getitem__(self, name: str) -> Array:
         __tracebackhide__ = True
-        if name not in list(self):
+        if name not in self.keys():
             raise KeyError(f"no column {name!r}; the columns are {', '.join(self)}")
-        outputs = [] if name == ERROR and self._errors == "column" else [name]
+        outputs = [name] if name in self.record.outputs else []
         return self.answers.columns(outputs, self._errors)[name]
 
     def profile(self, part: int) -> Any:
@@ -84,9 +81,6 @@ class MapResult(Printable):
                 f"part {part}: expected the number of a part of this result, from 0 to {len(self._read) - 1}"
             )
         return self._profile(part)
-
-    def _ipython_key_completions_(self) -> list[str]:
-        return list(self)
 
     def __repr__(self) -> str:
         return f"<MapResult of {self.record.model}: {self.rows:,} rows, {self.record.failures:,} failed>"

@@ -1,15 +1,14 @@
 """Rows of a data set: sent to a model in requests that its configuration allows, and their answers as columns.
 
 Guarantees: row i of a column is the answer to row i, whatever the requests were and in which order they were answered.
-A row without an answer has exactly one `RowFailure`. `RowSender` may be used by several threads.
+A row without an answer has exactly one message. `RowSender` may be used by several threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby, islice
-from operator import itemgetter
 from queue import SimpleQueue
 from typing import Any
 
@@ -32,102 +31,80 @@ class RowError(BLSError):
 
 
 @dataclass(frozen=True)
-class RowFailure:
-    """A row without an answer."""
-
-    row: int
-    message: str
-
-
-@dataclass(frozen=True)
-class AnsweredRows:
-    """Answers to consecutive rows from `first`: arrays by output whose first axis is the row."""
+class InputRows:
+    """Consecutive rows of inputs, numbered from `first`: arrays by input whose first axis is the row."""
 
     first: int
-    rows: int
-    arrays: dict[str, Array]
+    count: int
+    inputs: dict[str, Array] = field(repr=False)
+
+    def cut(self, size: int) -> Iterator[InputRows]:
+        """Yield the same rows in runs of `size`; the last one may be smaller."""
+        for at in range(0, self.count, size):
+            some = {name: values[at : at + size] for name, values in self.inputs.items()}
+            yield InputRows(self.first + at, min(size, self.count - at), some)
 
 
 @dataclass(frozen=True)
 class RowAnswers:
-    """The answers to rows from 0 to `rows`."""
+    """The answers to `count` rows: outputs of the answered rows, and messages of the others by row."""
 
-    rows: int
-    pieces: tuple[AnsweredRows, ...] = ()
-    failures: tuple[RowFailure, ...] = ()
-
-    def shifted(self, first: int) -> RowAnswers:
-        """Return the same answers to rows from `first`."""
-        pieces = (replace(piece, first=piece.first + first) for piece in self.pieces)
-        failures = (replace(failure, row=failure.row + first) for failure in self.failures)
-        return RowAnswers(self.rows, tuple(pieces), tuple(failures))
-
-    def merged(self) -> RowAnswers:
-        """Return the same answers in few pieces."""
-        ordered = sorted(self.pieces, key=lambda piece: piece.first)
-        pieces: list[list[AnsweredRows]] = []
-        for piece in ordered:
-            if pieces and pieces[-1][-1].first + pieces[-1][-1].rows == piece.first and _alike(pieces[-1][-1], piece):
-                pieces[-1].append(piece)
-            else:
-                pieces.append([piece])
-        return replace(self, pieces=tuple(map(_joined, pieces)))
-
-    def column(self, output: str) -> Array:
-        """Return an output of all rows; an object array where the rows' shapes differ. Failed rows are 0 or None."""
-        present = [piece for piece in self.pieces if output in piece.arrays]
-        arrays = [piece.arrays[output] for piece in present]
-        complete = sum(piece.rows for piece in present) + len(self.failures) == self.rows
-        if arrays and complete and len({(array.shape[1:], array.dtype) for array in arrays}) == 1:
-            if len(arrays) == 1 and not self.failures:
-                return arrays[0]
-            out = np.zeros((self.rows, *arrays[0].shape[1:]), arrays[0].dtype)
-            if arrays[0].dtype == object:
-                out.fill(None)
-        else:
-            out = np.full(self.rows, None, object)
-        for piece, array in zip(present, arrays, strict=True):
-            if out.dtype == object and out.ndim == 1 and (array.ndim > 1 or array.dtype != object):
-                for row in range(piece.rows):
-                    out[piece.first + row] = array[row]
-            else:
-                out[piece.first : piece.first + piece.rows] = array
-        return out
+    count: int
+    outputs: dict[str, Array]
+    failures: dict[int, str]
 
     def columns(self, outputs: Sequence[str], errors: str) -> dict[str, Array]:
-        """Return the outputs by name; with ``errors="column"``, failed rows are masked and have a message."""
-        columns = {output: self.column(output) for output in outputs}
+        """Return outputs of all rows; with ``errors="column"``, failed rows are masked and have a message."""
+        columns = {name: self.outputs[name] for name in outputs}
         if errors == "raise":
             return columns
-        failed = [failure.row for failure in self.failures]
-        for name, column in columns.items():
-            mask = np.zeros(column.shape, bool)
-            mask[failed] = True
-            columns[name] = np.ma.MaskedArray(column, mask)
-        messages = np.full(self.rows, None, object)
-        for failure in self.failures:
-            messages[failure.row] = failure.message
+        failed, messages = np.zeros(self.count, bool), object_rows([None] * self.count)
+        for row, message in self.failures.items():
+            failed[row], messages[row] = True, message
+        for name, values in columns.items():
+            column = np.full((self.count, *values.shape[1:]), None if values.dtype == object else 0, values.dtype)
+            column[~failed] = values
+            columns[name] = np.ma.MaskedArray(column, np.zeros(column.shape, bool))
+            columns[name][failed] = np.ma.masked
         return {**columns, ERROR: messages}
 
-
-def together(rows: int, answers: Sequence[RowAnswers]) -> RowAnswers:
-    """Return answers to parts of the same rows as one."""
-    pieces = tuple(piece for each in answers for piece in each.pieces)
-    failures = sorted((failure for each in answers for failure in each.failures), key=lambda failure: failure.row)
-    return RowAnswers(rows, pieces, tuple(failures)).merged()
+    def row(self, row: int) -> dict[str, Any]:
+        """Return the outputs of an answered row."""
+        place = row - sum(failed < row for failed in self.failures)
+        return {name: values[place] for name, values in self.outputs.items()}
 
 
-def _alike(one: AnsweredRows, other: AnsweredRows) -> bool:
-    return {n: (a.shape[1:], a.dtype) for n, a in one.arrays.items()} == {
-        n: (a.shape[1:], a.dtype) for n, a in other.arrays.items()
-    }
+def unanswered(outputs: Sequence[str], failures: dict[int, str]) -> RowAnswers:
+    """Return answers to rows of which all failed."""
+    return RowAnswers(len(failures), dict.fromkeys(outputs, object_rows([])), failures)
 
 
-def _joined(pieces: Sequence[AnsweredRows]) -> AnsweredRows:
-    if len(pieces) == 1:
-        return pieces[0]
-    arrays = {name: np.concatenate([piece.arrays[name] for piece in pieces]) for name in pieces[0].arrays}
-    return AnsweredRows(pieces[0].first, sum(piece.rows for piece in pieces), arrays)
+def together(answers: Sequence[RowAnswers]) -> RowAnswers:
+    """Return the answers to consecutive rows as one."""
+    count, failures = 0, dict[int, str]()
+    for each in answers:
+        failures |= {count + row: message for row, message in each.failures.items()}
+        count += each.count
+    answered = [each for each in answers if each.count > len(each.failures)] or answers[:1]
+    outputs = {name: joined([each.outputs[name] for each in answered]) for name in answered[0].outputs}
+    return RowAnswers(count, outputs, failures)
+
+
+def joined(columns: Sequence[Array]) -> Array:
+    """Return columns of consecutive rows as one; an object array of rows where their shapes differ."""
+    if len(columns) == 1:
+        return columns[0]
+    if len({(column.shape[1:], column.dtype) for column in columns}) == 1:
+        return np.concatenate(columns)
+    return object_rows([row for column in columns for row in column])
+
+
+def object_rows(rows: Sequence[Any]) -> Array:
+    """Return an array of one object per row, also if the rows are arrays of one shape."""
+    out = np.empty(len(rows), object)
+    for row, value in enumerate(rows):
+        out[row] = value
+    return out
 
 
 def row_count(name: str, columns: Columns) -> int:
@@ -141,40 +118,16 @@ def row_count(name: str, columns: Columns) -> int:
     return next(iter(lengths.values()))
 
 
-def object_rows(rows: Sequence[Any]) -> Array:
-    """Return an array of one object per row, also if the rows are arrays of one shape."""
-    out = np.empty(len(rows), object)
-    for row, value in enumerate(rows):
-        out[row] = value
-    return out
-
-
 def as_column(name: str, values: Any) -> Array:
     """Return values of rows as an array whose first axis is the row: lists, Series and arrays of text too."""
     if not isinstance(values, np.ndarray):
-        values = values.to_numpy() if hasattr(values, "to_numpy") else _array(values)
-    if values.dtype.kind in "UST":
-        values = values.astype(object)
+        try:
+            values = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
+        except ValueError:  # rows of different lengths
+            values = object_rows([np.asarray(value) for value in values])
     if not values.ndim:
         raise BLSError(f"column {name!r}: got one value, expected an array whose first axis is the row")
-    return values  # type: ignore[no-any-return]
-
-
-def _array(values: Any) -> Array:
-    try:
-        array = np.asarray(values)
-    except ValueError:  # rows of different lengths
-        array = object_rows([np.asarray(value) for value in values])
-    return array.astype(object) if array.dtype.kind in "US" else array
-
-
-@dataclass(frozen=True)
-class _Chunk:
-    """Consecutive rows that make one request."""
-
-    first: int
-    rows: int
-    inputs: dict[str, Array] = field(repr=False)
+    return values.astype(object) if values.dtype.kind in "UST" else values  # type: ignore[no-any-return]
 
 
 class RowSender:
@@ -194,52 +147,35 @@ class RowSender:
                 f"model {name!r} batches sequences, whose requests depend on each other, and rows do not; "
                 "send them with infer(..., correlation_id=, flags=)"
             )
-        unknown = [output for output in outputs or () if output not in self.spec.outputs]
-        if unknown:
+        if unknown := [output for output in outputs or () if output not in self.spec.outputs]:
             known = ", ".join(self.spec.outputs)
             raise BLSError(f"model {name!r}: outputs: got {unknown[0]!r}, expected some of {known}")
         self.outputs = tuple(outputs or self.spec.outputs)
         self._options: Any = {"outputs": self.outputs, "preferred_memory": "cpu"}
+        self._batches = self.spec.max_batch_size > 0
         self._most = max(1, self.spec.max_batch_size) if not self.spec.decoupled else 1
 
-    def send(self, columns: Columns, stop: bool = True, first: int = 0) -> RowAnswers:
-        """Return the answers to all rows.
-
-        Parameters
-        ----------
-        columns : mapping of str to ndarray
-            Inputs by name; the first axis is the row.
-        stop : bool
-            Whether a row without an answer ends the call with a `RowError`.
-        first : int
-            Number of the first row in messages.
-        """
-        rows = row_count(self.name, columns)
-        self._refuse_unknown(columns)
-        pieces: list[AnsweredRows] = []
-        failures: list[RowFailure] = []
-        for chunk, result in self._answered(self._chunks(columns, rows)):
-            if isinstance(result, AnsweredRows):
-                pieces.append(result)
-                continue
+    def send(self, rows: InputRows, stop: bool = True) -> RowAnswers:
+        """Return the answers to rows; with `stop`, a row without an answer raises a `RowError` instead."""
+        self._check_names(rows.inputs)
+        pieces: dict[int, dict[str, Array]] = {}
+        failures: dict[int, str] = {}
+        for request, result in self._answered(self._requests(rows)):
             # One bad row fails a request of many; the others still have answers.
-            for one in self._single(chunk) if chunk.rows > 1 else ():
-                again = self._ask(one)
-                if isinstance(again, AnsweredRows):
-                    pieces.append(again)
+            alone = isinstance(result, dict) or request.count == 1
+            for each, answer in [(request, result)] if alone else ((one, self._ask(one)) for one in request.cut(1)):
+                if isinstance(answer, dict):
+                    pieces[each.first] = answer
+                elif stop:
+                    raise RowError(f"row {each.first:,}: model {self.name!r}: {first_line(answer)}")
                 else:
-                    failures.append(RowFailure(one.first, again))
-                    if stop:
-                        break
-            if chunk.rows == 1:
-                failures.append(RowFailure(chunk.first, result))
-            if failures and stop:
-                failure = failures[0]
-                raise RowError(f"row {first + failure.row:,}: model {self.name!r}: {first_line(failure.message)}")
-        failures.sort(key=lambda failure: failure.row)
-        return RowAnswers(rows, tuple(pieces), tuple(failures)).merged()
+                    failures[each.first - rows.first] = answer
+        if not pieces:
+            return unanswered(self.outputs, dict(sorted(failures.items())))
+        outputs = {name: joined([pieces[first][name] for first in sorted(pieces)]) for name in self.outputs}
+        return RowAnswers(rows.count, outputs, dict(sorted(failures.items())))
 
-    def _refuse_unknown(self, columns: Columns) -> None:
+    def _check_names(self, columns: Columns) -> None:
         known = ", ".join(self.spec.inputs)
         if unknown := [name for name in columns if name not in self.spec.inputs]:
             raise BLSError(
@@ -249,18 +185,22 @@ class RowSender:
         if missing := [name for name in self.spec.required if name not in columns]:
             raise BLSError(f"model {self.name!r}: no column for the input {missing[0]!r}, expected inputs: {known}")
 
-    def _chunks(self, columns: Columns, rows: int) -> Iterator[_Chunk]:
-        columns = {name: self._column(name, values) for name, values in columns.items()}
-        varying = [values for values in columns.values() if values.dtype == object]
-        if not varying:
-            groups: Iterator[Any] = iter([range(rows)])
-        else:  # rows of one request have equal shapes
-            shapes = (tuple(None if v[row] is None else v[row].shape for v in varying) for row in range(rows))
-            groups = (range(some[0][0], some[-1][0] + 1) for some in _runs(enumerate(shapes)))
-        for group in groups:
-            for start in group[:: self._most]:
-                count = min(self._most, group.stop - start)
-                yield _Chunk(start, count, self._inputs(columns, start, count))
+    def _requests(self, rows: InputRows) -> Iterator[InputRows]:
+        """Yield the rows of each request: as many of equal shapes as the model batches."""
+        inputs = {name: self._column(name, values) for name, values in rows.inputs.items()}
+        varying = [values for values in inputs.values() if values.dtype == object]
+
+        def shapes(row: int) -> list[Any]:
+            return [None if values[row] is None else values[row].shape for values in varying]
+
+        for _, group in groupby(range(rows.count), shapes):
+            start, *others = group
+            count = 1 + len(others)
+            same = InputRows(
+                rows.first + start, count, {n: values[start : start + count] for n, values in inputs.items()}
+            )
+            for some in same.cut(self._most):
+                yield InputRows(some.first, some.count, dict(self._stacked(some.inputs)))
 
     def _column(self, name: str, values: Array) -> Array:
         """Return a column whose rows have the input's rank: a number or text per row becomes one element.
@@ -285,87 +225,70 @@ class RowSender:
             rows.append(value)
         return object_rows(rows)
 
-    def _inputs(self, columns: Columns, start: int, count: int) -> dict[str, Array]:
-        inputs = {}
+    def _stacked(self, columns: Columns) -> Iterator[tuple[str, Array]]:
         for name, values in columns.items():
-            some = values[start : start + count]
-            if some.dtype == object:
-                if some[0] is None and self.spec.inputs[name].optional:
-                    continue
-                some = np.stack([np.full(1, None, object) if value is None else value for value in some])
-            inputs[name] = some
-        return inputs
+            if values.dtype != object:
+                yield name, values
+            elif values[0] is not None or not self.spec.inputs[name].optional:
+                yield name, np.stack([np.full(1, None, object) if value is None else value for value in values])
 
-    def _single(self, chunk: _Chunk) -> Iterator[_Chunk]:
-        for row in range(chunk.rows):
-            yield _Chunk(chunk.first + row, 1, {n: values[row : row + 1] for n, values in chunk.inputs.items()})
-
-    def _answered(self, chunks: Iterator[_Chunk]) -> Iterator[tuple[_Chunk, AnsweredRows | str]]:
+    def _answered(self, requests: Iterator[InputRows]) -> Iterator[tuple[InputRows, dict[str, Array] | str]]:
         """Yield each request's rows with their answers or the error, as they arrive."""
         if self.concurrency == 1:
-            yield from ((chunk, self._ask(chunk)) for chunk in chunks)
+            yield from ((rows, self._ask(rows)) for rows in requests)
             return
         answered: SimpleQueue[SentRequest] = SimpleQueue()
-        in_flight: dict[SentRequest, _Chunk] = {}
+        in_flight: dict[SentRequest, InputRows] = {}
         try:
             while True:
-                for chunk in islice(chunks, self.concurrency - len(in_flight)):
+                for rows in islice(requests, self.concurrency - len(in_flight)):
                     try:
-                        request = self._host.request(self.name, self._sent(chunk), **self._options)
+                        request = self._host.request(self.name, self._sent(rows), **self._options)
                     except BLSError as error:
-                        yield chunk, first_line(str(error))
+                        yield rows, first_line(str(error))
                         continue
                     sent = self._host.send(request, stream=self.spec.decoupled)
-                    in_flight[sent] = chunk
+                    in_flight[sent] = rows
                     sent.add_done_callback(answered.put)  # type: ignore[arg-type]
                 if not in_flight:
                     return
                 sent = answered.get()
-                chunk = in_flight.pop(sent)
                 result = sent.result()
-                yield chunk, self._piece(chunk, result if self.spec.decoupled else [result])
+                yield (rows := in_flight.pop(sent)), self._answer(rows, result if self.spec.decoupled else [result])
         finally:
             for sent in in_flight:
                 sent.cancel()
 
-    def _ask(self, chunk: _Chunk) -> AnsweredRows | str:
+    def _ask(self, rows: InputRows) -> dict[str, Array] | str:
         """Return the answers to the rows of one request, or the message of its error."""
-        repository, inputs = self.repository, self._sent(chunk)
+        repository, inputs = self.repository, self._sent(rows)
         try:
             if self.spec.decoupled:
-                return self._piece(chunk, list(repository.stream(self.name, inputs, **self._options)))
-            return self._piece(chunk, [repository.infer(self.name, inputs, **self._options)])
+                return self._answer(rows, list(repository.stream(self.name, inputs, **self._options)))
+            return self._answer(rows, [repository.infer(self.name, inputs, **self._options)])
         except BLSError as error:  # a value cannot become a tensor
             return first_line(str(error))
 
-    def _sent(self, chunk: _Chunk) -> dict[str, Array]:
-        batches = self.spec.max_batch_size > 0
-        return chunk.inputs if batches else {name: values[0] for name, values in chunk.inputs.items()}
+    def _sent(self, rows: InputRows) -> dict[str, Array]:
+        return rows.inputs if self._batches else {name: values[0] for name, values in rows.inputs.items()}
 
-    def _piece(self, chunk: _Chunk, responses: Sequence[Response]) -> AnsweredRows | str:
-        """Return the answers to the rows of a request, or why it has none."""
-        failed = next((response.error for response in responses if response.error is not None), None)
-        if failed is not None:
-            return str(failed.message())
-        if self.spec.decoupled:
-            return self._lists(chunk, responses)
-        arrays = responses[0].as_numpy()
-        if not self.spec.max_batch_size:
-            return AnsweredRows(chunk.first, 1, {name: array[None] for name, array in arrays.items()})
-        for name, array in arrays.items():
-            if len(array) != chunk.rows:
-                return f"output {name!r} has {len(array):,} rows, expected {chunk.rows:,}, as the request"
-        return AnsweredRows(chunk.first, chunk.rows, arrays)
-
-    def _lists(self, chunk: _Chunk, responses: Sequence[Response]) -> AnsweredRows:
-        """Return a decoupled model's answers to one row: for each output a list with the arrays of all responses."""
-        lists: dict[str, list[Array]] = {name: [] for name in self.outputs}
-        for response in responses:
-            for name, array in response.as_numpy().items():
-                lists[name].append(array[0] if self.spec.max_batch_size and len(array) == 1 else array)
-        return AnsweredRows(chunk.first, 1, {name: object_rows([values]) for name, values in lists.items()})
-
-
-def _runs(values: Iterable[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
-    """Yield runs of consecutive equal values."""
-    return (list(run) for _, run in groupby(values, key=itemgetter(1)))
+    def _answer(self, rows: InputRows, responses: Sequence[Response]) -> dict[str, Array] | str:
+        """Return the answers to the rows of a request, or why it has none. A row of a decoupled model has lists."""
+        if error := next((response.error for response in responses if response.error is not None), None):
+            return str(error.message())
+        arrays = [response.as_numpy() for response in responses]
+        answer = {}
+        for name in self.outputs:
+            values = [array[name] for array in arrays if name in array]
+            if self.spec.decoupled:
+                values = [value[0] if self._batches and len(value) == 1 else value for value in values]
+                answer[name] = object_rows([values])
+            elif not values:
+                answer[name] = object_rows([None] * rows.count)
+            elif not self._batches:
+                answer[name] = values[0][None]
+            elif len(values[0]) != rows.count:
+                return f"output {name!r} has {len(values[0]):,} rows, expected {rows.count:,}, as the request"
+            else:
+                answer[name] = values[0]
+        return answer

@@ -10,33 +10,28 @@ from __future__ import annotations
 import pickle
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 from bls_notebook.engine import BLSError
 
 from .batch_function import BatchFunction
-from .rows import Array, RowAnswers, RowError, RowFailure, RowSender, together
+from .rows import InputRows, RowAnswers, RowError, RowSender, together, unanswered
 from .sources import EXTRA, DataPart
 
-KILLS = 3
-"""Workers that one row may end before it has an error instead."""
-
-CUTS = 16
-"""Runs into which rows are cut whose worker has ended."""
-
-SMALL = 1 << 20
-"""Bytes of a function that travels with each part."""
-
-AHEAD = 2
-"""Parts that are sent per thread of the workers, so that none is idle."""
+KILLS = 3  # workers that one row may end before it has an error instead
+CUTS = 16  # runs into which rows are cut whose worker has ended
+SMALL = 1 << 20  # bytes of a function that travels with each part
+AHEAD = 2  # parts that are sent per thread of the workers, so that none is idle
 
 
 @dataclass(frozen=True)
-class PartDone:
-    """The answers to a part, and who computed them; times in seconds, `began` since the epoch."""
+class Answered:
+    """The answers to a part or a run of its rows, and who computed them; times in seconds, `began` since the epoch."""
 
     part: DataPart
     answers: RowAnswers
@@ -45,132 +40,89 @@ class PartDone:
     seconds: float
 
 
-def in_kernel(sender: RowSender, parts: Iterator[DataPart], stop: bool) -> Iterator[PartDone]:
+def in_kernel(sender: RowSender, parts: Iterator[DataPart], stop: bool) -> Iterator[Answered]:
     """Yield the answers of this kernel's models to each part, one after the other."""
     for part in parts:
         began = time.time()
-        answers = sender.send(part.inputs, stop, part.first)
-        yield PartDone(part, answers, "kernel", began, time.time() - began)
+        answers = sender.send(part.rows, stop)
+        yield Answered(part, answers, "kernel", began, time.time() - began)
 
 
-def answer_part(
-    function: BatchFunction, inputs: dict[str, Array], first: int, rows: int
-) -> tuple[RowAnswers, str, float, float]:
-    """Return a part's answers, the worker and the times. Runs on a worker."""
+def answer_rows(function: BatchFunction, rows: InputRows) -> tuple[RowAnswers, str, float, float]:
+    """Return the answers to rows, the worker and the times. Runs on a worker."""
     from distributed import get_worker
 
     began = time.time()
-    answers = function.answers(inputs, first)
-    assert answers.rows == rows
-    worker = get_worker()
-    return answers, str(worker.name), began, time.time() - began
+    answers = function.answers(rows)
+    return answers, str(get_worker().name), began, time.time() - began
 
 
-@dataclass
-class _Task:
-    """A run of a part's rows that a worker answers."""
-
-    part: DataPart
-    start: int
-    rows: int
-    kills: int = 0  # workers that ended while they had this one row
-
-    def smaller(self) -> Iterator[_Task]:
-        """Yield up to `CUTS` runs of the same rows."""
-        size = -(-self.rows // CUTS)
-        for start in range(self.start, self.start + self.rows, size):
-            yield _Task(self.part, start, min(size, self.start + self.rows - start))
-
-    def inputs(self) -> dict[str, Array]:
-        return {name: values[self.start : self.start + self.rows] for name, values in self.part.inputs.items()}
-
-
-@dataclass
-class _Pending:
-    """The answers to a part so far."""
-
-    rows: int = 0
-    answers: list[RowAnswers] = field(default_factory=list)
-    worker: str = ""
-    began: float = 0.0
-    seconds: float = 0.0
-
-
-def on_client(client: Any, function: BatchFunction, parts: Iterator[DataPart]) -> Iterator[PartDone]:
+def on_client(client: Any, function: BatchFunction, parts: Iterator[DataPart]) -> Iterator[Answered]:
     """Yield the answers of a Dask cluster's workers to each part, as they arrive."""
     from distributed import as_completed
 
-    running: dict[Any, _Task] = {}
-    pending: dict[int, _Pending] = {}
-    suspects: list[_Task] = []
+    # A task is a part, a run of its rows, and the number of workers that ended while they had this one row.
+    running: dict[Any, tuple[DataPart, InputRows, int]] = {}
+    suspects: list[tuple[DataPart, InputRows, int]] = []
+    answered: dict[int, dict[int, Answered]] = defaultdict(dict)  # by part and first row
     sent: Any = function
     if len(pickle.dumps(function)) > SMALL:
         # As the result of a task it reaches each worker once, and again if a worker is lost. Dask prefers the workers
         # that have it.
-        sent = client.submit(_same, function, pure=False)
+        sent = client.submit(copy, function, pure=False)
         client.replicate([sent])
     arriving = as_completed(loop=client.loop)
 
-    def start(task: _Task) -> None:
+    def start(part: DataPart, rows: InputRows, kills: int = 0) -> None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sending large graph")
-            inputs, first = task.inputs(), task.part.first + task.start
-            future = client.submit(answer_part, sent, inputs, first, task.rows, pure=False)
-        running[future] = task
+            future = client.submit(answer_rows, sent, rows, pure=False)
+        running[future] = part, rows, kills
         arriving.add(future)
 
     try:
         while True:
-            room = AHEAD * max(1, sum(client.nthreads().values())) - len(running)
-            for _ in range(room):
-                part = next(parts, None)
-                if part is None:
+            for _ in range(AHEAD * max(1, sum(client.nthreads().values())) - len(running)):
+                if (part := next(parts, None)) is None:
                     break
-                start(_Task(part, 0, part.rows))
+                start(part, part.rows)
             if not running and suspects:  # alone, so that no other row can be to blame
-                start(suspects.pop())
+                start(*suspects.pop())
             if not running:
                 return
             future = next(arriving)
-            task = running.pop(future)
-            so_far = pending.setdefault(task.part.number, _Pending())
+            part, rows, kills = running.pop(future)
             error = future.exception()
             if error is None:
-                answers, worker, began, seconds = future.result()
-                so_far.worker, so_far.began = worker, so_far.began or began
-                so_far.seconds += seconds
-            elif type(error).__name__ == "KilledWorker":
-                if task.rows > 1:
-                    for smaller in task.smaller():
-                        start(smaller)
-                    continue
-                task.kills += 1
-                if task.kills < KILLS:
-                    suspects.append(task)
-                    continue
-                answers = _killed(function, task)
-            else:
+                done = Answered(part, *future.result())
+            elif type(error).__name__ != "KilledWorker":
                 raise explained(error)
+            elif rows.count > 1:
+                for some in rows.cut(-(-rows.count // CUTS)):
+                    start(part, some)
+                continue
+            elif kills + 1 < KILLS:
+                suspects.append((part, rows, kills + 1))
+                continue
+            else:
+                done = Answered(part, _killed(function, rows), str(error.last_worker.name), time.time(), 0.0)
             future.release()
-            so_far.rows += task.rows
-            so_far.answers.append(answers.shifted(task.start))
-            if so_far.rows == task.part.rows:
-                del pending[task.part.number]
-                whole = together(task.part.rows, so_far.answers)
-                yield PartDone(task.part, whole, so_far.worker, so_far.began, so_far.seconds)
+            runs = answered[part.number]
+            runs[rows.first] = done
+            if sum(run.answers.count for run in runs.values()) == part.rows.count:
+                del answered[part.number]
+                each = [runs[first] for first in sorted(runs)]
+                began, seconds = min(run.began for run in each), sum(run.seconds for run in each)
+                yield Answered(part, together([run.answers for run in each]), done.worker, began, seconds)
     finally:
         client.cancel([*running, *([] if sent is function else [sent])])
 
 
-def _same(function: BatchFunction) -> BatchFunction:
-    return function
-
-
-def _killed(function: BatchFunction, task: _Task) -> RowAnswers:
-    words = f"its worker process ended each time it answered this row ({task.kills} times)"
+def _killed(function: BatchFunction, row: InputRows) -> RowAnswers:
+    words = f"its worker process ended each time it answered this row ({KILLS} times)"
     if function.errors == "raise":
-        raise RowError(f"row {task.part.first + task.start:,}: model {function.name!r}: {words}")
-    return RowAnswers(1, (), (RowFailure(0, words),))
+        raise RowError(f"row {row.first:,}: model {function.name!r}: {words}")
+    return unanswered(function.outputs, {0: words})
 
 
 def explained(error: BaseException) -> BaseException:
@@ -192,9 +144,7 @@ def clients(on: Any) -> Iterator[Any]:
         yield on
         return
     if isinstance(on, bool) or not isinstance(on, int) or not 1 <= on <= 1024:
-        raise BLSError(
-            f"map: on: got {on!r}, expected None, a number of worker processes, or a dask.distributed.Client"
-        )
+        raise BLSError(f"map: on: got {on!r}, expected None, a number of worker processes, or a Dask Client")
     import dask
 
     # A worker that ends takes only the rows with it that it was answering: `on_client` sends them again.

@@ -49,9 +49,16 @@ def test_each_row_has_the_answer_of_infer(repo: bls.ModelRepository, concurrency
         }
 
 
-def test_a_pickle_is_opened_once_in_another_process_and_survives_a_redefinition(
-    repo: bls.ModelRepository, tmp_path: Path
+PYTHONS = sorted(map(str, Path(sys.prefix).glob("3.*/bin/python")))  # of `make test-pythons`
+OTHERS = [pytest.param(python, marks=pytest.mark.extra) for python in PYTHONS or [""]]
+
+
+@pytest.mark.parametrize("python", [sys.executable, *OTHERS])
+def test_a_pickle_is_opened_once_by_another_process_or_version_of_python_and_survives_a_redefinition(
+    repo: bls.ModelRepository, tmp_path: Path, python: str
 ) -> None:
+    if not python:
+        pytest.skip("needs another version of Python: make install-pythons")
     file = tmp_path / "function.pickle"
     file.write_bytes(pickle.dumps(bls.batch_function("reader", repo, outputs=["NAME"])))
     repo.define("double", ECHO, config())
@@ -64,7 +71,7 @@ for _ in range(2):
     print(function({"IN": np.array([1, 2], np.float32)})["NAME"].ravel().tolist())
 print(len(snapshot._opened))
 """
-    command = [sys.executable, "-c", script, str(file)]
+    command = [python, "-c", script, str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:3] == ["[b'n2', b'n4']", "[b'n2', b'n4']", "1"]
 
@@ -129,7 +136,7 @@ def test_large_models_need_a_shared_folder_whose_files_are_verified(repo: bls.Mo
 def test_models_in_processes_stay_in_processes(repo: bls.ModelRepository) -> None:
     repo.load("double", isolation="process")
     function = bls.batch_function("double", repo)
-    assert dict(function.snapshot.isolations) == {"double": "process"}
+    assert dict(function.snapshot.models) == {"double": "process"}
     assert function({"IN": ROWS})["OUT"].ravel().tolist() == (ROWS * 2).tolist()
 
 

@@ -232,7 +232,7 @@ def test_a_model_that_answers_differently_is_named(repo: bls.ModelRepository) ->
         ("/nowhere", {}, "/nowhere does not exist"),
         ({"IN": ROWS, "OTHER": ROWS}, {}, "the column 'OTHER', expected inputs: IN"),
         ({"IN": ROWS, "x": ROWS[:1]}, {}, "different numbers of rows"),
-        ({"IN": ROWS}, {"keep": ["id"]}, "the data has no column 'id'"),
+        ({"IN": ROWS}, {"keep": ["id"]}, r"keep=\['id'\] needs into="),
         ({"IN": ROWS}, {"on": "cluster"}, "on: got 'cluster', expected None, a number of worker processes"),
     ],
 )
