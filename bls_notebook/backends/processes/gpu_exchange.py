@@ -16,6 +16,7 @@ import numpy as np
 from bls_notebook.devices import backend_of, gpus
 from bls_notebook.devices.cuda_gpus import CudaGPUs
 from bls_notebook.devices.registry import need_gpu
+from bls_notebook.pb_utils._runtime import Caller
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 
@@ -27,6 +28,11 @@ COPIED = (
     "share memory of a GPU; install it (cupy-cuda12x, cupy-cuda13x, ...)"
 )
 
+_UNSHARED = (
+    "'{}' was copied on its GPU to reach a model in its own process: CUDA cannot share its memory, such as that of an "
+    "asynchronous allocator; a server reports an error"
+)
+
 
 class GpuExchange:
     """The GPU memory that the kernel and one worker share, by numbers."""
@@ -36,13 +42,17 @@ class GpuExchange:
         self._exports: dict[int, Any] = {}  # arrays that the worker has
         self._buffers: dict[int, Any] = {}  # arrays that the worker fills
 
-    def sent(self, tensors: Iterable[Tensor]) -> list[Tensor]:
+    def sent(self, tensors: Iterable[Tensor], sender: Caller | None) -> list[Tensor]:
         """Return tensors for a message to the worker. Pending work on them is complete."""
         out = []
         for tensor in tensors:
             array: Any = tensor._array
             if not isinstance(array, np.ndarray):
-                moving: Any = self._moving(getattr(array, "payload", array), array.shape)
+                array = getattr(array, "payload", array)
+                moving: Any = self._moving(array, tensor._array.shape)
+                exported = self._exports.get(moving.place[1]) if moving.place[1:] else array
+                if sender is not None and exported is not None and exported is not array:
+                    sender.note_warnings([_UNSHARED.format(tensor._name)])
                 tensor = Tensor._of(tensor._name, moving, tensor._datatype)
             out.append(tensor)
         return out

@@ -72,7 +72,7 @@ class Upcalls(Listener):
                 number, packed_options(request._options), request._requested, request._model_name,
                 request._model_version, len(request._inputs),
             ))  # fmt: skip
-            tensors += self.gpus.sent(request._inputs)
+            tensors += self.gpus.sent(request._inputs, self._calls[call][0])
         return rows, tensors
 
     def requests(self) -> list[InferenceRequest]:
@@ -185,7 +185,7 @@ class Upcalls(Listener):
             self._seen[number] = response
             if len(self._seen) > MOST_CALLS:
                 self._seen.pop(next(iter(self._seen)))
-        return header, self.gpus.sent(response._outputs)
+        return header, self.gpus.sent(response._outputs, self._caller({})[0])
 
     def _sent(self, result: Any, decoupled: bool) -> Reply:
         """Return the answer to a BLS request: its response, or the number of the iterator over its responses."""

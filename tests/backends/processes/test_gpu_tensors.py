@@ -127,12 +127,16 @@ def test_cuda_tensors_of_bls_in_both_directions(cuda: Any, apart: bls.ModelRepos
     assert response.parameters()["device"] == "1"
 
 
-def test_memory_of_an_asynchronous_allocator_is_copied(
+def test_memory_of_an_asynchronous_allocator_is_copied_with_a_warning(
     cuda: Any, apart: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fake_cupy.Pooled, "shareable", False)
     define(apart, "m", FAKE + ADDS, KEEPS)
-    assert list_of(output(apart.infer("m", {"X": cuda.asarray(np.arange(3, dtype=np.int32))}))) == [1, 2, 3]
+    response = apart.infer("m", {"X": cuda.asarray(np.arange(3, dtype=np.int32))})
+    assert list_of(output(response)) == [1, 2, 3]
+    (warning,) = response.record.warnings
+    assert "'X' was copied on its GPU" in warning
+    assert "a server reports an error" in warning
 
 
 def test_cuda_memory_is_kept_until_the_process_drops_it_or_dies(cuda: Any, apart: bls.ModelRepository) -> None:
