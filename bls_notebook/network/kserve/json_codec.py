@@ -6,6 +6,8 @@ A server's malformed response raises `AnswerError`, a client's malformed request
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
@@ -118,6 +120,24 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return out if len(out) == len(pairs) else {**out, **dict(reversed(pairs))}
 
 
+# What a server refuses and Python accepts: numbers that no double holds, and halves of surrogate pairs.
+_RARE = re.compile(r"[eE]\+?\d{3}|\d{309}|\\u[dD][89a-fA-F]")
+_ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]|(u[dD][89a-fA-F])|.)")
+
+
+def _strictly(text: str, hook: Callable[[list[tuple[str, Any]]], Any]) -> Any:
+    for escape in _ESCAPE.finditer(text):
+        if escape[1]:
+            raise json.JSONDecodeError("The surrogate pair in string is invalid.", text, escape.start())
+
+    def number(digits: str) -> float | int:
+        if math.isinf(value := float(digits)):
+            raise json.JSONDecodeError("Number too big to be stored in double.", text, text.find(digits))
+        return value if "." in digits or "e" in digits.lower() else int(digits)
+
+    return json.loads(text, object_pairs_hook=hook, parse_float=number, parse_int=number)
+
+
 def parsed(body: bytes | bytearray | memoryview, hook: Callable[[list[tuple[str, Any]]], Any] = _members) -> Any:
     """Parse a request's JSON; ProtocolError if it is invalid. `hook`: `json.loads`' ``object_pairs_hook``."""
     try:
@@ -126,7 +146,7 @@ def parsed(body: bytes | bytearray | memoryview, hook: Callable[[list[tuple[str,
         refuse(f"failed to parse the request JSON buffer: {error}")
     try:
         text = str(body, "utf-8", "surrogatepass").removeprefix("\ufeff")
-        return json.loads(text, object_pairs_hook=hook)
+        return _strictly(text, hook) if _RARE.search(text) else json.loads(text, object_pairs_hook=hook)
     except (ValueError, RecursionError) as error:  # ValueError also for invalid UTF-8 and huge numbers
         reason = getattr(error, "msg", "") or str(error).partition("\n")[0]
         position = getattr(error, "pos", getattr(error, "start", 0))
@@ -280,7 +300,7 @@ def decode_request(
     check_size(length, most)
     document = parsed(view[:length])
     call = DecodedRequest(model, version, member(document, "id", str, ""))
-    take_parameters(call, member(document, "parameters", object, None) if isinstance(document, dict) else None)
+    take_parameters(call, member(document, "parameters", object, {}))
     rest = view[length:]
     for tensor_json in few("inputs", member(document, "inputs", list)):
         used = _add_input(call, tensor_json, rest, regions, add, most)
@@ -343,8 +363,6 @@ def _json_length(text: str | None, size: int) -> int:
 
 def take_parameters(call: DecodedRequest, parameters: Any) -> None:
     """Set the options and parameters of a request from its JSON; ProtocolError if they are invalid."""
-    if parameters is None:
-        return
     if not isinstance(parameters, dict):
         refuse("failed to get request params.: attempt to get members for non-object")
     if "sequence_id" in parameters:
