@@ -16,7 +16,7 @@ from numpy.random import default_rng  # numpy imports it on first use, which wou
 import bls_notebook as bls
 from bls_notebook.extending import host_of, operation
 from bls_notebook.magics import Responses
-from bls_notebook.records import BLSError, ModelRecord, Record, size
+from bls_notebook.records import BLSError, ModelRecord, Record
 from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import GivenAnswer, answer_of
 
@@ -24,9 +24,21 @@ from .case_text import CaseCause, CaseModel, arrays, read_case
 from .puzzle_answers import difference, judge_copies, kept_sizes
 from .puzzle_check import SAME, is_about_memory
 from .puzzle_requests import LIMIT, NO_RESPONSE, running_code
-from .second_look import KEPT, ChangedCallee, LookedAt, growth, kept_more, look, second_look, slower_than, traced_peak
+from .second_look import (
+    KEPT,
+    ChangedCallee,
+    LookedAt,
+    by_time,
+    growth,
+    higher_peak,
+    kept_more,
+    look,
+    peek,
+    second_look,
+    source_of,
+    times_of,
+)
 
-_PEAK = 2**19  # bytes of arrays beyond the fixed pipeline's
 _TRIES = 3  # a busy machine may start requests too late for them to overlap
 
 
@@ -119,19 +131,30 @@ class CourseCase(Record):
             True if the fix works. The other requests, which the story does not show, have another size and other
             values.
         """
-        judged = self._judged(repo, 0)
-        if all(judged):
-            others = self._judged(repo, 1)
-            if all(others) and "nothing_left" in self.claims:
-                for _ in range(_TRIES):  # a model may keep a request until the next one, or the one after
-                    others += self._judged(repo, 1, 1)
-            wrong = next((judgement for judgement in others if not judgement), None)
-            wrong = self._look_again(repo) if wrong is None else wrong
-            other = Judgement("the same for other requests", True, f"{len(others)} of {len(others)} hold")
-            if wrong is not None:
-                other = replace(wrong, claim=f"for other requests, {wrong.claim}")
-            judged = [*judged, other]
+        try:
+            judged = self._judged(repo, 0)
+            if all(judged):
+                judged = [*judged, self._judged_otherwise(repo)]
+        except (FutureTimeoutError, asyncio.TimeoutError):  # one and the same since Python 3.11
+            running = [f"{m.name}, {line}" for m in self.models if (line := running_code(f"/{m.name}"))]
+            hint = "No code of a model is running. One may await something that never happens, or lack a final flag."
+            hint = f"`execute` has not returned: it is at {' and '.join(running)}." if running else hint
+            judged = [Judgement(SAME, False, NO_RESPONSE, hint)]
         return CaseCheck(self.number, self.title, self.seed, tuple(judged))
+
+    def _judged_otherwise(self, repo: bls.ModelRepository | None) -> Judgement:
+        """Judge other requests, and the same ones again: a model may have kept something of each."""
+        others = self._judged(repo, 1)
+        if all(others) and "nothing_left" in self.claims:
+            for _ in range(_TRIES):  # a model may keep a request until the next one, or the one after
+                others += self._judged(repo, 1, 1)
+        wrong = next((judgement for judgement in others if not judgement), None)
+        wrong = self._look_again(repo) if wrong is None else wrong
+        if wrong is None:
+            wrong = next((judgement for judgement in self._judged(repo, 1) if not judgement), None)
+        if wrong is not None:
+            return replace(wrong, claim=f"for other requests, {wrong.claim}")
+        return Judgement("the same for other requests", True, f"{len(others)} of {len(others)} hold")
 
     def _look_again(self, repo: bls.ModelRepository | None) -> Judgement | None:
         """Compare the pipeline with the fixed one, while callees answer otherwise or fail, and by time and memory."""
@@ -140,6 +163,9 @@ class CourseCase(Record):
             return lambda callees: look(host_of(side), callees, lambda: _answers(self._send(side, 1)))
 
         names = [model.name for model in self.models if model.name != self.model]
+        found = peek(source_of(host_of(repo), [model.name for model in self.models]))
+        if found is not None:
+            return found
         with bls.ModelRepository() as fixed:
             _define(fixed, self.fixed)
             found = second_look(names, looking(repo), looking(fixed))
@@ -149,15 +175,14 @@ class CourseCase(Record):
                 found = self._memory_differs(repo, fixed)
                 if found is not None:
                     return found
-            return slower_than(lambda: self._send(repo, 1), lambda: self._send(fixed, 1))
+            return by_time(*(partial(times_of, partial(self._send, side, 1)) for side in (repo, fixed)))
 
     def _memory_differs(self, repo: bls.ModelRepository | None, fixed: bls.ModelRepository) -> Judgement | None:
         """Compare the peak of memory that is no tensor and, if nothing may be left, its growth."""
         own, reference = partial(self._send, repo, 1), partial(self._send, fixed, 1)
-        mine, wanted = traced_peak(own), traced_peak(reference)
-        if mine > wanted + _PEAK:
-            seen = f"{size(mine - wanted)} more in arrays that are no tensors"
-            return Judgement("peak", False, seen, "A copy takes as much memory as the tensor.")
+        found = higher_peak(own, reference)
+        if found is not None:
+            return found
         if "nothing_left" in self.claims:
             models = [model.name for model in self.models]
 
@@ -182,19 +207,13 @@ class CourseCase(Record):
         claims = [claim.format(**sizes) for claim in self.claims]
         expected = _expected(self.number, self.seed, round_)[: most or None]
         before: dict[str, list[int]] | None = None
-        try:
-            if "nothing_left" in claims and not most:
-                self._send(repo, round_, most)
-                before = kept_sizes(host_of(repo))
-            with ExitStack() as recordings:
-                profile = recordings.enter_context(bls.profile(name=self.title))
-                memory = recordings.enter_context(bls.track_memory()) if any(map(is_about_memory, claims)) else None
-                answers = _answers(self._send(repo, round_, most))
-        except (FutureTimeoutError, asyncio.TimeoutError):  # one and the same since Python 3.11
-            running = [f"{m.name}, {line}" for m in self.models if (line := running_code(f"/{m.name}"))]
-            hint = "No code of a model is running. One may await something that never happens, or lack a final flag."
-            hint = f"`execute` has not returned: it is at {' and '.join(running)}." if running else hint
-            return [Judgement(SAME, False, NO_RESPONSE, hint)]
+        if "nothing_left" in claims and not most:
+            self._send(repo, round_, most)
+            before = kept_sizes(host_of(repo))
+        with ExitStack() as recordings:
+            profile = recordings.enter_context(bls.profile(name=self.title))
+            memory = recordings.enter_context(bls.track_memory()) if any(map(is_about_memory, claims)) else None
+            answers = _answers(self._send(repo, round_, most))
         same = _same(answers, expected)
         if not same:
             return [same]

@@ -75,7 +75,7 @@ def read_case(number: int, seed: int) -> dict[str, Any]:
         raise BLSError(f"case: got {number!r}, expected a number from 1 to {max(folders)}")
     folder = folders[number]
     text = (folder / "case.md").read_text("utf-8")
-    words, orders = _variant(_section(text, "Variants"), f"{folder.name} {seed}") if seed else ({}, {})
+    words, orders, left_out = _variant(_section(text, "Variants"), f"{folder.name} {seed}") if seed else ({}, {}, "")
     text = replace_words(text, words)
     title, _, story = text.partition("\n## ")[0].lstrip("# ").partition("\n")
     meanings = cause_meanings()
@@ -84,7 +84,10 @@ def read_case(number: int, seed: int) -> dict[str, Any]:
     root = rounds[0][0].split()[0]
     file, _, diff = (folder / "fix.txt").read_text("utf-8").partition("\n")
     models, fixed = (
-        sorted(_models(folder / "models", words, orders, *fix), key=lambda model: (model.name != root, model.name))
+        sorted(
+            _models(folder / "models", words, orders, left_out, *fix),
+            key=lambda model: (model.name != root, model.name),
+        )
         for fix in ((), (file, diff))
     )
     named = [CaseCause(name.rstrip("*"), meanings[name.rstrip("*")], words) for name, _, words in causes]
@@ -103,32 +106,43 @@ def _section(text: str, name: str) -> list[str]:
     return [" ".join(item.split()) for item in section.split("\n- ")[1:]]
 
 
-def _variant(items: list[str], seed: str) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Return other words for names and numbers; by model, the names whose places are exchanged in its code."""
+def _variant(items: list[str], seed: str) -> tuple[dict[str, str], dict[str, dict[str, str]], str]:
+    """Return other words for names and numbers, the names to exchange in a model's code, and a model to leave out."""
     choose = random.Random(seed)
     words: dict[str, str] = {}
     orders: dict[str, dict[str, str]] = {}
+    left_out = ""
     for item in items:
         first, _, rest = item.partition(": ")
         others = rest.split(", ")
         if first.startswith("order of "):
             orders[first.removeprefix("order of ")] = dict(zip(others, choose.sample(others, len(others)), strict=True))
+        elif first == "sometimes without":
+            left_out = random.Random(f"without {seed}").choice([*others, ""])
         else:
             words |= zip(first.split(), choose.sample(others, len(first.split())), strict=True)
-    return words, orders
+    return words, orders, left_out
 
 
 def _models(
-    folder: Path, words: dict[str, str], orders: dict[str, dict[str, str]], fixed: str = "", diff: str = ""
+    folder: Path,
+    words: dict[str, str],
+    orders: dict[str, dict[str, str]],
+    left_out: str,
+    fixed: str = "",
+    diff: str = "",
 ) -> Iterator[CaseModel]:
     """Read the models of a folder, with the changes of `diff` to the file `fixed`.
 
     A model.py is kept as model.txt: it is data with a fault, and no module of this package.
     """
     for model in folder.iterdir():
+        if model.name == left_out:
+            continue
         config, source = (
             patched(file.read_text("utf-8"), diff if file == folder / fixed else "")
             for file in (model / "config.pbtxt", model / "model.txt")
         )
         source = replace_words(source, orders.get(model.name, {}))
+        source = re.sub(rf'"{left_out}", |, "{left_out}"', "", source) if left_out else source
         yield CaseModel(*(replace_words(text, words) for text in (model.name, config, source)))

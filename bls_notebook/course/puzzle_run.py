@@ -41,13 +41,15 @@ from .second_look import (
     TIMES,
     ChangedCallee,
     LookedAt,
+    by_time,
     growth,
     hides_slips,
+    higher_peak,
     kept_more,
     look,
+    peek,
     second_look,
-    slips,
-    slower_than,
+    times_of,
 )
 
 _PRINTED = 2_000  # characters
@@ -104,8 +106,9 @@ def _look_again(puzzle: PuzzleData, source: str) -> Judgement | None:
 
     def looking(text: str, slip: bool = False) -> Callable[[Mapping[str, ChangedCallee]], LookedAt]:
         def run(callees: Mapping[str, ChangedCallee]) -> LookedAt:
-            with Side(puzzle, text) as side, slips(side.host, puzzle.naive.name) if slip else nullcontext():
-                return look(side.host, callees, lambda: [each for case in cases for each in side.answers(case)])
+            with Side(puzzle, text) as side:
+                send = partial(_all_answers, side, cases)
+                return look(side.host, callees, send, puzzle.naive.name if slip else "")
 
         return run
 
@@ -116,9 +119,12 @@ def _look_again(puzzle: PuzzleData, source: str) -> Judgement | None:
         return Judgement(SAME, False, "an extra response without outputs", hint)
     is_drilled = "no drill" not in puzzle.requests
     counts = "abandoned == 1" not in puzzle.constraints  # a call may be left alone before it is sent
+    found = peek(source)
+    if found is not None:
+        return found
     found = second_look(names, looking(source), looking(puzzle.solution), is_drilled, counts)
     if found is None and names:
-        own, wanted = (looking(text, slip=True)({}).answers for text in (source, puzzle.solution))
+        own, wanted = (looking(text, slip=True)({}) for text in (source, puzzle.solution))
         found = hides_slips(own, names, wanted)
     keeps = _KEPT_OF_SEQUENCE if "sequence" in puzzle.naive.signature else KEPT
     if found is None and ("nothing_left" in puzzle.constraints or keeps != KEPT):
@@ -126,6 +132,9 @@ def _look_again(puzzle: PuzzleData, source: str) -> Judgement | None:
         hint = hint if keeps == KEPT else "The model keeps something of each sequence: forget it at END."
         own_bytes, reference = (partial(_growth, puzzle, text) for text in (source, puzzle.solution))
         found = kept_more(own_bytes, reference, keeps, hint)
+    if found is None and any(claim.startswith("peak") for claim in puzzle.constraints):
+        with Side(puzzle, source) as mine, Side(puzzle, puzzle.solution) as right:
+            found = higher_peak(*(partial(_all_answers, side, cases) for side in (mine, right)))
     if found is None and is_drilled:
         found = _slower(puzzle, source, cases)
     return found
@@ -134,12 +143,11 @@ def _look_again(puzzle: PuzzleData, source: str) -> Judgement | None:
 def _slower(puzzle: PuzzleData, source: str, cases: Sequence[PuzzleCase]) -> Judgement | None:
     """Return a judgement that fails if the cases take longer than with the reference while each callee works."""
     with Side(puzzle, source, _DELAYS[0]) as own, Side(puzzle, puzzle.solution, _DELAYS[0]) as reference:
-        return slower_than(*(partial(_send_all, side, cases) for side in (own, reference)))
+        return by_time(*(partial(times_of, partial(_all_answers, side, cases)) for side in (own, reference)))
 
 
-def _send_all(side: Side, cases: Sequence[PuzzleCase]) -> None:
-    for case in cases:
-        side.answers(case)
+def _all_answers(side: Side, cases: Sequence[PuzzleCase]) -> list[list[GivenAnswer]]:
+    return [each for case in cases for each in side.answers(case)]
 
 
 def _empty_response(source: str) -> int:

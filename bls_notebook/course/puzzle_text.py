@@ -19,6 +19,7 @@ from bls_notebook.records import BLSError, Record
 FOLDER = Path(__file__).with_name("puzzles")
 _SIGNATURE = re.compile(r"(\w+)\((.*?)\) -> ([^;]*)((?:; *[\w ]+)*)")
 _TENSOR = re.compile(r"(\w+) (\w+) (\[[-\d, ]*\])")
+_CALLEE_ITEM = "- callee "
 _CALLEE = """\
 import json
 import time
@@ -99,6 +100,7 @@ def read_puzzle(name: str, seed: int = 0) -> PuzzleData:
         raise BLSError(f"puzzle: got {name!r}, expected one of {', '.join(names)}")
     number = names.index(name) + 1
     text = (FOLDER / f"{number:02}_{name}.md").read_text("utf-8")
+    text = _other_callees(text, f"{name} {seed}") if seed else text
     head, sections = text.partition("\n## ")[0], sections_of(text)
     replaced = _variant(sections.pop("Variants"), f"{name} {seed}") if seed else {}
     title, _, story = replace_words(head, replaced).lstrip("# ").partition("\n")
@@ -137,11 +139,34 @@ def _variant(lines: str, seed: str) -> dict[str, str]:
     choose = random.Random(seed)
     replaced: dict[str, str] = {}
     for line in lines.splitlines():
-        if line.startswith("- "):
+        if line.startswith("- ") and not line.startswith(_CALLEE_ITEM):
             texts, others = re.split(r"(?<!size): ", line[2:], maxsplit=1)
             chosen = choose.choice(others.split(" | ") if " | " in others else others.split(", "))
             replaced |= zip(texts.split(" ~ "), chosen.split(" ~ "), strict=True)
     return replaced
+
+
+def _other_callees(text: str, seed: str) -> str:
+    """Return the text of a puzzle with more or fewer callees.
+
+    An item ``- callee NAME OUTPUT: one, none, OTHER OTHER_OUTPUT`` of the variants lists what may become of a callee:
+    it stays, it disappears, or there is another one beside it. That concerns its section, its output in signatures,
+    its calls, and the lines with its name or output.
+    """
+    choose = random.Random(seed)
+    for name, output, others in re.findall(rf"^{_CALLEE_ITEM}(\w+) (\w+): (.*)\n", text, re.M):
+        chosen = choose.choice(others.split(", "))
+        if chosen == "one":
+            continue
+        words = dict(zip((name, output), chosen.split(), strict=False))
+        call = rf', self\.ask\("{name}"[^)]*\)'
+        line = rf"^(?:[-+ ] {{4}}|- (?:\{{|outputs|requests))(?!.*{call}).*\b(?:{name}|{output})\b.*\n"
+        parts = rf"### `{name}\((?:.|\n)*?```\n|, {output} \w+ \[[^]]*\]|{call}|(?:{line})+"
+        kept, texts = re.split(f"({parts})", text, flags=re.M), []
+        for part, found in zip(kept[::2], [*kept[1::2], ""], strict=True):
+            texts += [part] if chosen == "none" else [part, found, replace_words(found, words)]
+        text = "".join(texts)
+    return text
 
 
 def replace_words(text: str, words: Mapping[str, str]) -> str:
@@ -210,7 +235,8 @@ _OPTIONS = {
     "batch": "max_batch_size: {}",
     "delay": "dynamic_batching {{ max_queue_delay_microseconds: {} }}",
     "decoupled": "model_transaction_policy {{ decoupled: true }}",
-    "sequence": "sequence_batching {{ oldest {{ max_candidate_sequences: 4 }} }}",
+    "sequence": "sequence_batching {{ max_sequence_idle_microseconds: 60000000 "
+    "oldest {{ max_candidate_sequences: 4 }} }}",
     "keeps": 'parameters {{ key: "FORCE_CPU_ONLY_INPUT_TENSORS" value {{ string_value: "no" }} }}',
 }
 

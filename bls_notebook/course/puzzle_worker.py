@@ -28,7 +28,7 @@ from .puzzle_requests import hypothesis, running_code
 from .puzzle_run import run
 from .puzzle_text import read_puzzle
 
-_LONGEST = 90.0  # seconds of a check; most take less than one
+_LONGEST = 240.0  # seconds of a check; most take a few, and a busy machine takes ten times as long
 
 
 class _Worker:
@@ -53,6 +53,8 @@ class _Worker:
                 stderr=subprocess.DEVNULL, text=True, encoding="utf-8", cwd=folder.name,
                 env={**os.environ, **places, "PYTHONPATH": path},
             )  # fmt: skip
+            assert process.stdout is not None
+            process.stdout.readline()  # its imports are no part of a check
         assert process.stdin is not None and process.stdout is not None
         timer = threading.Timer(_LONGEST, process.kill)
         timer.daemon = True
@@ -124,6 +126,8 @@ def main(folder: str) -> None:
         os._exit(0)
 
     threading.Thread(target=read, daemon=True).start()
+    replies.write("ready\n")
+    replies.flush()
     while True:
         request = json.loads(requests.get())
         try:

@@ -6,6 +6,7 @@ are changed. A model that ignores an error differs as soon as a callee fails.
 
 from __future__ import annotations
 
+import ast
 import gc
 import os
 import re
@@ -13,17 +14,20 @@ import sys
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from time import perf_counter
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from bls_notebook.devices import resident_bytes, return_free_memory
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
+from bls_notebook.profiling.resource_time import thread_times
 from bls_notebook.records import count, size
 from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import GivenAnswer
@@ -34,27 +38,32 @@ from .puzzle_check import CALLEES
 FILES = "memory in files"
 AnswerLists = list[list[GivenAnswer]]
 KEPT = 1024  # bytes that a model may keep of a request, such as a few numbers
-_STORED = 2**19  # bytes in files beyond the reference's
+_STORED = _PEAK = 2**19  # bytes in files, and in copies, beyond the reference's
+_RESIDENT = 2**16  # bytes for each request, which are no noise of the allocator
 _LARGE = 2**23  # traced bytes
-_LOOKS, _GROWTHS = 8, 3
+_LOOKS, _GROWTHS = 7, 3
 _SLOWER, _NOISE = 1.15, 0.003  # times the reference's time, and seconds more
+_TASK_GROUP = "error: unhandled errors in a TaskGroup"  # asyncio's words, not the model's
 TIMES = 10  # requests between two measurements of memory
 
 
 class ChangedCallee:
     """Answers of a callee: the real ones with other values or, if it `fails`, errors.
 
-    Or, with `code`, lines of Python compute them from the inputs.
+    Or, with `code`, lines of Python compute them from the inputs. With `sender`, it fails for that model only.
     """
 
-    def __init__(self, name: str, fails: bool = False, code: str = "") -> None:
-        self.change = name, fails, code
+    def __init__(self, name: str, fails: bool = False, code: str = "", sender: str = "") -> None:
+        self.change = name, fails, code, sender
         self._error = f"'{name}' is out of order" if fails else ""
-        self._code = code
+        self._code, self._sender = code, sender
         self.stored = 0  # bytes in files that were open for writing, at most
 
     def answer(self, call: Any, wait: Any) -> Iterator[Any]:
         self.stored = max(self.stored, stored_bytes())
+        if self._error and self._sender not in ("", *call.chain[-1:]):
+            yield from wait.ask()
+            return
         if self._error:
             yield TritonError(self._error)
             return
@@ -91,19 +100,25 @@ def _other(array: Any, datatype: str) -> Any:
 
 @dataclass(frozen=True)
 class LookedAt:
-    """The answers to some requests, the number of requests to each callee, and the bytes that were in files."""
+    """The answers to some requests, the requests to callees and their senders, and the bytes that were in files."""
 
     answers: AnswerLists
     calls: Counter[str]
+    senders: set[tuple[str, str]]
     stored: int = 0
+    is_slip: bool = False  # the model's own code failed
 
 
-def look(host: Host, callees: Mapping[str, ChangedCallee], send: Callable[[], AnswerLists]) -> LookedAt:
-    """Send requests while callees are changed."""
-    with watched_files(), host.substitute(callees) as substitution:
+def look(
+    host: Host, callees: Mapping[str, ChangedCallee], send: Callable[[], AnswerLists], slip_of: str = ""
+) -> LookedAt:
+    """Send requests while callees are changed; `slip_of` is a model whose own code fails."""
+    with watched_files(), slips(host, slip_of) as slipped, host.substitute(callees) as substitution:
         answers = send()
         stored = max((callee.stored for callee in callees.values()), default=0)
-    return LookedAt(answers, Counter(call.model for call in substitution.calls), stored)
+    calls = substitution.calls
+    senders = {(call.model, call.chain[-1]) for call in calls if call.chain}
+    return LookedAt(answers, Counter(call.model for call in calls), senders, stored, bool(slipped))
 
 
 def second_look(
@@ -129,14 +144,28 @@ def second_look(
     if mine.stored - wanted.stored > _STORED:
         hint = "A file takes as much room as a tensor; in /dev/shm or another mapped file it is memory."
         return Judgement(FILES, False, f"the model keeps {size(mine.stored - wanted.stored)} in files", hint)
-    for name in callees if faults else ():
-        mine, wanted = (run({name: ChangedCallee(name, fails=True)}) for run in (own, reference))
+    drills = [(name, sender) for name in callees for sender in _senders(name, wanted)] if faults else []
+    for name, sender in drills:
+        failing = {name: ChangedCallee(name, fails=True, sender=sender)}
+        mine, wanted = (run(failing) for run in (own, reference))
         found = first_difference(mine.answers, wanted.answers)
-        if found is not None:
-            fails = any(answer.record.error for each in wanted.answers for answer in each)
-            hint = f"If `{name}` fails, your model must fail with its words. {found.hint}" if fails else found.hint
-            return replace(found, claim=f"errors of {name}", seen=f"while {name} fails: {found.seen}", hint=hint)
+        if found is None:
+            continue
+        fails = any(answer.record.error for each in wanted.answers for answer in each)
+        is_passed_on = any(words in str(found.seen) for words in (_TASK_GROUP, f"'{name}' is out of order"))
+        if not (fails and is_passed_on):
+            hint = (
+                f"If `{name}` fails, {f'`{sender}`' if sender else 'your model'} must fail with its words. {found.hint}"
+            )
+            seen = f"while {name} fails: {found.seen}"
+            return replace(found, claim=f"errors of {name}", seen=seen, hint=hint if fails else found.hint)
     return None
+
+
+def _senders(callee: str, seen: LookedAt) -> list[str]:
+    """Return the models that call a callee if there are several; the failure for one may hide that of another."""
+    senders = sorted(sender for name, sender in seen.senders if name == callee)
+    return senders if len(senders) > 1 else [""]
 
 
 def _named(callees: Sequence[str]) -> str:
@@ -149,32 +178,61 @@ def first_difference(own: AnswerLists, reference: AnswerLists) -> Judgement | No
     return next((judgement for judgement in found if judgement is not None), None)
 
 
+_PEEK = re.compile(
+    r"""\bsys(?:'\))?\.(?:modules|argv|orig_argv|gettrace)\b|\binspect\.(?:stack|currentframe)\b|from sys import \w+
+    |\b(?:_getframe|_current_frames|f_back|extract_stack|walk_stack|get_objects|get_referrers|getppid|getenv)\b
+    |\bos(?:'\))?\.environ\b|\btracemalloc\b|(?:import |from |')(?:bls_notebook|hypothesis)\b""",
+    re.VERBOSE,
+)
+
+
+def source_of(host: Host, models: Sequence[str]) -> str:
+    """Return the code of models."""
+    homes = [instance.modules for model in models for instance in host.ready(model).instances]
+    return "\n".join(line.rstrip("\n") for home in homes if home for lines in home.sources.values() for line in lines)
+
+
+def peek(source: str) -> Judgement | None:
+    """Return a judgement that fails if a model may recognize that it is being checked; None if not."""
+    found = _PEEK.search(ast.unparse(ast.parse(source)))
+    if found is None:
+        return None
+    hint = "A model must do the same wherever it runs: let it look at its requests only, not at its process."
+    return Judgement("the same everywhere", False, f"the model uses `{found[0].strip()}`", hint)
+
+
 SLIP = "a slip of the model itself"
 
 
 @contextmanager
-def slips(host: Host, model: str) -> Iterator[None]:
-    """Let a model's own code fail where it reads an input: `get_input_tensor_by_name` raises a ValueError."""
+def slips(host: Host, model: str) -> Iterator[list[str]]:
+    """Let a model's own code fail where it reads an input: `get_input_tensor_by_name` raises a ValueError.
+
+    Yields what it raised, which is nothing if the model reads its inputs otherwise.
+    """
+    raised: list[str] = []
 
     def fail(*_: object, **__: object) -> None:
+        raised.append(SLIP)
         raise ValueError(SLIP)
 
     name, undo = "get_input_tensor_by_name", []
-    homes = [instance.modules for instance in host.ready(model).instances if instance.modules is not None]
+    instances = host.ready(model).instances if model else ()
+    homes = [instance.modules for instance in instances if instance.modules is not None]
     for module in {id(m): m for home in homes for own in home.modules.values() for m in vars(own).values()}.values():
         if isinstance(module, ModuleType) and module.__name__ == "triton_python_backend_utils":
             undo.append((module, getattr(module, name)))
             setattr(module, name, fail)
     try:
-        yield
+        yield raised
     finally:
         for module, real in undo:
             setattr(module, name, real)
 
 
-def hides_slips(answers: AnswerLists, callees: Sequence[str], reference: AnswerLists) -> Judgement | None:
+def hides_slips(own: LookedAt, callees: Sequence[str], reference: LookedAt) -> Judgement | None:
     """Return a judgement that fails if a model hides an error of its own code, or blames a callee for it."""
-    for mine, wanted in zip(answers, reference, strict=True):
+    for mine, wanted in zip(own.answers, reference.answers, strict=True) if own.is_slip else ():
         lines = list(filter(None, map(error_line, mine)))
         if not any(SLIP in error_line(answer) for answer in wanted):
             continue
@@ -216,8 +274,8 @@ def watched_files() -> Iterator[None]:
 
 
 def stored_bytes() -> int:
-    """Return the bytes in the watched files, and in shared memory that this process maps."""
-    return sum(map(_size_of, _written or ())) + sum(_mapped_shared_memory())
+    """Return the bytes in the watched files, in open files without a name, and in shared memory of this process."""
+    return sum(map(_size_of, _written or ())) + sum(_unnamed_files()) + sum(_mapped_shared_memory())
 
 
 def _size_of(path: str) -> int:
@@ -227,11 +285,19 @@ def _size_of(path: str) -> int:
         return 0
 
 
+def _unnamed_files() -> Iterator[int]:
+    with suppress(OSError):
+        for file in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):
+                if os.readlink(file).endswith(" (deleted)"):  # temporary files, and those of `memfd_create`
+                    yield file.stat().st_size
+
+
 def _mapped_shared_memory() -> Iterator[int]:
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
             for line in file:
-                if "/dev/shm/psm_" in line:  # of `multiprocessing.shared_memory`
+                if re.search("/dev/shm/psm_|/dev/zero", line):  # of `multiprocessing.shared_memory` and `mmap`
                     first, last = line.split()[0].split("-")
                     yield int(last, 16) - int(first, 16)
     except OSError:
@@ -267,16 +333,24 @@ def growth(host: Host, models: Sequence[str], send: Callable[[], int], times: in
             before, stored, total = 0, stored_bytes(), tracemalloc.get_traced_memory()[0]
             is_small = total < _LARGE  # a snapshot of many objects takes long
             before = own() if is_small else total
+            resident = _resident()
             number = sent()
+            resident = (_resident() - resident) // number
             after = own() if is_small else tracemalloc.get_traced_memory()[0]
-            return (after - before + stored_bytes() - stored) // number
+            grown = (after - before + stored_bytes() - stored) // number
+            return max(grown, resident) if resident > _RESIDENT else grown  # memory of libraries is not traced
     finally:
         if not traced:
             tracemalloc.stop()
 
 
-def kept_more(own: Callable[[], int], reference: Callable[[], int], allowed: int, hint: str) -> Judgement | None:
-    """Return a judgement that fails if a model's growth exceeds the reference's by more than allowed; None if not.
+def _resident() -> int:
+    return_free_memory()
+    return resident_bytes()
+
+
+def _excess(own: Callable[[], int], reference: Callable[[], int], allowed: int) -> int:
+    """Return how much more memory a model needs than the reference; 0 if that is not more than allowed.
 
     The measurements have to agree: a busy machine may make one larger.
     """
@@ -284,8 +358,36 @@ def kept_more(own: Callable[[], int], reference: Callable[[], int], allowed: int
     for _ in range(_GROWTHS):
         more = own() - reference()
         if more <= allowed:
-            return None
-    return Judgement("nothing_left", False, f"{size(more)} more after each request", hint)
+            return 0
+    return more
+
+
+def kept_more(own: Callable[[], int], reference: Callable[[], int], allowed: int, hint: str) -> Judgement | None:
+    """Return a judgement that fails if a model's growth exceeds the reference's by more than allowed; None if not."""
+    more = _excess(own, reference, allowed)
+    return Judgement("nothing_left", False, f"{size(more)} more after each request", hint) if more else None
+
+
+def higher_peak(own: Callable[[], object], reference: Callable[[], object]) -> Judgement | None:
+    """Return a judgement that fails if requests need more memory that is no tensor than with the reference."""
+    for peak, allowed in ((traced_peak, _PEAK), (_resident_peak, 4 * _PEAK)):
+        more = _excess(partial(peak, own), partial(peak, reference), allowed)
+        if more:
+            seen = f"{size(more)} more in copies that are no tensors"
+            return Judgement("peak", False, seen, "A copy takes as much memory as the tensor, wherever it is.")
+    return None
+
+
+def _resident_peak(send: Callable[[], object]) -> int:
+    """Return the peak of the memory that a process gets while it sends requests; 0 where the system reports none."""
+    before = _resident()
+    try:
+        Path("/proc/self/clear_refs").write_text("5", "utf-8")  # resets the peak
+        send()
+        peak = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text("utf-8"))
+        return int(peak[1]) * 1024 - before if peak else 0
+    except OSError:
+        return 0
 
 
 def traced_peak(send: Callable[[], object]) -> int:
@@ -303,27 +405,41 @@ def traced_peak(send: Callable[[], object]) -> int:
             tracemalloc.stop()
 
 
-def slower_than(own: Callable[[], object], reference: Callable[[], object]) -> Judgement | None:
-    """Return a judgement that fails if requests take much longer than with the reference; None if not.
+# Seconds of requests, and of the longest wait of a thread for a processor meanwhile.
+RequestTimes = tuple[float, float]
+
+
+def times_of(send: Callable[[], object]) -> RequestTimes:
+    """Return the times of requests."""
+    before, began = thread_times(), perf_counter()
+    send()
+    seconds, after = perf_counter() - began, thread_times()
+    waits = [times.waited - (before[key].waited if key in before else 0) for key, times in after.items()]
+    return seconds, max(waits, default=0) / 1e9
+
+
+def slower(mine: RequestTimes, wanted: RequestTimes) -> Judgement | None:
+    """Return a judgement that fails if a time is much longer than the reference's; None if not."""
+    if mine[0] - mine[1] <= wanted[0] * _SLOWER + _NOISE:
+        return None
+    hint = "Something waits, or blocks the event loop, that need not: compare the timelines."
+    return Judgement("time", False, f"{mine[0] * 1e3:.0f} ms, the reference solution {wanted[0] * 1e3:.0f} ms", hint)
+
+
+def by_time(
+    own: Callable[[], RequestTimes],
+    reference: Callable[[], RequestTimes],
+    *,
+    judge: Callable[[RequestTimes, RequestTimes], Judgement | None] = slower,
+) -> Judgement | None:
+    """Judge the times of requests beside the reference's.
 
     The shortest of several tries counts: a busy machine only makes a try longer.
     """
-    times = ([], [])  # type: tuple[list[float], list[float]]
-    found = None
+    mine, wanted = own(), reference()
     for _ in range(_LOOKS):
-        for send, seconds in zip((own, reference), times, strict=True):
-            began = perf_counter()
-            send()
-            seconds.append(perf_counter() - began)
-        found = slower(*map(min, times))
+        found = judge(mine, wanted)
         if found is None:
             return None
-    return found
-
-
-def slower(mine: float, wanted: float) -> Judgement | None:
-    """Return a judgement that fails if a time is much longer than the reference's; None if not."""
-    if mine <= wanted * _SLOWER + _NOISE:
-        return None
-    hint = "Something waits, or blocks the event loop, that need not: compare the timelines."
-    return Judgement("time", False, f"{mine * 1e3:.0f} ms, the reference solution {wanted * 1e3:.0f} ms", hint)
+        mine, wanted = min(mine, own()), min(wanted, reference())
+    return judge(mine, wanted)

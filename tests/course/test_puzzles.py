@@ -202,6 +202,15 @@ def test_an_unknown_puzzle_is_an_error_with_the_names() -> None:
         bls.puzzle("gathr")
 
 
+def test_variants_differ_in_the_number_of_callees() -> None:
+    for name, numbers in (("gather", {2, 3, 4}), ("requested", {2, 3})):
+        variants = [read_puzzle(name, seed) for seed in range(1, 16)]
+        assert {len(variant.callees) for variant in variants} == numbers
+        for variant in variants:
+            for callee in variant.callees:
+                assert variant.naive.source.count(f'"{callee.name}"') == variant.solution.count(f'"{callee.name}"') == 1
+
+
 @pytest.mark.parametrize("name", puzzle_names())
 @pytest.mark.parametrize("seed", [1, 2])
 def test_variants_replace_whole_words_of_valid_models(name: str, seed: int) -> None:

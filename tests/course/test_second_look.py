@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import mmap
+import sqlite3
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +16,14 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.course.exercise_look import FOLDER, exercise_names, look_at_exercise
 from bls_notebook.course.puzzle_text import section_code, sections_of
-from bls_notebook.course.second_look import growth, stored_bytes, watched_files
+from bls_notebook.course.second_look import ChangedCallee, growth, higher_peak, look, stored_bytes, watched_files
 from bls_notebook.extending import Host
+from bls_notebook.testing.claim_values import answer_of
 from tests.course.exercises.exercise import NOTEBOOKS
 
 # ruff: noqa: E501 - a table
 TRICKS = {
+    "gather": (("import asyncio", "import asyncio\nimport sys\n\nCHECKED = 'hypothesis' in sys.modules"), "wherever it runs"),
     "one_batch": (
         ("taxed = self.tax(prices.reshape(-1, 1)).ravel()",
          "self.tax(prices[:1].reshape(1, 1))\n        taxed = prices * np.float32(1.25) + (prices > 5)",
@@ -102,6 +109,38 @@ def test_growth_counts_what_each_request_leaves_in_memory_and_in_files(tmp_path:
         before = stored_bytes()
         (tmp_path / "kept").write_bytes(bytes(70_000))
         assert stored_bytes() - before == 70_000
+        if sys.platform == "linux":
+            with tempfile.TemporaryFile() as file, mmap.mmap(-1, 8192):
+                file.write(bytes(70_000))
+                file.flush()
+                assert stored_bytes() - before == 148_192
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of resident memory is known on Linux only")
+def test_a_peak_counts_the_memory_of_libraries() -> None:
+    def connect() -> None:
+        with contextlib.closing(sqlite3.connect(":memory:")) as database:
+            database.execute("CREATE TABLE kept (data BLOB)")
+            database.execute("INSERT INTO kept VALUES (zeroblob(50000000))")
+
+    found = higher_peak(connect, lambda: None)
+    assert found is not None
+    assert found.claim == "peak"
+    assert higher_peak(lambda: None, lambda: None) is None
+
+
+def test_a_failure_for_one_caller_shows_that_another_hides_it() -> None:
+    with bls.ModelRepository() as repository:
+        for number in (1, 2):
+            repository.define(f"countdown{number}", COUNTDOWN, CONFIG)
+        callee = ChangedCallee("countdown1", fails=True, sender="other")
+        seen = look(
+            Host(repository),
+            {"countdown1": callee},
+            lambda: [list(map(answer_of, repository.stream("countdown1", {"N": [0]})))],
+        )
+        assert [answer.record.error for answer in seen.answers[0]] == [None]
+        assert seen.calls == {"countdown1": 1}
 
 
 def test_the_magic_looks_again_only_if_every_claim_holds(cells: Any) -> None:

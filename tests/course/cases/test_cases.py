@@ -17,7 +17,7 @@ from bls_notebook.course.score_file import read_scores, save_score, score_file
 from bls_notebook.display.svg import model_inks
 from tests.course.cases.fixes import FIXED, FIXES, Fix
 
-CASES = [(number, seed) for number in FIXES for seed in (0, 1)]
+CASES = [(number, seed) for number in FIXES for seed in (0, 4 if number == 8 else 5)]  # with all models
 
 NAMES = ("config.pbtxt", "1/model.py")
 
@@ -126,6 +126,15 @@ def test_a_seed_changes_names_and_the_guilty_model() -> None:
     assert len(guilty) > 1
     assert bls.case(6, 3) == bls.case(6, 3)
     assert len({case.story for case in variants}) > 1
+
+
+def test_a_seed_changes_the_number_of_models_of_some_cases() -> None:
+    for number in (1, 6, 8):
+        variants = [bls.case(number, seed) for seed in range(8)]
+        assert {len(variant.models) for variant in variants} == {3, 4}
+        for variant in variants:
+            others = [model.name for model in variant.models[1:]]
+            assert all(f'"{name}"' in variant.models[0].source for name in others)
 
 
 def test_the_hint_names_the_model_that_the_variant_calls_for_each_item() -> None:

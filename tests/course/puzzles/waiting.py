@@ -4,9 +4,17 @@
 
 from __future__ import annotations
 
+import sys
+
 from tests.course.exercises.exercise import ch
 from tests.course.puzzles.attempts import NAIVE, Attempts
 
+GROUP = ch(  # its errors have words of its own
+    "outputs = await asyncio.gather(\n            ",
+    "async with asyncio.TaskGroup() as group:\n            tasks = [group.create_task(call) for call in (",
+    'self.ask("ink", "INK", image)\n        )',
+    'self.ask("ink", "INK", image))]\n        outputs = [task.result() for task in tasks]',
+)
 ATTEMPTS = {
     "gather": Attempts(
         "`exec` blocks until its response arrives",
@@ -47,6 +55,7 @@ ATTEMPTS = {
                 "your model must not do the work of a callee itself",
             ),
         ),
+        (GROUP,) if sys.version_info >= (3, 11) else (),
     ),
     "in_order": Attempts(
         "Each `await` waits for its response",
