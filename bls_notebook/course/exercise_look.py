@@ -165,7 +165,7 @@ class _Sides:
         return self.measure(self.fresh, lambda: self._look(callees, slip))
 
     def reference(self, callees: Mapping[str, ChangedCallee], slip: bool = False) -> LookedAt:
-        """Look at the reference or, if nothing has changed that it depends on, return what was seen last time."""
+        """Look at the reference or return the last look, if nothing has changed that it depends on."""
         key, surroundings = (slip, *(callee.change for callee in callees.values())), self._surroundings()
         if _seen.surroundings != surroundings:
             _seen.surroundings, _seen.looks = surroundings, {}

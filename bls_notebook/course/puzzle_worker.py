@@ -28,7 +28,7 @@ from .puzzle_requests import hypothesis, running_code
 from .puzzle_run import run
 from .puzzle_text import read_puzzle
 
-_LONGEST = 240.0  # seconds of a check; most take a few, and a busy machine takes ten times as long
+_LONGEST = 240.0  # seconds of a check; most take a few, and a busy machine needs ten times more
 
 
 class _Worker:

@@ -163,7 +163,7 @@ def second_look(
 
 
 def _senders(callee: str, seen: LookedAt) -> list[str]:
-    """Return the models that call a callee if there are several; the failure for one may hide that of another."""
+    """Return the models that call a callee if there are several, as one failure may hide another."""
     senders = sorted(sender for name, sender in seen.senders if name == callee)
     return senders if len(senders) > 1 else [""]
 

@@ -277,7 +277,7 @@ class CudaGPUs:
             return self._cupy.from_dlpack(capsule)
 
     def for_workers(self) -> None:
-        """CUDA's GPUs need nothing of ours in a worker."""
+        """Return None: a worker uses CUDA's driver itself."""
 
     def array_module(self) -> Any:
         return self._cupy

@@ -134,7 +134,7 @@ class GPUs(Protocol):
         """Consume a capsule; return an array that shares its memory. DLPackError if the memory is not on these GPUs."""
 
     def for_workers(self) -> WorkerSimulation | None:
-        """Return what a worker needs to simulate as many GPUs of its own; None for real ones."""
+        """Return what a worker needs to simulate as many GPUs; None for real ones."""
 
     def array_module(self) -> Any:
         """Return the module that models import as `cupy`."""

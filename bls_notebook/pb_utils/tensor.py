@@ -128,7 +128,7 @@ class Tensor:
     _datatype: str
     _line: allocation_log.Origin | None  # the line that made it; set only while a memory recording wants lines
     _name: str
-    # What a server sends: None before it is sent, False if it came from elsewhere and nothing has read it, or a sample.
+    # The content that a server sends: None before it is sent, False if it was received and not read, or a sample.
     _sent: object
 
     def __init__(self, name: str, numpy_array: np.ndarray[Any, Any], /) -> None:
@@ -235,7 +235,7 @@ class Tensor:
         if allocation_log.recording is not None:
             allocation_log.recording.exported(self)
         there = None if isinstance(self._array, _ndarray) else backend_of(self._array)
-        self._sent = False  # what is written through the capsule is sent on a server, too
+        self._sent = False  # a server also sends later writes through the capsule
         capsule = self._exported().__dlpack__() if there is None else there.capsule(self._array, self)
         if self._datatype == "BF16":
             dlpack.as_bfloat16(capsule)

@@ -37,7 +37,7 @@ log = logging.getLogger("bls_notebook")
 PLACE_SECONDS = 2.0  # until a process says where its code is; native code may keep it from that
 _places = count(1)
 _TORCH = (
-    "the model imports PyTorch, which sees no simulated GPU in a process of its own, only CuPy does; load it in the "
+    "the model imports PyTorch, which sees no simulated GPU in its own process, only CuPy does; load it in the "
     "kernel (isolation='kernel')"
 )
 

@@ -120,7 +120,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return out if len(out) == len(pairs) else {**out, **dict(reversed(pairs))}
 
 
-# What a server refuses and Python accepts: numbers that no double holds, and halves of surrogate pairs.
+# Python accepts these, a server does not: numbers that no double holds, and halves of surrogate pairs.
 _RARE = re.compile(r"[eE]\+?\d{3}|\d{309}|\\u[dD][89a-fA-F]")
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]|(u[dD][89a-fA-F])|.)")
 

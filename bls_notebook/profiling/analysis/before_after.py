@@ -285,7 +285,7 @@ _NO = ("noise", "unknown")
 
 
 def ratio_of(change: TimeChange) -> float:
-    """Return how many times as fast or as slow something became."""
+    """Return the factor by which a time became shorter or longer."""
     return change.factor if change.verdict == "slower" else 1 / change.factor
 
 
