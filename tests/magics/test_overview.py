@@ -11,6 +11,7 @@ import pytest
 
 from bls_notebook.capabilities import registry
 from bls_notebook.display import render
+from bls_notebook.display.records import errors
 from bls_notebook.magics.overview import manual, with_paths
 from bls_notebook.records import advice
 from bls_notebook.records.errors import ErrorRecord
@@ -65,6 +66,7 @@ def test_the_display_of_an_error_names_its_guide(message: str, page: str) -> Non
 def test_the_guide_of_an_error_is_a_link_once_the_manual_has_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     declared = Message()
     monkeypatch.setattr("bls_notebook.display.records.errors.metadata", lambda _: declared)
+    monkeypatch.setattr(errors, "_manual", errors._manual.__wrapped__)  # without the cache
     record = ErrorRecord("Exceeds maximum queue size")
     assert "href" not in render(record).html
     declared["Project-URL"] = "Source, https://example.org/code"

@@ -62,7 +62,7 @@ class WorkerProcess:
         self._guard = threading.Lock()
         self._words = ""
         self._waiting: dict[tuple[str, int], Callable[[Message | None], None]] = {}
-        self._crashes = False
+        self._crash = ""  # what `faulthandler` has written: in pieces, between which a text of `hear` may arrive
         self._timers: weakref.WeakSet[threading.Timer] = weakref.WeakSet()
         ends = [socket.socketpair() for _ in range(2)]
         pipes = [os.pipe() for _ in range(2)]
@@ -98,7 +98,7 @@ class WorkerProcess:
     @property
     def died(self) -> str:
         """The reason for the end of the process."""
-        return _reason(self._process.wait(), self._words)
+        return _reason(self._process.wait(), self._words + self._crash)
 
     def hear(self, words: str) -> None:
         """Note a text that the process wrote to standard error."""
@@ -218,10 +218,14 @@ class WorkerProcess:
         text = data.decode(errors="replace")
         if text:
             if stream == "stderr":
+                crash = ""
+                if self._crash:
+                    text, crash = "", text
+                elif self._step or self._waiting:  # the error of whoever waits has the words of a crash
+                    text, begin, rest = text.partition(_CRASH)
+                    crash = begin + rest
                 self.hear(text)
-                if self._step or self._waiting:  # the error of whoever waits has the words of a crash
-                    text, crash, _ = ("" if self._crashes else text).partition(_CRASH)
-                    self._crashes = self._crashes or bool(crash)
+                self._crash = (self._crash + crash)[: 2 * LAST_WORDS]
             if text and not self._closing:
                 self._listener.printed(stream, text)
         return bool(data)

@@ -45,7 +45,7 @@ def made_tensors(
         spec = specs.get(name) if specs is not None else None
         try:
             out.append(_tensor(name, value, spec))
-        except (TypeError, ValueError, OverflowError, MemoryError, TritonModelException) as error:
+        except (TypeError, ValueError, OverflowError, TritonModelException) as error:
             expected = f"{spec.datatype} of shape {list(spec.shape)}" if spec else "an array"
             raise BLSError(
                 f"model {model!r}, {what} {name!r}: got {_short(value)}, expected {expected}: {first_line(str(error))}"
