@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.engine.core.execution import Execution
-from bls_notebook.pb_utils.tensor import Tensor, sample_of
+from bls_notebook.pb_utils.tensor import SAMPLE, Tensor, sample_of
 
 _WHOLE = 1 << 20  # bytes that are summed up
 
@@ -31,7 +31,7 @@ def _content(array: np.ndarray[Any, Any]) -> object:
     """Return a digest of an array; a change of its content nearly always changes it."""
     if not array.flags.c_contiguous:
         array = array.copy() if array.nbytes <= _WHOLE else array[:1].copy()
-    if array.dtype.hasobject or array.nbytes < 8:
+    if array.dtype.hasobject or array.nbytes <= SAMPLE:
         return sample_of(array)
     data = array.reshape(-1).view(np.uint8)
     return int(data[: min(_WHOLE, data.size & ~7)].view(np.uint64).sum()), sample_of(array)
