@@ -6,7 +6,7 @@ tensor or has died. A tensor on a simulated GPU travels as bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -46,18 +46,15 @@ class GpuExchange:
         """Return tensors for a message to the worker. Pending work on them is complete."""
         out = []
         for tensor in tensors:
-            array: Any = tensor._array
-            if not isinstance(array, np.ndarray):
-                array = getattr(array, "payload", array)
-                moving: Any = self._moving(array, tensor._array.shape)
-                exported = self._exports.get(moving.place[1]) if moving.place[1:] else array
-                if sender is not None and exported is not None and exported is not array:
-                    sender.note_warnings([_UNSHARED.format(tensor._name)])
+            if not isinstance(tensor._array, np.ndarray):
+                moving: Any = self._moving(tensor, sender)
                 tensor = Tensor._of(tensor._name, moving, tensor._datatype)
             out.append(tensor)
         return out
 
-    def _moving(self, array: Any, shape: Sequence[int]) -> OnGPU:
+    def _moving(self, tensor: Tensor, sender: Caller | None) -> OnGPU:
+        whole: Any = tensor._array
+        array, shape = getattr(whole, "payload", whole), whole.shape
         there = backend_of(array)
         assert there is not None
         index = there.device_of(array).index
@@ -67,7 +64,10 @@ class GpuExchange:
         number, handle, offset = 0, "", 0
         if array.nbytes:
             number = next(self._numbers)
-            self._exports[number], handle, offset = _exported(there, array, filled=True)
+            exported, handle, offset = _exported(there, array, filled=True)
+            self._exports[number] = exported
+            if exported is not array and sender is not None:
+                sender.note_warnings([_UNSHARED.format(tensor._name)])
         return OnGPU([index, number, handle, offset, int(array.nbytes)], shape, np.empty(0, np.uint8))
 
     def received(self, tensors: list[Tensor]) -> list[Tensor]:

@@ -6,10 +6,9 @@ A server's malformed response raises `AnswerError`, a client's malformed request
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Sequence
-from math import prod
+from math import isinf, prod
 from typing import Any
 
 import numpy as np
@@ -131,7 +130,7 @@ def _strictly(text: str, hook: Callable[[list[tuple[str, Any]]], Any]) -> Any:
             raise json.JSONDecodeError("The surrogate pair in string is invalid.", text, escape.start())
 
     def number(digits: str) -> float | int:
-        if math.isinf(value := float(digits)):
+        if isinf(value := float(digits)):
             raise json.JSONDecodeError("Number too big to be stored in double.", text, text.find(digits))
         return value if "." in digits or "e" in digits.lower() else int(digits)
 
