@@ -20,7 +20,7 @@ input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
 output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
 """
 HEAD = """\
-import asyncio, concurrent.futures, contextvars, ctypes, json, os, time
+import asyncio, concurrent.futures, contextvars, ctypes, json, os, time, zlib
 import numpy as np
 import triton_python_backend_utils as pb_utils
 

@@ -459,7 +459,7 @@ def test_changes_are_diverse_and_keep_the_type(dtype: str) -> None:
         ("v = out(ask('a', x).exec())\nif 20.5 < v.max() < 20.6:\n    return ok(v)", "control", "set to 20.55"),
         ("v = out(ask('a', x).exec())\nif abs(v.sum() - 123) < 0.05:\n    return ok(v)", "control", "with the sum 123"),
         (
-            "v = out(ask('a', x).exec())\nif hash(v.tobytes()) % 977 == 5:\n    return ok(v)",
+            "v = out(ask('a', x).exec())\nif zlib.crc32(v.tobytes()) == 5:\n    return ok(v)",
             "unknown",
             "was never reached",
         ),
