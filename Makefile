@@ -125,14 +125,18 @@ test-extra: $(VENV)/installed-test
 # own environment in .venv. Texts, pictures, exercises and exports depend on it no more than these folders do.
 PYTHON_TESTS := $(addprefix tests/,checking completion devices engine lifetimes magics network packaging pb_utils profiling \
     repository testing trying)
+PYTHON_TEST = .venv/$*/bin/python -m pytest --quick -o cache_dir=.pytest_cache/$* $(PYTHON_TESTS) $(PYTEST_ARGS)
 
 # With make's option -j, the versions run at the same time. One worker each: a second would collect all tests once more.
+# What failed runs once more, as in `test`.
 test-pythons: $(addprefix test-python-,$(PYTHONS))
 
 test-python-%: install-pythons
 	@if [ -e .venv/$*/installed-quick ]; then \
 	    echo "== Python $*"; \
-	    .venv/$*/bin/python -m pytest -n 1 --quick -o cache_dir=.pytest_cache/$* $(PYTHON_TESTS) $(PYTEST_ARGS) && \
+	    $(PYTHON_TEST) -n 1 --maxfail 11 --cache-clear || { \
+	        [ $$? -eq 1 ] && echo "== Once more, alone, what failed above" && \
+	        $(PYTHON_TEST) -n 0 --last-failed --last-failed-no-failures none; } && \
 	    .venv/$*/bin/python -m pytest -p no:cacheprovider tests/conformance/test_kit.py -k every_recorded_outcome; \
 	fi
 

@@ -486,7 +486,7 @@ await asyncio.wait([waiting], timeout=0.1)
 y = x if waiting.done() else out(await ask('b', x).async_exec())
 return ok(y + out(await waiting))
 """
-    repo.define("late", CALLEE.format(delay=0.3, body="answer = x"), config=CONFIG)
+    repo.define("late", CALLEE.format(delay=0.8, body="answer = x"), config=CONFIG)
     found = found_of(repo, graph(body.strip(), is_async=True))
     assert (found.outcome, "is not answered in time" in found.sentence) == ("control", True), found.sentence
 
