@@ -26,7 +26,8 @@ from .span_recorder import running_log
 from .stack_samples import PAUSE, SHARE, Sampled, StackSamples, stacks_of_task
 
 SAMPLER = (  # the code of a worker
-    "bls_notebook.profiling.own_code", "bls_notebook.profiling.stack_samples", "bls_notebook.profiling.worker_sampler",
+    "bls_notebook.profiling.gil_turns", "bls_notebook.profiling.own_code", "bls_notebook.profiling.stack_samples",
+    "bls_notebook.profiling.worker_sampler",
 )  # fmt: skip
 
 

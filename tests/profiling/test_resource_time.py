@@ -16,7 +16,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.extending import host_of
-from bls_notebook.profiling import gil, resource_time
+from bls_notebook.profiling import gil, gil_turns, resource_time
 from bls_notebook.profiling.gil import gil_share_of
 from bls_notebook.profiling.resource_time import (
     DeviceTime,
@@ -184,7 +184,7 @@ def test_gil_waits_are_late_wakeups_without_a_wait_for_a_processor(
     times, waits = itertools.count(0, late * 1_000_000), itertools.count(0, waited * 1_000_000)
     clock = SimpleNamespace(perf_counter_ns=lambda: next(times), perf_counter=lambda: 0.0)  # until there are samples
     monkeypatch.setattr(gil, "time", clock)
-    monkeypatch.setattr(gil, "_own_wait", lambda: nullcontext(lambda: next(waits)))
+    monkeypatch.setattr(gil, "own_wait", lambda: nullcontext(lambda: next(waits)))
     # Another thread may have had the GIL while it waited for a processor itself.
     assert gil_share_of(lambda: time.sleep(0.001)) == share
 
@@ -236,7 +236,7 @@ def test_a_system_that_does_not_say_who_waited_or_what_others_have(monkeypatch: 
     assert ProcessorUse().waited() == 0
     monkeypatch.setattr(resource_time, "_STAT", tmp_path / "none")
     assert OtherPrograms().share() == 0.0
-    monkeypatch.setattr(gil, "_OWN", tmp_path / "none")
+    monkeypatch.setattr(gil_turns, "_OWN", tmp_path / "none")
     assert 0 <= gil_share_of(lambda: time.sleep(0.001)) <= 1
 
 

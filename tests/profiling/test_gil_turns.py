@@ -1,4 +1,4 @@
-"""The sampler of a worker finds threads of one process that take turns with its GIL."""
+"""The samplers of a worker and of the kernel find threads of one process that take turns with its GIL."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from bls_notebook.profiling import worker_sampler
-from bls_notebook.profiling.worker_sampler import GilTurns
+from bls_notebook.profiling import gil_turns
+from bls_notebook.profiling.gil_turns import GilTurns
 from tests.engine.harness import until
 
 pytestmark = [
@@ -41,25 +41,24 @@ def computing(threads: int) -> Iterator[None]:
 def test_threads_that_compute_take_turns_with_the_gil() -> None:
     turns = GilTurns()
     with computing(2):
-        until(lambda: turns.wait(threading.Event()) or turns.ns > 0, "no turns were found")
+        samples = turns.samples(threading.Event(), 0.005)
+        until(lambda: next(samples) is not None or turns.ns() > 0, "no turns were found")
 
 
 @pytest.mark.parametrize(
-    ("threads", "late", "expected"),
-    [({"a": 1.0, "b": 1.0}, True, 2), ({"a": 1.0, "b": 0.01}, True, 0), ({"a": 1.0, "b": 1.0}, False, 0)],
+    ("shares", "late", "seconds", "threads"),
+    [((1.0, 1.0), True, 3, (1, 2)), ((1.0, 0.01), True, 0, (1,)), ((1.0, 1.0), False, 0, ())],
 )
 def test_only_threads_that_compute_while_the_sampler_waits_take_turns(
-    monkeypatch: pytest.MonkeyPatch, threads: dict[str, float], late: bool, expected: int
+    monkeypatch: pytest.MonkeyPatch, shares: tuple[float, float], late: bool, seconds: int, threads: tuple[int, ...]
 ) -> None:
     second = 1_000_000_000
-    times = dict.fromkeys(threads, 0)
-    now = 0
-    monkeypatch.setattr(worker_sampler, "_worked", lambda: {name: 1 + ns for name, ns in times.items()})
-    monkeypatch.setattr(worker_sampler, "perf_counter_ns", lambda: now)
+    times = {1: 0, 2: 0}
+    monkeypatch.setattr(gil_turns, "_worked", lambda: dict(times))
     turns = GilTurns()
-    for _ in range(3):  # the first sample only begins an interval
-        now += second
-        for name, share in threads.items():
-            times[name] += round(share * second)
-        turns.note(second if late else 0, second)
-    assert turns.ns == expected * second
+    for now in (11, 12, 13):
+        for thread, share in enumerate(shares, 1):
+            times[thread] += round(share * second)
+        turns.note(now * second, second if late else 0, second)
+    assert turns.ns() == seconds * second
+    assert turns.intervals == [(10 * second, 13 * second, threads)] * late

@@ -1,0 +1,92 @@
+"""`GilTurns`: the times in which threads held the GIL, seen by a thread that wakes up periodically.
+
+If that thread gets the GIL late although it did not wait for a processor, and the process computed meanwhile, another
+thread held the GIL. A worker runs this module, too; its Python may be 3.8.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import contextmanager
+from time import perf_counter_ns, process_time_ns
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_LATE = 0.6  # fraction of the GIL switch interval from which on a delay counts
+_COMPUTED = 0.1  # fraction of the delay that the process must have computed; else the machine was suspended
+_WORKED = 0.02  # fraction of an interval: a thread with less processor time did not hold the GIL
+_MOST = 10_000  # intervals kept
+_OWN = "/proc/thread-self/schedstat"
+
+
+class GilTurns:
+    """Collects the `intervals` in which the GIL was held: begin, end (ns), and the threads that computed."""
+
+    def __init__(self) -> None:
+        has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+        self.measures = has_gil and os.path.exists("/proc/self/task")  # else there are no intervals
+        self.intervals: list[tuple[int, int, tuple[int, ...]]] = []
+        self._begin = 0  # of the interval in which the last sample was late
+        self._before: dict[int, int] = {}  # processor time of each thread at its first sample
+
+    def samples(self, over: threading.Event, pause: float) -> Iterator[None]:
+        """Wait for `pause` (s), note whether that took longer, and yield, until an event."""
+        with own_wait() as waits:
+            while True:
+                begun, used, waited = perf_counter_ns(), process_time_ns(), waits()
+                if over.wait(pause):
+                    return
+                now = perf_counter_ns()
+                self.note(now, now - begun - round(1e9 * pause) - (waits() - waited), process_time_ns() - used)
+                yield
+
+    def note(self, now: int, delay: int, used: int) -> None:
+        """Note a delay of the sample at `now`, and the processor time of the process meanwhile (ns)."""
+        if not self.measures or delay < _LATE * 1e9 * sys.getswitchinterval() or used < _COMPUTED * delay:
+            self._begin = 0
+            return
+        worked = _worked()
+        if not self._begin:
+            if len(self.intervals) >= _MOST:
+                return
+            self._begin, self._before = now - delay, worked
+            self.intervals.append((self._begin, now, ()))
+            return
+        least = _WORKED * (now - self._begin)
+        threads = [thread for thread, ns in worked.items() if ns - self._before.get(thread, ns) > least]
+        self.intervals[-1] = self._begin, now, tuple(sorted(threads))
+
+    def ns(self) -> int:
+        """Return the time in which several threads took turns; -1 if unknown."""
+        if not self.measures or not os.path.exists(_OWN):
+            return -1
+        return sum(end - begin for begin, end, threads in self.intervals if len(threads) > 1)
+
+
+def _worked() -> dict[int, int]:
+    """Return the processor time of each other Python thread (ns), by `threading.get_ident`."""
+    times = {}
+    for thread in threading.enumerate():
+        if thread.ident is not None and thread is not threading.current_thread():
+            try:
+                with open(f"/proc/self/task/{thread.native_id}/schedstat") as file:
+                    times[thread.ident] = int(file.read().split()[0])
+            except OSError:  # it has just ended
+                pass
+    return times
+
+
+@contextmanager
+def own_wait() -> Iterator[Callable[[], int]]:
+    """Yield a function that returns this thread's wait for processors (ns); 0 if the system does not report it."""
+    try:
+        file = open(_OWN, "rb")  # noqa: SIM115 - closed below
+    except OSError:
+        yield lambda: 0
+        return
+    with file:
+        yield lambda: int(os.pread(file.fileno(), 80, 0).split()[1])
