@@ -94,7 +94,10 @@ def originating(response: InferenceResponse, model: LoadedModel) -> InferenceRes
         record = replace(record, chain=(model.name, *record.chain))
     if record.stage == "returned":
         model.last_error = record
-    out = error_response(error._message, error._code, record)
+    return _replaced(response, error_response(error._message, error._code, record))
+
+
+def _replaced(response: InferenceResponse, out: InferenceResponse) -> InferenceResponse:
     out._parameters = response._parameters
     out._warnings = response._warnings
     return out
@@ -133,10 +136,7 @@ def over_bls(response: InferenceResponse) -> InferenceResponse:
         return response
     if error._origin.stage != "refused" or without_running(error._message) == error._message:
         return response
-    out = error_response(error._message, ErrorCode.INTERNAL, error._origin)
-    out._parameters = response._parameters
-    out._warnings = response._warnings
-    return out
+    return _replaced(response, error_response(error._message, ErrorCode.INTERNAL, error._origin))
 
 
 def _ignored_errors(execution: Execution, returned: bool) -> Iterator[str]:

@@ -74,6 +74,14 @@ def reshape_all(tensors: Iterable[Tensor], reshapes: Mapping[str, Reshape]) -> N
             reshape.apply(tensor)
 
 
+def first_by_name(outputs: Iterable[Tensor]) -> dict[str, Tensor]:
+    """Return outputs by name; of outputs of one name, a server passes on the first."""
+    by_name: dict[str, Tensor] = {}
+    for tensor in outputs:
+        by_name.setdefault(tensor._name, tensor)
+    return by_name
+
+
 _REQUEST_ID = re.compile(r"\[request id: .*?\] ")
 _KEPT = 20  # distinct messages to keep
 
@@ -315,9 +323,7 @@ class OutputCheck:
 
         An empty line at the end means that the execution may have other warnings: see `note`.
         """
-        by_name: dict[str, Tensor] = {}
-        for tensor in tensors:
-            by_name.setdefault(tensor._name, tensor)
+        by_name = first_by_name(tensors)
         lines = []
         for name, tensor in by_name.items():
             problems = self._problems(tensor)

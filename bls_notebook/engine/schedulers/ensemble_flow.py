@@ -18,7 +18,7 @@ from types import MappingProxyType
 import numpy as np
 
 from bls_notebook.engine.core.model_spec import ModelSpec
-from bls_notebook.engine.core.signature_check import output_reshapes, reshape_all
+from bls_notebook.engine.core.signature_check import first_by_name, output_reshapes, reshape_all
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.models import fits
@@ -166,9 +166,7 @@ class EnsembleFlow:
         if decoupled:
             iteration = self._counts.get(launch.step, 0)
             self._counts[launch.step] = iteration + 1
-        by_name: dict[str, Tensor] = {}
-        for tensor in outputs:
-            by_name.setdefault(tensor._name, tensor)  # of outputs of one name, a server passes on the first
+        by_name = first_by_name(outputs)
         batch = self._batches.get((launch.step, launch.iteration), 0)
         for name, tensor_name in step.outputs.items():
             self._put(tensor_name, iteration, by_name.get(name), batch, sequence)
