@@ -109,14 +109,14 @@ def _return_findings(model: CheckedModel, code: PythonSource, scope: NameScope) 
             yield model.in_code("response-missing:same", code, loop.lineno)
         yield from _append_findings(model, code, scope, loop)
     if model.config.max_batch_size != 1:
-        for line in dict.fromkeys(_per_row(scope, returns, requests)):
+        for line in dict.fromkeys(_per_row(scope, returns)):
             yield model.in_code("response-missing:row", code, line)
     empty = all(_is_empty(scope, node.value) for node in returns)
     if (empty or (batches and not measured)) and (line := _fixed_number(scope, returns)):
         yield model.in_code("response-missing", code, line)
 
 
-def _per_row(scope: NameScope, returns: list[ast.Return], requests: str) -> Iterator[int]:
+def _per_row(scope: NameScope, returns: list[ast.Return]) -> Iterator[int]:
     """Yield the lines that make a response for each row of a request's array, and not for each request."""
     names = {node.value.id for node in returns if isinstance(node.value, ast.Name)}
     made: list[ast.expr] = [node.value for node in returns if node.value is not None]

@@ -263,7 +263,6 @@ def _recorder(deaths: list[Any]) -> Callable[[ref[Any]], None]:
     return died
 
 
-death_code = _recorder([]).__code__
 recording: AllocationRecorder | None = None
 # `place` of the recording, or None: the constructor of a tensor tests only this variable.
 place: Callable[[], Origin | None] | None = None

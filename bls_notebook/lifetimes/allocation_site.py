@@ -30,7 +30,6 @@ _NEW = frozenset((
 ))  # fmt: skip
 _LIBRARIES = ("numpy", "cupy", "scipy", "cv2", "bls_notebook")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_Scope = ast.Module | _Function | ast.Lambda
 
 
 def allocation_line(place: Origin) -> CodeLine:

@@ -52,7 +52,7 @@ class Execution:
     )  # fmt: skip
 
     is_client = False  # True outside any model: to cancel the await of a response cancels the request
-    combined = False  # True for an ensemble, which runs no code itself: see `waits_for`
+    combined = False  # True for an ensemble, which runs no code itself
     _of = ""  # name of the model whose code runs if `model` is None; set by subclasses
 
     bare: bool  # it sends the requests of bare threads, which carry no context
@@ -138,10 +138,6 @@ class Execution:
         if not self.directory:
             raise TritonModelException("get_model_dir: no model is running here.")
         return self.directory
-
-    def waits_for(self, blocked: Mapping[int, Any]) -> list[Any]:
-        """Return the nodes of the wait graph that must all move before a combined execution is over."""
-        return list(self.children)
 
     @property
     def children(self) -> set[Any]:

@@ -65,7 +65,7 @@ def _code(runs: Runs, loop: RequestLoop) -> CodeChange:
     if runs.source is None or not source:
         return replace(by_hand, reason=by_hand.reason or "the body of the loop has to become a coroutine first")
     text, place = runs.source
-    return replace(by_hand, template="", source=source, change=numbered_change("", text, source, place.line))
+    return replace(by_hand, template="", source=source, change=numbered_change(text, source, place.line))
 
 
 def gathered_source(text: str, loop: RequestLoop) -> str:

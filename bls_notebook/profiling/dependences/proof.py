@@ -65,7 +65,7 @@ def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> Co
     if not useful:
         return replace(by_hand, reason=why)
     source, _ = changed_program(text, useful)
-    return replace(by_hand, source=source, change=numbered_change("", text, source, place.line), template="")
+    return replace(by_hand, source=source, change=numbered_change(text, source, place.line), template="")
 
 
 def unchanged(runs: Runs) -> CodeChange:

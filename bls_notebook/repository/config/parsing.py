@@ -219,7 +219,7 @@ def parse_config(
     )
 
 
-def parse_pbtxt(text: str, *, model: str, source: str = "config.pbtxt") -> ModelConfigMessage:
+def parse_pbtxt(text: str, *, model: str) -> ModelConfigMessage:
     """Parse a configuration from the text of a config.pbtxt.
 
     Errors are one line: the place, the reason and the offending line of the text.
@@ -239,10 +239,9 @@ def parse_pbtxt(text: str, *, model: str, source: str = "config.pbtxt") -> Model
         reason = _plain_reason(reason, message.DESCRIPTOR)
         if _ends_early(reason, line[column - 1 :], lines[number:]):
             reason += " before the end: is a brace, bracket or quote left open?"
-        place = f"{source}:{number}:{column}"
         if unread := fill_templates(text, model=model).unread:
             reason = open_reason(unread)
-        raise ConfigError(f"model '{model}': {place}: {reason}{_shown_line(line)}") from None
+        raise ConfigError(f"model '{model}': config.pbtxt:{number}:{column}: {reason}{_shown_line(line)}") from None
 
 
 def _ends_early(reason: str, rest: str, later: list[str]) -> bool:

@@ -54,9 +54,9 @@ def changes(before: dict[str, str], after: dict[str, str]) -> tuple[Change, ...]
     )
 
 
-def numbered_change(name: str, before: str, after: str, first: int) -> Change:
+def numbered_change(before: str, after: str, first: int) -> Change:
     """Return the differences of two texts with line numbers; `first` is the number of the first line."""
-    return _change(name, before.splitlines(), after.splitlines(), first)
+    return _change("", before.splitlines(), after.splitlines(), first)
 
 
 def _change(name: str, before: list[str], after: list[str], first: int | None = None) -> Change:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bls_notebook.engine import Parker
 from bls_notebook.repository import sequence_options
 
 from .comparison import ProofAnswer, differences
@@ -36,20 +35,14 @@ class UnansweredError(BaseException):
         self.request = request
 
 
-def compared_with_itself(
-    target: LocalTarget, cases: Sequence[ProofCase], pause: float = 0.0
-) -> tuple[tuple[str, ...], bool]:
-    """Return how the answers of two fresh instances differ, and whether answers depend on earlier requests.
-
-    The second instance waits `pause` seconds before its first request.
-    """
+def compared_with_itself(target: LocalTarget, cases: Sequence[ProofCase]) -> tuple[tuple[str, ...], bool]:
+    """Return how the answers of two fresh instances differ, and whether answers depend on earlier requests."""
     while True:
         with target.fresh() as revealed:
             first, again = answers_of(target, cases), answers_of(target, cases)
         if not revealed:
             break
     with target.fresh():
-        Parker().park(pause)
         second = answers_of(target, cases)
     if lines := variation_of(target, first, second):
         return lines, False

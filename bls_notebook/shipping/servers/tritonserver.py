@@ -146,11 +146,11 @@ class ServerRun:
         except OSError:  # the system may clean temporary folders
             return ""
 
-    def last_lines(self, count: int = 6) -> str:
+    def last_lines(self) -> str:
         """Return the last lines of the log that report errors; without such lines, the last lines."""
         lines = [line for line in self.log().splitlines() if line.strip() and not _NOISE.search(line)]
         errors = [line for line in lines if _TROUBLE.match(line)]
-        return "\n".join(f"  {line[:500]}" for line in (errors or lines)[-count:])
+        return "\n".join(f"  {line[:500]}" for line in (errors or lines)[-6:])
 
     def how_it_ended(self) -> str:
         """Return the exit status or signal as text."""

@@ -98,9 +98,9 @@ def test_every_form_of_a_configuration_means_the_same_and_no_other_type_is_taken
 )
 def test_an_error_names_model_place_reason_and_line(line: str, column: int, reason: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse_pbtxt(f'backend: "python"\n  {line}  # here\n', model="m", source="the cell")
+        parse_pbtxt(f'backend: "python"\n  {line}  # here\n', model="m")
     message = str(caught.value)
-    assert message.startswith(f"model 'm': the cell:2:{column + 2}: ")
+    assert message.startswith(f"model 'm': config.pbtxt:2:{column + 2}: ")
     assert reason in message
     assert message.endswith(f"; the line is: {line}  # here")
     assert "\n" not in message
