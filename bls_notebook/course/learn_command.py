@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from difflib import SequenceMatcher
 from pathlib import Path
 
 from bls_notebook.operations import OperationSpec, flag, option, whole_number
 from bls_notebook.records import BLSError, count
 
-from .course_files import write_course
 from .puzzle_check import PuzzleCheck
 from .puzzle_entry import Puzzle, puzzle
 from .puzzle_text import puzzle_names, read_puzzle
 
 _EVERY = 0.5  # seconds
 _SOLVED = "solved.json"  # the names of solved puzzles
+# The notebooks of the course and the models that they load are in the package if it is installed, else in the clone.
+_INSTALLED, _CLONE = Path(__file__).with_name("data"), Path(__file__).parents[2]
+_PATTERNS = ("notebooks/*.ipynb", "notebooks/meter_reading/**/*", "model_repository/**/*")
 
 
 def _write(folder: Path, seed: int) -> dict[str, Path]:
@@ -124,13 +127,33 @@ class _Learner:
         print(f"Next: edit {place}/model.py and save it. {place}/README.md has the story of “{task.title}”.")
 
 
+def _course_files() -> Iterator[tuple[Path, Path]]:
+    """Yield each file of the course, and its place below the course's folder."""
+    root = _INSTALLED if _INSTALLED.is_dir() else _CLONE
+    for file in sorted(file for pattern in _PATTERNS for file in root.glob(pattern)):
+        if file.is_file() and "__pycache__" not in file.parts:
+            yield file, file.relative_to(root)
+
+
+def _write_course(folder: Path) -> int:
+    """Write the course into a folder, without changing files that exist; return the number of new files."""
+    written = 0
+    for file, place in _course_files():
+        target = folder / place
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+            written += 1
+    return written
+
+
 def _learn(
     folder: str = "puzzles", once: bool = False, seed: int = 0, list_all: bool = False, hint: str = "", reset: str = "",
     course: str = "",
 ) -> Generator[PuzzleCheck, None, None]:  # fmt: skip
     try:
         if course:
-            written = write_course(Path(course))
+            written = _write_course(Path(course))
             print(f"{count(written, 'file')} written. Begin with: jupyter lab {Path(course) / 'notebooks/index.ipynb'}")
             return
         learner = _Learner(Path(folder), seed)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from pathlib import Path
+
+from bls_notebook.records import replace_file
 
 from .case_display import CaseScore
 
@@ -44,8 +45,6 @@ def save_score(score: CaseScore) -> None:
     scores = {**read_scores(), (score.number, score.seed): score}
     rows = [row.to_dict() for row in scores.values() if not row.given]
     file = score_file()
-    new = file.with_name(f".{file.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        new.write_text(json.dumps(rows) + "\n", "utf-8")
-        os.replace(new, file)
+        replace_file(file, f"{json.dumps(rows)}\n".encode())

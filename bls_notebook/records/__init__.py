@@ -10,7 +10,7 @@ offer(__name__, {
     "messages": "MessageRecord",
     "models": "Change ModelRecord ModelSeen RecordedInstance Stubbed TensorSeen TensorSpecRecord went_through",
     "record_file": "ending_of json_of read_bytes RecordFile told write_file",
-    "regular_file": "MAX_CODE MAX_CONFIG MAX_SOURCE open_regular_file read_file source_text",
+    "regular_file": "MAX_CODE MAX_CONFIG MAX_SOURCE open_regular_file read_file replace_file source_text",
     "remedy_words": "ACTIONS on_surface Remedy remedy surfaces",
     "responses": "Figures ITEM_BYTES Media preview ResponseRecord tensor_record TensorRecord TextSeen",
     "statistics":

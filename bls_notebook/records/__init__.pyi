@@ -33,6 +33,7 @@ from .regular_file import MAX_CONFIG as MAX_CONFIG
 from .regular_file import MAX_SOURCE as MAX_SOURCE
 from .regular_file import open_regular_file as open_regular_file
 from .regular_file import read_file as read_file
+from .regular_file import replace_file as replace_file
 from .regular_file import source_text as source_text
 from .remedy_words import ACTIONS as ACTIONS
 from .remedy_words import on_surface as on_surface

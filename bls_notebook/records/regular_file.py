@@ -1,7 +1,7 @@
-"""Read files that others made: model folders, recordings, saved records.
+"""Read files that others made: model folders, recordings, saved records; replace a file of one's own.
 
-Guarantees: a FIFO or a device is never opened, also through a link, and no more than a limit is read, whatever size the
-file system reports. Errors are OSErrors with the reason in `strerror`.
+Guarantees of reading: a FIFO or a device is never opened, also through a link, and no more than a limit is read,
+whatever size the file system reports. Errors are OSErrors with the reason in `strerror`.
 """
 
 from __future__ import annotations
@@ -40,6 +40,16 @@ def read_file(path: str | Path, most: int) -> bytes:
     if (size := max(size, len(data))) > most:
         raise OSError(errno.EFBIG, f"it has {size:,} bytes, expected at most {most:,}")
     return data
+
+
+def replace_file(file: Path, data: bytes) -> None:
+    """Write a file, or replace it at once: nobody reads a part of it."""
+    new = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        new.write_bytes(data)
+        os.replace(new, file)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def source_text(path: str | Path, most: int = MAX_SOURCE) -> str:

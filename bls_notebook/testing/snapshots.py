@@ -22,7 +22,7 @@ import numpy as np
 
 from bls_notebook.engine import BLSError
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
-from bls_notebook.records import count, first_line, without_traceback
+from bls_notebook.records import count, first_line, replace_file, without_traceback
 
 from .failure_text import differences_text, error_text, unlike
 from .recording.recording_file import digest, packed, unpacked
@@ -110,21 +110,12 @@ def _write(file: Path, responses: Sequence[Any]) -> None:
             with zipfile.ZipFile(archive, "w") as zipped:
                 for name, data in members.items():
                     zipped.writestr(zipfile.ZipInfo(f"{name}.npy"), data)  # without a date: equal answers, equal bytes
-            _replace(beside, archive.getvalue())
+            replace_file(beside, archive.getvalue())
         else:
             beside.unlink(missing_ok=True)
-        _replace(file, text.encode())
+        replace_file(file, text.encode())
     except OSError as error:
         raise BLSError(f"snapshot {file.name!r} cannot be written: {error.strerror or error}") from error
-
-
-def _replace(file: Path, data: bytes) -> None:
-    new = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        new.write_bytes(data)
-        os.replace(new, file)
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def _answer(number: int, response: Any, members: dict[str, bytes]) -> dict[str, Any]:
