@@ -45,10 +45,10 @@ class PythonModel:
 
     @property
     def auto_complete_config(self) -> Callable[[ModelConfig], ModelConfig] | None:
-        if self._first is None:
+        if self._first is None or not hasattr(self._first[0], "auto_complete_config"):
             return None
-        complete = getattr(self._first[0], "auto_complete_config", None)
-        return None if complete is None else self._first[2].around(complete)
+        cls = self._first[0]
+        return self._first[2].around(lambda config: cls.auto_complete_config(config))
 
     def make_instance(self, arguments: dict[str, str]) -> PythonInstance:
         """Return a new, initialized instance with its own copy of the modules, as on Triton."""

@@ -15,7 +15,7 @@ import threading
 from asyncio.events import _get_running_loop, _set_running_loop
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 from weakref import WeakSet
 
 from bls_notebook.pb_utils._runtime import Caller, caller_var
@@ -53,6 +53,22 @@ class Initializing(SendingExecution):
         raise TritonModelException("BLS is only supported during the 'execute' function.")
 
     async_exec = exec
+
+
+class _Unreachable:
+    def __getattr__(self, name: str) -> NoReturn:
+        raise TritonModelException(
+            "the server cannot be asked in `auto_complete_config`: with Triton, this call waits forever; load models, "
+            "ask whether they are ready, and make metrics in `initialize`"
+        )
+
+
+class Completing(Initializing):
+    """The caller during `auto_complete_config`, before Triton answers the model's process."""
+
+    def __init__(self, server: Server, name: str, directory: str, model: str = "") -> None:
+        super().__init__(server, name, directory, model)
+        self.server = cast(Server, _Unreachable())
 
 
 def as_model(caller: Caller, call: Callable[[], _Result]) -> _Result:

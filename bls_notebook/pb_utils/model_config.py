@@ -89,7 +89,7 @@ class ModelConfig:
 
     def _add(self, direction: str, tensor: dict[str, Any], properties: Sequence[str]) -> None:
         function = f"in auto-complete-config function for model '{self._name}'"
-        if not tensor.keys() <= set(properties):
+        if not set(tensor) <= set(properties):
             *others, last = map(repr, properties)
             raise ValueError(
                 f"{direction} '{tensor['name']}' {function} contains property other than {', '.join(others)} "

@@ -34,6 +34,10 @@ METHODS = {
     "__init__(self)": ("1 / 0", r"ZeroDivisionError"),
     "initialize(self)": ("pass", r"TypeError: .*initialize\(\)"),
     "auto_complete_config(config)": ("raise ValueError('no config')", r"ValueError: no config"),
+    "auto_complete_config(c)": (
+        "pb_utils.is_model_ready('m')",
+        r"the server cannot be asked in `auto_complete_config`",
+    ),
 }
 CONFIGS: dict[str, tuple[Any, str]] = {
     "does not parse": ("output [{ name: ", r"config"),

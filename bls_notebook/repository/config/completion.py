@@ -200,21 +200,24 @@ def auto_complete(config: ModelConfigMessage, model_class: object) -> ModelConfi
     result = function(ModelConfig(to_json(config)))
     if not isinstance(result, ModelConfig):
         kind = "None" if result is None else f"a {type(result).__name__}"
-        raise ConfigError(
-            f"auto_complete_config function in model '{config.name}' must return a valid pb.ModelConfig object. It "
-            f"returned {kind}; return its argument"
-        )
+        problem = f"auto_complete_config function in model '{config.name}' must return a valid pb.ModelConfig object."
+        raise _refused(f"{problem} It returned {kind}; return its argument", problem)
     source = "auto_complete_config"
     try:
         # As text, like on Triton: values that JSON cannot represent must fail here, too.
         text = json.dumps(result.as_dict())
     except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"model '{config.name}': {source}: {error}; use plain numbers, texts, lists and dicts"
-        ) from None
+        message = f"model '{config.name}': {source}: {error}; use plain numbers, texts, lists and dicts"
+        raise _refused(message, f"{type(error).__name__}: {error}") from None
     _merge(completed, parse_json(text, model=config.name, source=source))
     _fill_defaults(completed)
     return completed
+
+
+def _refused(message: str, reason: str) -> ConfigError:
+    error = ConfigError(message)
+    error.reason = f"Internal: {reason}"
+    return error
 
 
 def _merge(config: ModelConfigMessage, result: ModelConfigMessage) -> None:

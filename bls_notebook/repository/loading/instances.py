@@ -44,7 +44,7 @@ from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.engine.exception_text import describe
 from bls_notebook.engine.metrics import separate_metrics
-from bls_notebook.engine.model_code import Initializing, as_model
+from bls_notebook.engine.model_code import Completing, Initializing, as_model
 from bls_notebook.engine.waiting.home_threads import HomeStep, HomeThread
 from bls_notebook.engine.waiting.parker import Parker
 from bls_notebook.pb_utils._runtime import caller_var
@@ -136,7 +136,7 @@ class ModelHalf:
             self.opened = self._open_files(config)
             return auto_complete(config, self.opened)
 
-        return self._as_model(complete)
+        return self._as_model(complete, Completing)
 
     def initialize(self, arguments: dict[str, str]) -> None:
         """Create the backend's instance, which runs the model's `initialize`."""
@@ -185,8 +185,8 @@ class ModelHalf:
         self.process = ModelProcess(self._name, environment, code, lost)
         return self.process
 
-    def _as_model(self, call: Callable[[], _Result]) -> _Result:
-        caller = Initializing(self._server, self._name, self._folder, self._model)
+    def _as_model(self, call: Callable[[], _Result], kind: type[Initializing] = Initializing) -> _Result:
+        caller = kind(self._server, self._name, self._folder, self._model)
         caller.modules, caller.half = self.modules, self
         try:
             return as_model(caller, call)
