@@ -369,14 +369,18 @@ class Catalog:
         unload_dependents : bool
             Whether to unload the models that were loaded only as steps of this ensemble.
         """
+        left = self._leave(name, unload_dependents)
+        if caller_var.get() is None:  # a model that unloads itself would wait forever
+            with progress(f"unloading {name}: requests in flight finish first"):
+                wait_until_closed(left)
+
+    def _leave(self, name: str, unload_dependents: bool) -> list[LoadedModel]:
+        """Take a model out of service; return its versions, whose requests finish later."""
         if not isinstance(name, str):
             check_model_name(name)  # raises
         self._may_control(name, "unload")
         keys = self._service.index.keys(name) or [name]
-        left = [model for key in keys for model in self._service.unload(key, unload_dependents)]
-        if caller_var.get() is None:  # a model that unloads itself would wait forever
-            with progress(f"unloading {name}: requests in flight finish first"):
-                wait_until_closed(left)
+        return [model for key in keys for model in self._service.unload(key, unload_dependents)]
 
     @change
     def clear(self, keep_folders: bool = False) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from contextvars import Context
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +24,7 @@ from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.error_responses import cancelled_response
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.interrupts import Interrupted
+from bls_notebook.engine.waiting.operations import perform
 from bls_notebook.engine.waiting.parker import Parker
 from bls_notebook.engine.waiting.worker_threads import start_in_thread
 from bls_notebook.pb_utils import InferenceRequest
@@ -124,6 +126,10 @@ class Host:
     def serve(self, source: ModelSource) -> ModelRecord:
         """Load a source in place of the model's own, until the model is reloaded."""
         return self.repository._load(lambda: source)
+
+    def unload(self, name: str, unload_dependents: bool = False) -> None:
+        """Take a model out of service as a server does on request: its requests finish later."""
+        perform(partial(self.repository._leave, name, unload_dependents))
 
     def failed(self, name: str, why: str) -> None:
         """Record in the index why a model is not loaded."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.engine.schedulers.sequence import Sequences, SequenceStep, Slot
+from bls_notebook.pb_utils.errors import ErrorCode
 from tests.engine import gates
 from tests.engine.fake_clock import FakeClock
 from tests.engine.harness import Caller, assert_all_idle, message, queued, row, until
@@ -109,7 +110,10 @@ def test_correlation_ids_of_every_data_type(
 def test_text_and_number_are_different_sequences(repo: bls.ModelRepository) -> None:
     repo.define("m", model(REPORT), config(""))
     assert send(repo, 1, 5, START).error is None
-    assert "must specify the START flag" in message(send(repo, 2, "5"))
+    refused = send(repo, 2, "5")
+    assert "must specify the START flag" in message(refused)
+    assert refused.error is not None
+    assert refused.error.code() == ErrorCode.INVALID_ARG
     assert send(repo, 3, 5, END).error is None
 
 

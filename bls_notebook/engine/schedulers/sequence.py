@@ -303,11 +303,11 @@ class SequenceBatcher(BatchScheduler):
             problem = (
                 f"inference request to model '{name}' must specify batch-size 1 due to requirements of sequence batcher"
             )
-            return error_response(running(name, problem))
+            return error_response(running(name, problem), ErrorCode.INVALID_ARG)
         if not options.correlation_id:
             if not self._iterative:
                 problem = f"inference request to model '{name}' must specify a non-zero or non-empty correlation ID"
-                return error_response(running(name, problem))
+                return error_response(running(name, problem), ErrorCode.INVALID_ARG)
             request._options = replace(options, correlation_id=self._next_id, flags=START)
             self._next_id += 1
         return self._enter_sequence(ticket, request, now)
@@ -323,7 +323,7 @@ class SequenceBatcher(BatchScheduler):
                 f"inference request for sequence {sequence} to model '{self._model.name}' must specify the START flag "
                 "on the first request of the sequence"
             )
-            return error_response(running(self._model.name, problem))
+            return error_response(running(self._model.name, problem), ErrorCode.INVALID_ARG)
         slot = self._slot_of.get(ticket)
         if slot is None:
             ticket.expires = timeout > 0

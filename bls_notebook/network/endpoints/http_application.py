@@ -25,6 +25,7 @@ from bls_notebook.network.kserve.json_codec import member
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions, RegionUse
 from bls_notebook.network.limits import PATH_CHARACTERS
+from bls_notebook.repository.config import to_json
 
 from .admission import UNAUTHORIZED, Admission, Body, CountedRequest
 from .generate import Events, decode_generate, generating, only_response
@@ -106,7 +107,7 @@ class HttpApplication:
                 (f"{prefix}/generate", "POST", self._generate),
                 (f"{prefix}/generate_stream", "POST", self._generate_stream),
                 (f"{prefix}/ready", "GET", self._model_ready),
-                (f"{prefix}/config", "GET", lambda request: json.loads(self._model(request).spec.json)),
+                (f"{prefix}/config", "GET", lambda request: json.loads(to_json(self._model(request).spec.config))),
                 (f"{prefix}/stats", "GET", self._statistics),
             ]
         table += [

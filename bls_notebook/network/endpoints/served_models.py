@@ -34,7 +34,7 @@ EXTENSIONS = (
 )  # fmt: skip
 _Result = TypeVar("_Result")
 _NOT_LOADED = "not loaded"  # the index's reason for a model on disk that was never loaded
-_UNLOADED = "unloaded"  # its reason for a model that was unloaded on request
+_UNLOADED = "unloaded"  # its reason for a model that was unloaded: on request, or "unloaded: it needs ..."
 _TWICE = "model appears in two or more repositories"
 
 
@@ -52,7 +52,7 @@ class ServedModels:
         """
         if self.repository.closed or not self._strict:
             return not self.repository.closed
-        rows = [row for row in self.repository.index() if row.reason not in (_NOT_LOADED, _UNLOADED)]
+        rows = [row for row in self.repository.index() if not row.reason.startswith((_NOT_LOADED, _UNLOADED))]
         return all(row.state == "READY" for row in rows) and all(
             model.ready() for name in self.host.model_keys() for model in self.host.versions(name).values()
         )
@@ -116,7 +116,8 @@ class ServedModels:
                 rows.append({"name": record.name})
                 continue
             row = {"name": record.name, "version": str(record.version), "state": record.state, "reason": record.reason}
-            absent = ("version",) if record.reason == _TWICE else () if record.reason else ("reason",)
+            has_reason = record.reason and record.state != "UNLOADING"
+            absent = ("version",) if record.reason == _TWICE else () if has_reason else ("reason",)
             rows.append({key: value for key, value in row.items() if key not in absent})
         return rows
 
@@ -130,9 +131,9 @@ class ServedModels:
             self.repository.load(name, parameters.get("config") or None, files or None)  # type: ignore[arg-type]
 
     def unload(self, name: str, unload_dependents: bool = False) -> None:
-        """Unload a model, if it is loaded. Slow: call it in a thread."""
+        """Unload a model, if it is loaded; its requests finish later. Slow: call it in a thread."""
         with _load_errors(name):
-            self.repository.unload(name, unload_dependents)
+            self.host.unload(name, unload_dependents)
 
 
 @contextmanager
