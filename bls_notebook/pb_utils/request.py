@@ -286,7 +286,14 @@ class InferenceRequest:
         return self._response_sender
 
     def is_cancelled(self) -> bool:
-        """Return whether the requester has cancelled the request."""
+        """Return whether the requester has cancelled the request.
+
+        Raises a TritonModelException for a request that a model made.
+        """
+        if self._answerable is None and self._maker is not None:
+            raise TritonModelException(
+                "is_cancelled: only a request that `execute` received can be cancelled; of this call a server dies"
+            )
         return self._answerable is not None and self._answerable.cancelled
 
     def set_release_flags(self, flags: int, /) -> None:

@@ -204,6 +204,11 @@ def test_no_model_runs_here() -> None:
             send()
 
 
+def test_only_received_requests_can_be_cancelled(repo: bls.ModelRepository) -> None:
+    with pytest.raises(TritonModelException, match="only a request that `execute` received can be cancelled"):
+        repo.run(lambda: request().is_cancelled())
+
+
 def test_subclasses_are_requests(repo: bls.ModelRepository) -> None:
     class Mine(InferenceRequest):
         extra = 1
