@@ -27,7 +27,6 @@ from .puzzle_requests import LIMIT
 from .puzzle_text import section_code, sections_of, signature_config
 from .second_look import (
     KEPT,
-    TIMES,
     ChangedCallee,
     LookedAt,
     RequestTimes,
@@ -38,6 +37,7 @@ from .second_look import (
     kept_more,
     look,
     peek,
+    remembers_ended,
     second_look,
     slower,
     source_of,
@@ -66,6 +66,9 @@ def look_at_exercise(
     if name not in exercise_names():
         raise BLSError(f"exercise: got {name!r}, expected one of {', '.join(exercise_names())}")
     texts = sections_of((FOLDER / f"{name}.md").read_text("utf-8"))
+    if texts["Solution"].startswith("As in "):
+        other = texts["Solution"].split()[2].strip(".")
+        texts["Solution"] = sections_of((FOLDER / f"{other}.md").read_text("utf-8"))["Solution"]
     items = [line[2:] for line in texts["Requests"].splitlines()]
     items = [item for line in items for item in _repeated(line)]
     requests = [item for item in items if item[0].isupper()]
@@ -118,11 +121,16 @@ def _judged(
         found = second_look(callees, side.own, side.reference, counts="batched" not in options)
     if found is None and callees:
         found = hides_slips(side.own({}, slip=True), callees, side.reference({}, slip=True))
+    if found is None and "waits" in options:
+        with bls.profile() as profile:
+            side.own({})
+        judged = bls.judge(profile.record, f"waits <= {options['waits']} of {side.model}")
+        found = None if judged else replace(judged, seen=f"for other inputs, {judged.seen}")
     if found is None and "kept" in options and not is_failed:
-        allowed = int(options["kept"])
-        grown = partial(side.growth, TIMES if allowed >= KEPT else 2 * TIMES)
-        mine, wanted = (partial(side.measure, change, grown) for change in (side.fresh, side.change))
-        found = kept_more(mine, wanted, allowed, "The memory of the model grows with every request.")
+        mine, wanted = (partial(side.measure, change, side.growth) for change in (side.fresh, side.change))
+        found = kept_more(mine, wanted, KEPT, "The memory of the model grows with every request.")
+    if found is None and "forgets" in options and not is_failed:
+        found = side.measure(side.fresh, lambda: remembers_ended(side.host, side.model, side._send))
     if found is None and ("time" in options or ("fast" in options and not is_failed)):
         found = _by_time(side, "time" in options, is_failed)
     return found
@@ -189,12 +197,12 @@ class _Sides:
         with self.host.variant(change) as variant, variant.serving():
             return run()
 
-    def growth(self, times: int) -> int:
-        return growth(self.host, [self.model], lambda: len(self._send()), times)
+    def growth(self) -> int:
+        return growth(self.host, [self.model], lambda: len(self._send()))
 
     def shortest(self) -> RequestTimes:
         """Return the shortest times of a request."""
-        seconds, waited = min(times_of(self._send) for _ in range(6))
+        seconds, waited = min(times_of(self._send) for _ in range(2))
         return seconds / len(self._requests), waited / len(self._requests)
 
     def _send(self) -> list[list[GivenAnswer]]:

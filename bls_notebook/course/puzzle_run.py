@@ -38,7 +38,6 @@ from .puzzle_requests import (
 from .puzzle_text import PuzzleData, case_of
 from .second_look import (
     KEPT,
-    TIMES,
     ChangedCallee,
     LookedAt,
     by_time,
@@ -48,13 +47,13 @@ from .second_look import (
     kept_more,
     look,
     peek,
+    remembers_ended,
     second_look,
     times_of,
 )
 
 _PRINTED = 2_000  # characters
 _COPIES = 5 * 2**20  # bytes beyond the reference solution's, which is more than most temporary arrays
-_KEPT_OF_SEQUENCE, _TIMES_OF_SEQUENCES = 7, 160  # bytes that a model may keep of a step; steps that are measured
 _DELAYS = (0.01, 0.03, 0.1)  # seconds of a callee; a busy machine needs the longer ones to show an order
 
 
@@ -126,12 +125,13 @@ def _look_again(puzzle: PuzzleData, source: str) -> Judgement | None:
     if found is None and names:
         own, wanted = (looking(text, slip=True)({}) for text in (source, puzzle.solution))
         found = hides_slips(own, names, wanted)
-    keeps = _KEPT_OF_SEQUENCE if "sequence" in puzzle.naive.signature else KEPT
-    if found is None and ("nothing_left" in puzzle.constraints or keeps != KEPT):
+    if found is None and "sequence" in puzzle.naive.signature:
+        with Side(puzzle, source) as side:
+            found = remembers_ended(side.host, puzzle.naive.name, _repeated(puzzle, side))
+    if found is None and "nothing_left" in puzzle.constraints:
         hint = "The memory of the model grows with every request. Keep what you need of it, such as a number."
-        hint = hint if keeps == KEPT else "The model keeps something of each sequence: forget it at END."
         own_bytes, reference = (partial(_growth, puzzle, text) for text in (source, puzzle.solution))
-        found = kept_more(own_bytes, reference, keeps, hint)
+        found = kept_more(own_bytes, reference, KEPT, hint)
     if found is None and any(claim.startswith("peak") for claim in puzzle.constraints):
         with Side(puzzle, source) as mine, Side(puzzle, puzzle.solution) as right:
             found = higher_peak(*(partial(_all_answers, side, cases) for side in (mine, right)))
@@ -164,6 +164,12 @@ def _empty_response(source: str) -> int:
 
 
 def _growth(puzzle: PuzzleData, source: str) -> int:
+    with Side(puzzle, source) as side:
+        return growth(side.host, [puzzle.naive.name], _repeated(puzzle, side))
+
+
+def _repeated(puzzle: PuzzleData, side: Side) -> Callable[[], int]:
+    """Return a function that sends the same requests each time, and returns their number."""
     case: PuzzleCase = case_of(puzzle.measured[0])
 
     def send() -> int:
@@ -172,9 +178,7 @@ def _growth(puzzle: PuzzleData, source: str) -> int:
                 request["sequence"] += len(case)
         return len(side.answers(case))
 
-    times = _TIMES_OF_SEQUENCES if "sequence" in case[0] else TIMES
-    with Side(puzzle, source) as side:
-        return growth(side.host, [puzzle.naive.name], send, times)
+    return send
 
 
 def _words_of(error: BLSError, source: str) -> tuple[str, str]:

@@ -26,6 +26,7 @@ import numpy as np
 
 from bls_notebook.devices import resident_bytes, return_free_memory
 from bls_notebook.extending import Host
+from bls_notebook.lifetimes.owners import reachable, roots_of
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from bls_notebook.profiling.resource_time import thread_times
 from bls_notebook.records import count, size
@@ -44,7 +45,7 @@ _LARGE = 2**23  # traced bytes
 _LOOKS, _GROWTHS = 7, 3
 _SLOWER, _NOISE = 1.15, 0.003  # times the reference's time, and seconds more
 _TASK_GROUP = "error: unhandled errors in a TaskGroup"  # asyncio's words, not the model's
-TIMES = 10  # requests between two measurements of memory
+_TIMES = 10  # requests between two measurements of memory
 
 
 class ChangedCallee:
@@ -304,12 +305,11 @@ def _mapped_shared_memory() -> Iterator[int]:
         return
 
 
-def growth(host: Host, models: Sequence[str], send: Callable[[], int], times: int = TIMES) -> int:
+def growth(host: Host, models: Sequence[str], send: Callable[[], int]) -> int:
     """Return the bytes that models allocate and keep with each request, and write to files.
 
-    `send` sends some requests and returns their number. The first `times` do not count: a model may allocate some
-    memory once, or keep the latest requests. A measurement varies by some hundred bytes, so a limit of a few bytes for
-    each request needs many.
+    `send` sends some requests and returns their number. The first `_TIMES` do not count: a model may allocate some
+    memory once, or keep the latest requests.
     """
     instances = [instance for model in models for instance in host.ready(model).instances]
     files = {file for i in instances if i.modules is not None for file in i.modules.sources}
@@ -317,7 +317,7 @@ def growth(host: Host, models: Sequence[str], send: Callable[[], int], times: in
 
     def sent() -> int:
         number = 0
-        while number < times:
+        while number < _TIMES:
             number += send()
         gc.collect()
         return number
@@ -342,6 +342,26 @@ def growth(host: Host, models: Sequence[str], send: Callable[[], int], times: in
     finally:
         if not traced:
             tracemalloc.stop()
+
+
+def remembers_ended(host: Host, model: str, send: Callable[[], object]) -> Judgement | None:
+    """Return a judgement that fails if a model's objects are more after each sequence; None if not.
+
+    `send` sends whole sequences. A container gets room for several items at once, so it is seen to grow only if each
+    step has four times the sequences of all before.
+    """
+    sizes = []
+    for rounds in (2, 6, 24):
+        for _ in range(rounds):
+            send()
+        owned = reachable(root for version in host.versions(model).values() for root in roots_of(version))
+        sizes.append({owner().partition("[")[0]: sys.getsizeof(value) for value, owner in owned})
+    for owner in sizes[-1]:
+        first, second, last = (step.get(owner, 0) for step in sizes)
+        if first < second < last:
+            hint = "The model keeps something of each sequence: forget it at END."
+            return Judgement("nothing_left", False, f"{size(last - first)} more after some sequences, in {owner}", hint)
+    return None
 
 
 def _resident() -> int:

@@ -40,7 +40,7 @@ TRICKS = {
     ),
     "pass_it_on": (("error=response.error()", "error=pb_utils.TritonError('item 99: ' + response.error().message())"), "99 is in no error"),
     "every_request": (("return await", "await asyncio.sleep(0.1)\n        return await"), "the reference solution"),
-    "sequences": (("            del self.sums[key]", "            pass"), "keeps something of each sequence"),
+    "sequences": (("            del self.sums[key]", "            del self.sums[key]\n            self.__dict__.setdefault('ended', set()).add(key)"), "keeps something of each sequence"),
     "final_flag": (("send(flags=FINAL)", "send(pb_utils.InferenceResponse([]), flags=FINAL)"), "extra response without outputs"),
 }  # fmt: skip
 
@@ -67,7 +67,7 @@ def test_the_reference_of_each_exercise_is_the_solution_in_its_notebook() -> Non
         for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]
         if "solution" in cell["metadata"].get("tags", ())
     ]
-    for name in sorted({*exercise_names()} - {"meter", "poster", "scale"}):  # solved without a new source
+    for name in sorted({*exercise_names()} - {"blank", "meter", "poster", "scale"}):  # solved without a new source
         reference = section_code(sections_of((FOLDER / f"{name}.md").read_text("utf-8"))["Solution"])
         assert "".join(reference.split()) in {"".join(words) for words in solutions}, name
 

@@ -153,12 +153,13 @@ FIXES = {
         "The values are right, but in another order",
         (
             ("finish/1/model.py", "[await run for run in asyncio.as_completed(runs)]", "[await task for task in list(map(asyncio.ensure_future, runs))]"),
-            ("finish/1/model.py", "[await run for run in asyncio.as_completed(runs)]", "list(await asyncio.gather(*runs))"),
+            ("finish/1/model.py", "[await run for run in asyncio.as_completed(runs)]", "[None] * len(lanes)\n\n        async def finished(lane):\n            times[lane] = await runs[lane]\n\n        await asyncio.gather(*map(finished, range(len(lanes))))"),
         ),
         (
             (("finish/1/model.py", "asyncio.as_completed(runs)", "runs"), "each `await` waits for its response"),
             ((FIXED, "finish/1/model.py", "np.concatenate(times)", "np.sort(np.concatenate(times))"), "in another order"),
             ((FIXED, "finish/1/model.py", "np.concatenate(times)", "np.concatenate(times[::-1])"), "in another order"),
+            (("finish/1/model.py", "np.concatenate(times)", "np.concatenate(times)[lanes.argsort().argsort()]"), "in another order"),
             ((FIXED, "finish/1/model.py", "range(len(lanes))", "range(1, len(lanes))"), "3 values, expected 4"),
         ),
     ),
@@ -184,6 +185,8 @@ FIXES = {
             ((FIXED, "sorter/1/model.py", "return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error)))", "street = code * 0"), "Expected an error response"),
             ((FIXED, "sorter/1/model.py", "str(error)", '"bad code"'), "The error should be the callee's own"),
             (("sorter/1/model.py", "self.answer(request) for request in requests]", "self.answer(request) for request in requests if True][:3]"), "The model answered with an error"),
+            ((FIXED, "sorter/1/model.py", "        code = pb", "        try:\n            return self.sorted(request)\n        except Exception as error:\n            return pb_utils.InferenceResponse(error=pb_utils.TritonError(f'lookup: {error}'))\n\n    def sorted(self, request):\n        code = pb"),
+             "`lookup` was not even called"),
             ((FIXED, "sorter/1/model.py", "self.ask(", "1 / 0 or self.ask("), "The model answered with an error"),
         ),
     ),

@@ -60,6 +60,7 @@ EXERCISES = {
             (ch(*ASYNC, "await asyncio.gather(*[self.ask(line[None]) for line in lines])", "[await self.ask(line[None]) for line in lines]"),
              "They were sent one after the other"),
             (ch("self.ask(lines)", "self.ask(lines[:1])"), "SUM"),
+            (ch("self.ask(lines)", "self.ask(lines[:1]) if len(lines) < 8 else 0\n        totals = self.ask(lines)"), "2 waits: encoder, then encoder"),
             (ch("self.ask(lines)", "self.ask(lines.reshape(1, -1))", "np.sum(totals)", "np.sum(totals) + 1"), "got 497, expected 496"),
             (ch("totals = self.ask(lines)", "totals = lines"), "no request was recorded"),
             (ch("np.array([np.sum(totals)], np.int32)", "np.array([np.sum(totals)])"), "SUM is INT64, expected INT32"),

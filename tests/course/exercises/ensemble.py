@@ -75,6 +75,7 @@ EXERCISES = {
         (
             (ch(PASS, "", "range(255)", "range(4)"), "Request 2 calls denoise 4 times, expected 1"),
             (ch(PASS, "", "range(255)", "range(1)"), "Request 1 calls denoise 1 time, expected 4"),
+            (ch("(cleaner == image).all()", "(cleaner[0] == image[0]).all()"), "for other inputs, CLEAN"),
             (ch("(cleaner == image).all()", "(cleaner == image).any()"), "Request 1 calls denoise 1 time, expected 4"),
             (ch("(cleaner == image).all()", "(cleaner != image).any()", "range(255)", "range(9)"), "Request 1 calls denoise 1 time, expected 4"),
             (ch('Tensor("CLEAN", image)', 'Tensor("CLEAN", image.astype("int32"))'), "CLEAN is INT32, expected UINT8"),

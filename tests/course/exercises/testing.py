@@ -44,6 +44,7 @@ EXERCISES = {
             (ch("return pb_utils.InferenceResponse(error=response.error())", "raise pb_utils.TritonModelException('sorry')"), "error: "),
             (ch("        response = pb", "        rate = np.float32(0.9)\n        return pb_utils.InferenceResponse([pb_utils.Tensor('EUROS', prices * rate)])\n        response = pb"),
              "so no fault was tried"),
+            (ch("prices * rate", "abs(prices * rate)"), "with another rate, EUROS"),
             (ch(CHECK, "True"), "model 'price' fails without a fault"),
             (ch("prices * rate", "(prices * rate).astype(float)"), "EUROS is FP64, expected FP32"),
         ),
