@@ -33,30 +33,31 @@ ON_PURPOSE = {
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> Iterator[Play]:
     write_models(tmp_path / "models")
     entered, changed = [0], threading.Condition()
-    inner = batch_scheduler.BatchScheduler._enter
+    inner, dynamic_home_call = batch_scheduler.BatchScheduler._enter, dynamic.home_call
 
-    def enter(self: batch_scheduler.BatchScheduler, *args: Any) -> Any:
-        result = inner(self, *args)
+    def count() -> None:
         with changed:
             entered[0] += 1
             changed.notify_all()
+
+    class Idle(list[Any]):
+        """The idle instances; a request that takes one itself enters no queue."""
+
+        def pop(self, *place: Any) -> Any:
+            instance = super().pop(*place)
+            count()
+            return instance
+
+    def enter(self: batch_scheduler.BatchScheduler, *args: Any) -> Any:
+        result = inner(self, *args)
+        count()
         return result
 
-    monkeypatch.setattr(batch_scheduler.BatchScheduler, "_enter", enter)
-
     def home_call(model: Any, scheduler: Any, runner: Any) -> Any:
-        call, run = dynamic_home_call(model, scheduler, runner)
+        scheduler._idle = Idle(scheduler._idle)
+        return dynamic_home_call(model, scheduler, runner)
 
-        def counted(parent: Any, request: Any) -> Any:
-            if scheduler._idle and not scheduler._queue:  # it enters nothing
-                with changed:
-                    entered[0] += 1
-                    changed.notify_all()
-            return call(parent, request)
-
-        return counted, run
-
-    dynamic_home_call = dynamic.home_call
+    monkeypatch.setattr(batch_scheduler.BatchScheduler, "_enter", enter)
     monkeypatch.setattr(dynamic, "home_call", home_call)
 
     def arrived(count: int) -> None:
