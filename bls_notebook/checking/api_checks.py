@@ -62,6 +62,12 @@ def api_findings(model: CheckedModel) -> Iterator[Finding]:
                 yield model.in_code("method-not-called", code, node.lineno, what=ast.unparse(node))
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             yield from _key_findings(model, code, scope, node, node.slice.value)
+    subscripts = ((scope, node) for node, scope in code.nodes if isinstance(node, ast.Subscript))
+    by_place = next((node for scope, node in subscripts if _is_input_by_place(scope, node)), None)
+    if by_place is not None and (model.controls or len(model.inputs) > 1):
+        rule = "input-by-place:added" if model.controls else "input-by-place"
+        name = next(iter(model.inputs), "NAME")
+        yield model.in_code(rule, code, by_place.lineno, what=ast.unparse(by_place), name=name)
     for method in code.model_class.body if code.model_class else ():
         if isinstance(method, Function) and method.name in _PARAMETERS and not method.decorator_list:
             parameters = [*method.args.posonlyargs, *method.args.args]
@@ -70,6 +76,13 @@ def api_findings(model: CheckedModel) -> Iterator[Finding]:
                 what = "self" if sent == 1 else "self, args"
                 yield model.in_code("method-parameters", code, method.lineno, name=method.name, what=what)
     yield from _attribute_findings(model, code)
+
+
+def _is_input_by_place(scope: NameScope, node: ast.Subscript) -> bool:
+    """Return whether this is an element, with a constant index, of what `request.inputs()` returned."""
+    call = scope.origin(node.value)
+    is_place = isinstance(node.slice, ast.Constant) and type(node.slice.value) is int
+    return is_place and isinstance(call, ast.Call) and last_name(call.func) == "inputs" and not call.args
 
 
 def kind_of(scope: NameScope, node: ast.expr | None, depth: int = 16) -> str:

@@ -25,6 +25,7 @@ from bls_notebook.records.visible_text import encodable
 
 from . import logs, observer
 from .core.execution import Execution
+from .core.hash_order import as_received
 from .core.model import LoadedModel
 from .core.server import Server
 from .deadlocks.detection import check
@@ -105,7 +106,7 @@ class SendingExecution(Execution):
             refused.set_result(ticket)
             return refused
         if not self.is_client and inputs:
-            watch(loop, self, ticket.model.name, inputs, ticket.request._inputs)  # type: ignore[union-attr]
+            watch(loop, self, ticket.model.name, as_received(inputs), ticket.request._inputs)  # type: ignore[union-attr]
         future = response_of(ticket, loop, self.responses_of(TicketStream(ticket, self)) if decoupled else None)
         self._send(ticket)
         if loop.__class__ is not ModelEventLoop and (self.model is not None or self.bare):

@@ -71,3 +71,14 @@ def test_mistakes_in_loops_and_files(check: Check) -> None:
     assert codes(check(model("a", CONFIG.replace('"python"', '"pyton"')), "a")) == ["backend-unknown"]
     source = model("c")["c/1/model.py"]
     assert codes(check({"c/config.pbtxt.txt": CONFIG, "c/1/model.py": source}, "c")) == ["config-unread"]
+
+
+def test_inputs_by_their_place(check: Check) -> None:
+    source = execute("x = request.inputs()[0].as_numpy()", OUT)
+    assert codes(check(model("a", CONFIG, source), "a")) == []
+    more = CONFIG + 'input [ { name: "MORE" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
+    sequence = """sequence_batching { control_input [
+        { name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] } ] }"""
+    for config, severity in ((more, "note"), (CONFIG + "max_batch_size: 2\n" + sequence, "warning")):
+        found = [finding for finding in check(model("a", config, source), "a") if finding.code == "input-by-place"]
+        assert [(finding.severity, "'IN'" in finding.mend) for finding in found] == [(severity, True)]

@@ -26,7 +26,7 @@ class TritonPythonModel:
         key = request.correlation_id()
         if start or key not in self.sums:  # a slot without a request of its sequence has one of no sequence
             self.sums[key] = 0
-        self.sums[key] += int(request.inputs()[0].as_numpy().ravel()[0])
+        self.sums[key] += int(pb_utils.get_input_tensor_by_name(request, "IN").as_numpy().ravel()[0])
         total = self.sums.pop(key) if end else self.sums[key]
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([[total]], np.int32))])
 """

@@ -1,12 +1,17 @@
-"""Iteration order of the hash tables in which Triton keeps the inputs of a request.
+"""Iteration order of the hash tables in which Triton keeps the inputs of a request and the outputs of an ensemble.
 
-They are `std::unordered_map<std::string, ...>` of libstdc++: an error about several inputs names the first one in this
-order. Mostly it is the reverse of insertion; names that share a bucket and large tables differ.
+They are `std::unordered_map<std::string, ...>` of libstdc++. An error about several inputs names the first one in this
+order, and an ensemble returns its outputs in it. Mostly it is the reverse of insertion; names that share a bucket and
+large tables differ. A model gets inputs that went through two tables, so few of them mostly keep the request's order.
+Sources: core/src/infer_request.cc, core/src/ensemble_scheduler/ensemble_scheduler.cc.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+
+from bls_notebook.pb_utils.tensor import Tensor
 
 _BUCKETS = (13, 29, 59, 127)  # sizes of the table as it grows
 _MASK = (1 << 64) - 1
@@ -27,6 +32,24 @@ def hash_order(names: Sequence[str]) -> list[str]:
                 _insert(order, each, buckets)
         _insert(order, name, buckets)
     return order
+
+
+def as_received(inputs: list[Tensor], added: Sequence[Tensor] = ()) -> list[Tensor]:
+    """Return a request's inputs, and those that a server adds, in the order in which a model gets them."""
+    both = [*inputs, *added] if added else inputs
+    if len(both) < 2:
+        return both
+    places = _places(tuple([tensor._name for tensor in both]), len(inputs))
+    return both if places is None else [both[place] for place in places]
+
+
+@lru_cache(1024)
+def _places(names: tuple[str, ...], sent: int) -> tuple[int, ...] | None:
+    """Return the position of each input in `names`, of which the first `sent` are the request's; None if all stay."""
+    if len(set(names)) < len(names):
+        return None
+    order = hash_order([*hash_order(names[:sent]), *names[sent:]])
+    return None if order == [*names] else tuple(map(names.index, order))
 
 
 def _insert(order: list[str], name: str, buckets: int) -> None:

@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from bls_notebook.engine.core.hash_order import hash_order
 from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.core.signature_check import first_by_name, output_reshapes, reshape_all
 from bls_notebook.pb_utils.errors import TritonError
@@ -35,7 +36,7 @@ class EnsembleStep:
 
 
 class EnsemblePlan:
-    """The steps of an ensemble, their models without duplicates, and the numbers of the steps that read each tensor."""
+    """The steps of an ensemble, their models, its outputs as they are returned, and the steps that read each tensor."""
 
     def __init__(self, spec: ModelSpec, keys: Mapping[str, str] = MappingProxyType({})) -> None:
         self.spec = spec
@@ -45,6 +46,7 @@ class EnsemblePlan:
         )
         self.models = tuple(dict.fromkeys((step.model, step.version) for step in self.steps))
         self.reshapes = output_reshapes(spec.outputs)
+        self.outputs = hash_order([*spec.outputs])
         self.readers: dict[str, tuple[int, ...]] = {}
         self._writer: dict[str, int] = {}
         for number, step in enumerate(self.steps):
@@ -190,13 +192,14 @@ class EnsembleFlow:
             return None
         out: list[Tensor] = []
         parameters: dict[str, object] = {}
-        for name, declared in self._spec.outputs.items():
+        for name in self._plan.outputs:
             if name not in self._wanted:
                 continue
             value = self._values[name][iteration]
             self._read(name, iteration)
             if value.tensor is None:
                 continue
+            declared = self._spec.outputs[name]
             out.append(_fitted(name, value, declared.model_shape[bool(self._spec.max_batch_size) :], self.batch))
             if value.sequence is not None and 0 not in value.tensor.shape():  # the server skips empty ones
                 parameters["sequence_id"] = value.sequence.correlation_id

@@ -25,6 +25,7 @@ import numpy as np
 
 from bls_notebook.engine import observer
 from bls_notebook.engine.batch_runner import PendingAnswers, take_request
+from bls_notebook.engine.core.hash_order import as_received
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.error_responses import cancelled_response, error_response
@@ -428,13 +429,13 @@ class SequenceBatcher(BatchScheduler):
         options = request._options
         extra = self._controls.of(options.flags, options.correlation_id) + hand_over(self._states, False)
         if not self._iterative:
-            request._inputs = [*request._inputs, *extra]
+            request._inputs = as_received(request._inputs, extra)
             return take_request(ticket)
         # The request may be run again with its original tensors, so the model gets copies.
         inputs = hand_over(request._inputs, False)
         if (watching := observer.active) is not None:
             watching.repeated(ticket.observed, request._inputs, inputs)
-        request = with_inputs(request, inputs + extra)
+        request = with_inputs(request, as_received(inputs, extra))
         request._answerable = turn = _Turn(ticket)
         with self._lock:
             self._turns[ticket] = turn

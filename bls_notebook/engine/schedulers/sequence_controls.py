@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.engine.core.hash_order import as_received
 from bls_notebook.engine.core.model_spec import ModelSpec
 from bls_notebook.engine.core.tensor_data import DataFileError, array_of_file, zeros
 from bls_notebook.engine.errors import ConfigError
@@ -108,7 +109,7 @@ def initial_states(spec: ModelSpec, folder: Path) -> list[Tensor]:
 def null_request(like: InferenceRequest, extra: list[Tensor]) -> InferenceRequest:
     """Return a request for an empty slot, with the shapes and data types of `like` and these control inputs."""
     inputs = [Tensor._of(t._name, zeros(t._array.shape, t._datatype), t._datatype) for t in like._inputs]
-    out = with_inputs(like, inputs + extra)
+    out = with_inputs(like, as_received(inputs, extra))
     out._requested = ()
     out._options = DEFAULT_OPTIONS
     return out

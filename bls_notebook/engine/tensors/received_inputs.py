@@ -8,6 +8,7 @@ from time import perf_counter_ns
 
 from bls_notebook.engine import observer
 from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.hash_order import as_received
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.signature_check import reshape_all
 from bls_notebook.engine.errors import running
@@ -37,7 +38,7 @@ def received(
     a GPU.
     """
     arrived = perf_counter_ns()
-    inputs = request._inputs
+    inputs = as_received(request._inputs)
     if given:
         request._inputs = []
     out = _new(InferenceRequest)
