@@ -10,6 +10,7 @@ ends with the kernel.
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import faulthandler
 import gc
@@ -245,8 +246,8 @@ class WorkerInstance:
         """Collect garbage while senders are left, as the kernel does: a dropped one may be in a reference cycle."""
         if self._received and self._collecting.acquire(False):
             try:
-                threading.Thread(target=self._collect, name="bls-garbage", daemon=True).start()
-            except RuntimeError:  # no memory for a thread: the next request tries again
+                _thread.start_new_thread(self._collect, ())  # without memory, `Thread.start` may wait forever
+            except (RuntimeError, MemoryError):  # the next request tries again
                 self._collecting.release()
 
     def _collect(self) -> None:
