@@ -20,6 +20,7 @@ from bls_notebook.repository.host import Host
 
 _ATTRIBUTE = "data-bls-of"
 _ROOT = 'tex2jax_ignore"'  # the end of the classes of an output
+_OUTPUT = ".jp-OutputArea-child"  # of a cell in JupyterLab: only the first one with a mark shows it
 _LOOK = "display:block;font-size:11px;color:var(--b-amber)"
 _MOST = 100  # repetitions of a selector; browsers count up to 255
 
@@ -52,7 +53,8 @@ class StaleOutputs:
             names = sorted({*host.reached(self._asked[1]), *filter(host.find, self._asked[1])})
             stamp = f'{_ATTRIBUTE}="{" ".join(self._definition(host, name) for name in names)}"'
             words = " ".join(f'var({self._mark(name)},"")' for name in names)
-            rules = f".bls-out[{stamp}]::before{{content:{words};{_LOOK}}}" if names else ""
+            again = f"{_OUTPUT}:has([{stamp}])~{_OUTPUT} .bls-out[{stamp}]::before{{content:none}}"
+            rules = f".bls-out[{stamp}]::before{{content:{words};{_LOOK}}}{again}" if names else ""
             html = html.replace(_ROOT, f"{_ROOT} {stamp}", 1)
         return replace(display, html=html.replace("</style>", f"{rules}</style>", 1))
 

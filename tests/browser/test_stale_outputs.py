@@ -46,6 +46,8 @@ def test_an_output_is_marked_if_its_model_or_a_callee_was_redefined_since(browse
     for order in ([first, second.html, *asked, again], [*asked, again, second.html, first]):
         assert [mark for mark in marks(*order) if mark] == [older, older]
     assert marks(second.html, again) == ["", ""]
+    in_lab = [f'<div class="jp-OutputArea-child">{html}</div>' for html in ("text", asked[0], asked[0], asked[0])]
+    assert marks(second.html, *in_lab) == ["", older, "", ""]
 
     new_caller = cells(CALLER + "# changed\n").html
     both = marks(first, caller, second.html, new_caller, *asked, again)[4:]
