@@ -14,7 +14,7 @@ from bls_notebook import pb_utils
 from bls_notebook.repository import API
 
 from .checked_model import CheckedModel
-from .name_scope import Function, NameScope, alternatives, last_name, spreads
+from .name_scope import Function, NameScope, alternatives, is_call_of, last_name, spreads
 from .python_source import PythonSource
 from .records import Finding
 
@@ -35,6 +35,7 @@ _RESULTS = {
     "get_input_tensor_by_name": "Tensor",
     "get_output_tensor_by_name": "Tensor",
 }
+_TENSORS = ("inputs", "output_tensors")  # methods that return lists of tensors
 _TEXTS = frozenset({"str", "repr", "traceback.format_exc"})
 _METHODS = frozenset({"has_error", "as_numpy", "is_cancelled"})  # that other classes hardly have
 _USES = (ast.If, ast.While, ast.IfExp, ast.UnaryOp, ast.BoolOp, ast.BinOp, ast.Subscript, ast.Attribute)
@@ -80,9 +81,8 @@ def api_findings(model: CheckedModel) -> Iterator[Finding]:
 
 def _is_input_by_place(scope: NameScope, node: ast.Subscript) -> bool:
     """Return whether this is an element, with a constant index, of what `request.inputs()` returned."""
-    call = scope.origin(node.value)
     is_place = isinstance(node.slice, ast.Constant) and type(node.slice.value) is int
-    return is_place and isinstance(call, ast.Call) and last_name(call.func) == "inputs" and not call.args
+    return is_place and is_call_of(scope.origin(node.value), "inputs")
 
 
 def kind_of(scope: NameScope, node: ast.expr | None, depth: int = 16) -> str:
@@ -107,9 +107,7 @@ def _kind(scope: NameScope, value: ast.expr | None, depth: int) -> str:
         of_response = isinstance(sent, ast.Call) and last_name(sent.func) == "exec" and value.attr == "error"
         return "method that is not called" if of_response or value.attr in _METHODS else ""
     if isinstance(value, ast.Subscript) and not isinstance(value.slice, ast.Slice):
-        tensors = scope.origin(value.value)
-        listed = isinstance(tensors, ast.Call) and last_name(tensors.func) in ("inputs", "output_tensors")
-        return "Tensor" if listed and isinstance(tensors, ast.Call) and not tensors.args else ""
+        return "Tensor" if is_call_of(scope.origin(value.value), *_TENSORS) else ""
     if not isinstance(value, ast.Call):
         return ""
     module, _, function = scope.dotted_name(value.func).rpartition(".")
@@ -194,9 +192,9 @@ def _key_findings(
     owner = scope.origin(node.value)
     if not isinstance(key, str):
         return
-    if isinstance(owner, ast.Call) and last_name(owner.func) == "parameters" and not owner.args:
+    if is_call_of(owner, "parameters"):
         yield model.in_code("call-refused", code, node.lineno, what=f"`{ast.unparse(owner)}` is JSON text, not a dict")
-    if isinstance(owner, ast.Call) and last_name(owner.func) in ("inputs", "output_tensors") and not owner.args:
+    if is_call_of(owner, *_TENSORS):
         what = f"`{ast.unparse(owner.func)}()` is a list, which has no item {key!r}"
         yield model.in_code("call-refused", code, node.lineno, what=what)
     name = owner.slice.value if isinstance(owner, ast.Subscript) and isinstance(owner.slice, ast.Constant) else ""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TypeGuard
 
 from .checked_model import CheckedModel
-from .name_scope import NameScope, alternatives, argument, last_name
+from .name_scope import NameScope, alternatives, argument, is_call_of, last_name
 from .python_source import PythonSource, used_at_once
 from .records import Finding
 
@@ -28,7 +28,7 @@ def await_findings(model: CheckedModel) -> Iterator[Finding]:
     plain = isinstance(code.execute, ast.FunctionDef)
     reported = set[int]()
     if code.execute and "InferenceRequest" in code.words and "get_running_loop" not in code.words:
-        for call in _direct_sends(code, "async_exec" if plain else "exec"):
+        for call in _directis_call_of(code, "async_exec" if plain else "exec"):
             reported.add(call.lineno)
             yield model.in_code("async-in-sync" if plain else "exec-in-async", code, call.lineno)
     for scope in code.scopes:
@@ -49,7 +49,7 @@ def await_findings(model: CheckedModel) -> Iterator[Finding]:
             yield model.in_code("error-unchecked", code, node.lineno, what=ast.unparse(node)[:80])
 
 
-def _direct_sends(code: PythonSource, method: str) -> Iterator[ast.Call]:
+def _directis_call_of(code: PythonSource, method: str) -> Iterator[ast.Call]:
     """Yield calls of a method in `execute`, and in the functions that it certainly calls itself."""
     todo = [scope for scope in code.scopes if scope.node is code.execute]
     for scope in todo:  # the loop extends `todo`
@@ -78,10 +78,6 @@ def _is_coroutine(code: PythonSource, node: ast.AST | None) -> bool:
     return scope is not None and isinstance(scope.node, ast.AsyncFunctionDef) and not scope.yields
 
 
-def _sends(node: ast.AST | None, method: str) -> bool:
-    return isinstance(node, ast.Call) and last_name(node.func) == method and not node.args
-
-
 def _elements(scope: NameScope, node: ast.expr | None) -> list[ast.expr]:
     """Return the expressions that make the elements of a list; empty if unknown."""
     node = node.value if isinstance(node, ast.Starred) else node
@@ -99,7 +95,7 @@ def _is_gather(scope: NameScope, node: ast.AST | None) -> bool:
     if not isinstance(node, ast.Call) or ast.unparse(node.func) not in ("asyncio.gather", "gather"):
         return False
     sent = [e for a in node.args for e in (_elements(scope, a) or [a] if isinstance(a, ast.Starred) else [a])]
-    return bool(sent) and all(_sends(scope.value(value), "async_exec") for value in sent)
+    return bool(sent) and all(is_call_of(scope.value(value), "async_exec") for value in sent)
 
 
 def _loops(scope: NameScope, name: str) -> list[ast.expr]:
@@ -133,7 +129,7 @@ def _misused(code: PythonSource, scope: NameScope) -> Iterator[ast.expr]:
     """Yield awaitables that are used as if they were values."""
     for _, response in _reads(scope):
         values = _values(scope, response)
-        if values and all(_sends(value, "async_exec") or _is_coroutine(code, value) for value in values):
+        if values and all(is_call_of(value, "async_exec") or _is_coroutine(code, value) for value in values):
             yield from values
     for statement in scope.nodes:
         value = getattr(statement, "value", None)
@@ -243,7 +239,7 @@ def _reused_buffers(scope: NameScope) -> Iterator[tuple[str, int]]:
             continue
         nodes = [node for part in loop.body for node in ast.walk(part)]
         awaits = any(isinstance(node, ast.Await) for node in nodes)
-        if awaits or not any(_sends(node, "async_exec") for node in nodes):
+        if awaits or not any(is_call_of(node, "async_exec") for node in nodes):
             continue
         bound = {n.id for n in [*nodes, *ast.walk(getattr(loop, "target", loop))] if _is_bound(n)}
         filled = {name: line for node in nodes for name, line in _filled(node)}
@@ -288,7 +284,9 @@ def _memory_of(node: ast.expr | None) -> str:
 
 
 def _is_response(scope: NameScope, node: ast.AST | None) -> bool:
-    return _sends(scope.value(node.value), "async_exec") if isinstance(node, ast.Await) else _sends(node, "exec")
+    if isinstance(node, ast.Await):
+        return is_call_of(scope.value(node.value), "async_exec")
+    return is_call_of(node, "exec")
 
 
 def _is_responses(scope: NameScope, node: ast.expr) -> bool:
@@ -298,7 +296,7 @@ def _is_responses(scope: NameScope, node: ast.expr) -> bool:
     value, elements = scope.value(node), _elements(scope, node)
     if isinstance(value, ast.Await):
         return _is_gather(scope, scope.value(value.value))
-    return _sends(value, "exec") or (bool(elements) and all(_is_response(scope, scope.value(e)) for e in elements))
+    return is_call_of(value, "exec") or (bool(elements) and all(_is_response(scope, scope.value(e)) for e in elements))
 
 
 def _only_read(scope: NameScope, name: str) -> bool:

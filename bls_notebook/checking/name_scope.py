@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 from bls_notebook.records import BLSError
 
@@ -33,6 +33,11 @@ def last_name(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def is_call_of(node: ast.AST | None, *names: str) -> TypeGuard[ast.Call]:
+    """Return whether an expression calls a function or method of these names without positional arguments."""
+    return isinstance(node, ast.Call) and last_name(node.func) in names and not node.args
 
 
 def argument(call: ast.Call, name: str, position: int) -> ast.expr | None:

@@ -16,7 +16,7 @@ from bls_notebook.repository import API
 from bls_notebook.repository.source import check_source, python_files, syntax_tree
 
 from .array_types import KnownArray, array_of
-from .name_scope import UNKNOWN, Function, NameScope, TensorNames, argument, last_name, spreads
+from .name_scope import UNKNOWN, Function, NameScope, TensorNames, argument, is_call_of, last_name, spreads
 
 _MOST_FILES = 1000  # siblings of a model.py to read
 _CALLED_BY_TRITON = frozenset({"self.execute", "self.initialize", "self.finalize"})
@@ -388,7 +388,7 @@ def _call(call: ast.Call, scope: NameScope) -> CalleeRequest:
         sent=tuple(sent),
         read=tuple(read for exec_call in sent for read in scope.read.get(id(exec_call), ())),
         plain=not spreads(call) and not call.args,
-        forwards=isinstance(inputs, ast.Call) and last_name(inputs.func) == "inputs" and not inputs.args,
+        forwards=is_call_of(inputs, "inputs"),
     )
 
 

@@ -16,7 +16,7 @@ from bls_notebook.repository.source import version_folders
 
 from .checked_model import CheckedModel, data_type
 from .environments import environment_of, files_in
-from .name_scope import NameScope, argument, last_name
+from .name_scope import NameScope, argument, is_call_of, last_name
 from .python_source import PythonSource, names_of_api
 from .records import SEVERITIES, Finding, finding
 from .releases import changes, newest
@@ -404,7 +404,7 @@ def _read_parameter(node: ast.Subscript | ast.Call, scope: NameScope) -> object:
     loaded = scope.value(owner)
     if isinstance(loaded, ast.Call) and ast.unparse(loaded.func) in ("json.loads", "loads") and loaded.args:
         read = scope.value(loaded.args[0])
-        if isinstance(read, ast.Call) and last_name(read.func) == "parameters" and not read.args:
+        if is_call_of(read, "parameters"):
             return scope.text(key)
     return None
 

@@ -34,7 +34,7 @@ from bls_notebook.repository.source import (
 from .checked_model import CheckedModel
 from .discovery import project_files, project_of
 from .import_time import import_time_findings
-from .name_scope import NameScope, argument, last_name, spreads
+from .name_scope import NameScope, argument, is_call_of, last_name, spreads
 from .python_source import PythonSource, names_of_api
 from .records import Finding, finding
 
@@ -183,8 +183,7 @@ def _names_a_gpu(code: PythonSource) -> int:
         node = todo.pop()
         if isinstance(node, (ast.If, ast.IfExp, ast.Try, ast.BoolOp)):
             continue
-        calls = isinstance(node, ast.Call) and last_name(node.func) == "cuda" and not node.args
-        if calls or (isinstance(node, ast.Constant) and node.value in ("cuda", "cuda:0")):
+        if is_call_of(node, "cuda") or (isinstance(node, ast.Constant) and node.value in ("cuda", "cuda:0")):
             lines.append(getattr(node, "lineno", 0))
         todo += ast.iter_child_nodes(node)
     return min(lines, default=0)

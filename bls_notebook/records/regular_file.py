@@ -1,4 +1,4 @@
-"""Read files that others made: model folders, recordings, saved records; replace a file of one's own.
+"""Read files that others made: model folders, recordings, saved records. Replace own files.
 
 Guarantees of reading: a FIFO or a device is never opened, also through a link, and no more than a limit is read,
 whatever size the file system reports. Errors are OSErrors with the reason in `strerror`.
@@ -43,7 +43,7 @@ def read_file(path: str | Path, most: int) -> bytes:
 
 
 def replace_file(file: Path, data: bytes) -> None:
-    """Write a file, or replace it at once: nobody reads a part of it."""
+    """Write a file; readers see the old content or all of the new."""
     new = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         new.write_bytes(data)

@@ -35,7 +35,10 @@ def hash_order(names: Sequence[str]) -> list[str]:
 
 
 def as_received(inputs: list[Tensor], added: Sequence[Tensor] = ()) -> list[Tensor]:
-    """Return a request's inputs, and those that a server adds, in the order in which a model gets them."""
+    """Return a request's inputs, and those that a server adds, in the order that a model sees.
+
+    `inputs` may be in this order already: two tables more give the same again, except for more than 13 names.
+    """
     both = [*inputs, *added] if added else inputs
     if len(both) < 2:
         return both

@@ -36,7 +36,7 @@ class EnsembleStep:
 
 
 class EnsemblePlan:
-    """The steps of an ensemble, their models, its outputs as they are returned, and the steps that read each tensor."""
+    """The steps and models of an ensemble, the order of its outputs, and the steps that read each tensor."""
 
     def __init__(self, spec: ModelSpec, keys: Mapping[str, str] = MappingProxyType({})) -> None:
         self.spec = spec
