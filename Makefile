@@ -106,15 +106,18 @@ quick: $(QUICK_INSTALLED)
 quick-tests: $(QUICK_INSTALLED)
 	$(BIN)/python -m pytest -n 2 --quick $(PYTEST_ARGS)
 
-# Lint and notebooks run at the same time. pytest comes last, so that its summary ends the output. At most ten tests that
-# failed run once more, alone: one that passes then depends on other tests or on a busy machine. Its failure stays in the
-# output, and it has to be mended, but it does not stop everybody else's work. The cleared cache names no failed test if
-# pytest itself fails, and then nothing passes.
+# Runs the command $(1) with the options $(2), then at most ten tests that failed once more, alone: one that passes then
+# depends on other tests or on a busy machine. Its failure stays in the output, and it has to be mended, but it does not
+# stop everybody else's work. A test that ended its process ran again at once, in a new one. The cleared cache names no
+# failed test if pytest itself fails, and then nothing passes.
+once_more = $(1) $(2) --maxfail 11 --cache-clear $(PYTEST_ARGS) || { \
+    [ $$? -eq 1 ] && echo "== Once more, alone, what failed above" && \
+    $(1) -n 0 --last-failed --last-failed-no-failures none $(PYTEST_ARGS); }
+
+# Lint and notebooks run at the same time. pytest comes last, so that its summary ends the output.
 test: $(VENV)/installed-test
 	@$(MAKE) --no-print-directory -j2 lint check-notebooks
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m "not extra" --maxfail 11 --cache-clear $(PYTEST_ARGS) || { \
-	    [ $$? -eq 1 ] && echo "== Once more, alone, what failed above" && \
-	    $(BIN)/python -m pytest -n 0 -m "not extra" --last-failed --last-failed-no-failures none $(PYTEST_ARGS); }
+	$(call once_more,$(BIN)/python -m pytest -m "not extra",-n $(PYTEST_WORKERS))
 
 # Ray and Spark run the recipes of docs/guides/data_sets.md where they can be installed.
 test-extra: $(VENV)/installed-test
@@ -125,18 +128,15 @@ test-extra: $(VENV)/installed-test
 # own environment in .venv. Texts, pictures, exercises and exports depend on it no more than these folders do.
 PYTHON_TESTS := $(addprefix tests/,checking completion devices engine lifetimes magics network packaging pb_utils profiling \
     repository testing trying)
-PYTHON_TEST = .venv/$*/bin/python -m pytest --quick -o cache_dir=.pytest_cache/$* $(PYTHON_TESTS) $(PYTEST_ARGS)
+PYTHON_TEST = .venv/$*/bin/python -m pytest --quick -o cache_dir=.pytest_cache/$* $(PYTHON_TESTS)
 
 # With make's option -j, the versions run at the same time. One worker each: a second would collect all tests once more.
-# What failed runs once more, as in `test`.
 test-pythons: $(addprefix test-python-,$(PYTHONS))
 
 test-python-%: install-pythons
 	@if [ -e .venv/$*/installed-quick ]; then \
 	    echo "== Python $*"; \
-	    $(PYTHON_TEST) -n 1 --maxfail 11 --cache-clear || { \
-	        [ $$? -eq 1 ] && echo "== Once more, alone, what failed above" && \
-	        $(PYTHON_TEST) -n 0 --last-failed --last-failed-no-failures none; } && \
+	    { $(call once_more,$(PYTHON_TEST),-n 1); } && \
 	    .venv/$*/bin/python -m pytest -p no:cacheprovider tests/conformance/test_kit.py -k every_recorded_outcome; \
 	fi
 
