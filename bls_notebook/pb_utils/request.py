@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
+from weakref import ref
 
 from ._runtime import caller_var, current_caller, find_caller
 from .errors import TritonModelException, is_sequence, unpicklable
@@ -22,6 +23,10 @@ TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 
 _EMPTY = "{} for request with id '{}' and model name '{}' should not be empty."
+_TWICE = (
+    "an InferenceRequest to '{}' was sent again by async_exec before its answer. A server uses its memory for both "
+    "calls, and may die: make an InferenceRequest for each call"
+)
 _MISSING: Any = type("Required", (), {"__repr__": lambda self: "..."})()
 _ZERO: Final = 0
 _MINUS_ONE: Final = -1
@@ -102,9 +107,10 @@ class InferenceRequest:
 
     __slots__ = (
         "__weakref__", "_answerable", "_arrived", "_inputs", "_maker", "_model_name", "_model_version", "_observed",
-        "_options", "_release_flags", "_requested", "_response_sender", "_site",
+        "_options", "_release_flags", "_requested", "_response_sender", "_site", "_under_way",
     )  # fmt: skip
 
+    _under_way: ref[asyncio.Future[Any]]  # the answer of the last `async_exec`
     _site: tuple[Any, ...]  # the stack that sends it, if that is in another process
 
     # Set on requests that a model receives:
@@ -262,7 +268,14 @@ class InferenceRequest:
         caller = caller_var.get()
         if caller is None:
             caller = current_caller(self._maker)
-        return caller.async_exec(self, decoupled, _getrefcount(self) == _UNHELD)
+        # Counted where `exec` counts: the argument `self` is a reference, too.
+        future = caller.async_exec(self, decoupled, given := _getrefcount(self) == _UNHELD)
+        if not given:
+            before = getattr(self, "_under_way", None)
+            if before is not None and (before := before()) is not None and not before.done():
+                caller.note_warnings([_TWICE.format(self._model_name)])
+            self._under_way = ref(future)
+        return future
 
     def get_response_sender(self) -> InferenceResponseSender:
         """Return the sender of this request's responses; only a request that `execute` received has one.

@@ -42,6 +42,35 @@ async def execute(self, requests):
     assert len(warnings) == is_warned
 
 
+SENT_AGAIN = {
+    "before its answer": ("await asyncio.gather(r.async_exec(), r.async_exec())", True),
+    "after its answer": ("await r.async_exec(); await r.async_exec()", False),
+    "by exec": ("await r.async_exec(); r.exec()", False),
+    "as two requests": ("await asyncio.gather(r.async_exec(), self.request().async_exec())", False),
+}
+
+
+@pytest.mark.parametrize("isolation", ["kernel", pytest.param("process", marks=pytest.mark.slow)])
+def test_a_request_that_is_sent_again(repo: bls.ModelRepository, isolation: str) -> None:
+    repo.define("double", DOUBLE, pbtxt(count=2))
+    bodies = "\n".join(f"    if way == {n}: {body}" for n, (body, _) in enumerate(SENT_AGAIN.values()))
+    source = model(f"""
+def request(self):
+    inputs = [pb.Tensor("X", np.zeros(2, np.int32))]
+    return pb.InferenceRequest(model_name="double", requested_output_names=["Y"], inputs=inputs)
+
+async def execute(self, requests):
+    r, way = self.request(), requests[0].inputs()[0].as_numpy()[0]
+{bodies}
+    return [answer(way) for _ in requests]
+""")  # fmt: skip
+    repo.define("a", source.replace("from tests.engine import gates\n", ""), pbtxt(), isolation=isolation)
+    for number, (way, (_, is_warned)) in enumerate(SENT_AGAIN.items()):
+        response = repo.infer("a", ints(number))
+        assert value(response) == number
+        assert is_warned == any("was sent again by async_exec before its answer" in w for w in response.warnings), way
+
+
 SENT_BEFORE = {
     "the array of a Tensor that is sent twice": ("t = pb.Tensor('X', b); self.send(t); b[:] = 3; self.send(t)", 6),
     "the elements of a large one": ("t = pb.Tensor('X', big); self.send(t); big += 256; self.send(t)", 512),
