@@ -1,8 +1,8 @@
 """Waits for the GIL: `GilProbe` records them during a profile, `gil_share_of` measures the GIL's share of a run.
 
-Guarantees: threads are inspected, never stopped. `GilProbe` costs one sleeping thread, which ends soon after its
-profile; nothing waits for it. Only `gil_share_of` changes anything: it raises the interpreter's switch interval for the
-run and restores it. Waits for processors are known on Linux only.
+Guarantees: threads are inspected, never stopped. `GilProbe` costs one sleeping thread; `stop` lets it note its last
+wait, but waits for it no longer than `_LAST`. Only `gil_share_of` changes anything: it raises the interpreter's switch
+interval for the run and restores it. Waits for processors are known on Linux only.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from random import Random
 
 from bls_notebook.profiling.request_log import Log
 from bls_notebook.profiling.span_recorder import running_log
 
 from .gil_turns import GilTurns, own_wait
 from .records.spans import LockHeld
-from .resource_time import LOCK_PROBE, ProcessorUse
+from .resource_time import LOCK_PROBE, OtherPrograms, ProcessorUse, cores
 
 _PROBE_PAUSE = 0.003  # seconds between two samples
+_LAST = 0.1  # seconds; only threads that compute in Python after the profile let it take as long
 
 
 class GilProbe:
@@ -28,14 +30,19 @@ class GilProbe:
     def __init__(self) -> None:
         self._turns = GilTurns()
         self._over = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def start(self, log: Log) -> None:
         """Start sampling; without a GIL, or if the system does not report threads' times, do nothing."""
         if self._turns.measures:
-            threading.Thread(target=self._sample, args=(log,), name=LOCK_PROBE, daemon=True).start()
+            self._thread = threading.Thread(target=self._sample, args=(log,), name=LOCK_PROBE, daemon=True)
+            self._thread.start()
 
     def stop(self) -> None:
+        """Stop sampling."""
         self._over.set()
+        if self._thread is not None:
+            self._thread.join(_LAST)
 
     def held(self, begin: int, end: int) -> tuple[LockHeld, ...]:
         """Return the intervals between two `perf_counter_ns` in which the GIL was held, in ns since `begin`."""
@@ -52,48 +59,69 @@ class GilProbe:
 
 
 _SWITCH = 0.015  # seconds that a waiting thread waits before it asks the running one to release the GIL
-_SLEEP = 0.001
-_LATE_NS = round(1e9 * (_SLEEP + 0.7 * _SWITCH))
-_SAMPLES = 12
+_SLEEPS = 0.0003, 0.0017  # seconds; random, else requests that take as long would meet all samples at the same moment
+_SHORT = 100_000  # ns that a sample is late, beyond the samples of a process that does nothing, if the GIL was held
+_IDLE = 10  # samples before the run
+_SAMPLES = 24
+_DOUBT = 0.25  # fraction of the time for which it is not known who had the GIL
 _LONGEST = 0.5
 
 
 def gil_share_of(run: Callable[[], object]) -> float:
-    """Return the fraction (0 to 1) of the time of `run` in which the GIL was held; -1 for too few samples.
+    """Return the fraction (0 to 1) of the time of `run` in which the GIL was held; -1 if unknown.
 
     `run` is called repeatedly, until there are enough samples or half a second has passed; meanwhile a thread wakes
-    up periodically. A thread that computes in Python releases the GIL only when asked, after the switch interval, so
-    the sampler gets it late. Waits for a processor do not count: neither the sampler's nor those of other threads, one
-    of which may have had the GIL meanwhile.
+    up at random times. A thread that computes in Python releases the GIL only when asked, after the switch interval, so
+    the sampler gets it late. Its waits for a processor do not count.
     """
-    samples: list[int] = []
-    stop = threading.Event()
-    use = ProcessorUse()
+    samples: list[tuple[int, int]] = []
+    begin, stop = threading.Event(), threading.Event()
+    programs = OtherPrograms()
 
     def sample() -> None:
+        chance = Random()
         with own_wait() as waits:
-            now, waited = time.perf_counter_ns(), waits()
-            while not stop.wait(_SLEEP):
-                # Read the clock and the wait together: the reads themselves may have to wait for the GIL.
+            waited, now = waits(), time.perf_counter_ns()
+            while not stop.wait(pause := chance.uniform(*_SLEEPS)):
                 before, had_waited = now, waited
-                now, waited = time.perf_counter_ns(), waits()
-                samples.append(now - before - (waited - had_waited))
+                waited, now = waits(), time.perf_counter_ns()
+                whole = now - before - (waited - had_waited)
+                samples.append((whole - round(1e9 * pause), whole))
+                if len(samples) == _IDLE:
+                    begin.set()
 
     thread = threading.Thread(target=sample, name=LOCK_PROBE, daemon=True)
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
     try:
         thread.start()
-        begun = time.perf_counter()
+        begin.wait(_LONGEST)
+        idle, begun, use = len(samples), time.perf_counter(), ProcessorUse()
         while True:
             run()
-            if len(samples) >= _SAMPLES or time.perf_counter() - begun > _LONGEST:
+            if len(samples) >= idle + _SAMPLES or time.perf_counter() - begun > _LONGEST:
                 break
-        measured, others = samples[:], use.waited()
+        # Threads of this process wait for each other, too, as the GIL passes from one to the next.
+        processors = round(1e9 * cores() * (time.perf_counter() - begun))
+        measured, others = samples[:], min(use.waited(), round(programs.share() * processors))
     finally:
         stop.set()
         sys.setswitchinterval(before)
         thread.join()
-    if len(measured) < 3:
+    return held_share(measured[:idle], measured[idle:], others)
+
+
+def held_share(idle: Sequence[tuple[int, int]], samples: Sequence[tuple[int, int]], others: int) -> float:
+    """Return the fraction of the samples' time in which the GIL was held; -1 if unknown.
+
+    A sample is how late it was and how long it took, ns; `idle` were taken before. `others` is the time that other
+    threads waited for a processor that other programs used, ns: one of them may have had the GIL meanwhile.
+    """
+    if len(samples) < 3:
         return -1.0
-    return max(0, sum(ns for ns in measured if ns > _LATE_NS) - others) / sum(measured)
+    whole = sum(each for _, each in samples)
+    late = _SHORT + max([0, *sorted(delay for delay, _ in idle)[:-1]])  # one may be late by chance
+    held = sum(each for delay, each in samples if delay > late)
+    if min(others, held) > _DOUBT * whole:
+        return -1.0
+    return max(0, held - others) / whole

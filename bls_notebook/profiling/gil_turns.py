@@ -10,13 +10,15 @@ import os
 import sys
 import threading
 from contextlib import contextmanager
-from time import perf_counter_ns, process_time_ns
+from random import Random
+from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_LATE = 0.6  # fraction of the GIL switch interval from which on a delay counts
+_LATE = 300_000  # ns: a shorter delay is the timer's, or of threads that release the GIL at once
+_FIRST, _EARLY = 12, 0.25  # the first samples come at a fraction of the pause: cells may take a few milliseconds only
 _COMPUTED = 0.1  # fraction of the delay that the process must have computed; else the machine was suspended
 _WORKED = 0.02  # fraction of an interval: a thread with less processor time did not hold the GIL
 _MOST = 10_000  # intervals kept
@@ -30,23 +32,36 @@ class GilTurns:
         has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
         self.measures = has_gil and os.path.exists("/proc/self/task")  # else there are no intervals
         self.intervals: list[tuple[int, int, tuple[int, ...]]] = []
+        self._taken = 0  # samples
         self._begin = 0  # of the interval in which the last sample was late
         self._before: dict[int, int] = {}  # processor time of each thread at its first sample
 
     def samples(self, over: threading.Event, pause: float) -> Iterator[None]:
-        """Wait for `pause` (s), note whether that took longer, and yield, until an event."""
+        """Wait for about `pause` (s), note whether that took longer, and yield, until an event."""
         with own_wait() as waits:
+
+            def times() -> tuple[int, int, int]:
+                idle = waits()  # first, as it lets go of the GIL
+                return perf_counter_ns(), idle + thread_time_ns(), process_time_ns()
+
+            chance, (now, apart, used) = Random(), times()
             while True:
-                begun, used, waited = perf_counter_ns(), process_time_ns(), waits()
-                if over.wait(pause):
+                # At random times, else requests that take as long would meet all samples at the same moment.
+                wait = pause * chance.uniform(0.5, 1.5) * (_EARLY if self._taken < _FIRST else 1)
+                self._taken += 1
+                ended = over.wait(wait)
+                before, (now, apart, used) = (now, apart, used), times()
+                # Since the last sample, because all of its calls may wait for the GIL; and of the last one, because
+                # other threads may have kept the GIL until the end.
+                delay = now - before[0] - (apart - before[1]) - round(1e9 * wait)
+                self.note(now, delay, used - before[2])
+                if ended:
                     return
-                now = perf_counter_ns()
-                self.note(now, now - begun - round(1e9 * pause) - (waits() - waited), process_time_ns() - used)
                 yield
 
     def note(self, now: int, delay: int, used: int) -> None:
         """Note a delay of the sample at `now`, and the processor time of the process meanwhile (ns)."""
-        if not self.measures or delay < _LATE * 1e9 * sys.getswitchinterval() or used < _COMPUTED * delay:
+        if not self.measures or delay < _LATE or used < _COMPUTED * delay:
             self._begin = 0
             return
         worked = _worked()

@@ -24,7 +24,7 @@ from bls_notebook.repository import statistics_record_of
 
 from .gil import GilProbe
 from .records.spans import WorkerUse
-from .resource_time import ProcessorUse, cores, device_timer, workers
+from .resource_time import OtherPrograms, ProcessorUse, cores, device_timer, workers
 from .session import Session, SessionAnalysis
 from .session_builder import server_counts, session_of, with_server_times
 from .stack_sampler import StackSampler
@@ -95,6 +95,8 @@ class Profile(Scope, SessionAnalysis):
         self._probe = GilProbe()
         self._sampler: StackSampler | None = None
         self._processors: ProcessorUse | None = None
+        self._others: OtherPrograms | None = None
+        self._share = 1.0  # of other programs
         self._workers: dict[int, ProcessorUse] = {}  # by the number of the process
         self._used: tuple[WorkerUse, ...] = ()  # of this process, without an instance, and of the workers
 
@@ -112,6 +114,7 @@ class Profile(Scope, SessionAnalysis):
             self._dropped = self._log.dropped
             self._before = _batch_statistics()
             self._servers = [server_counts()]
+            self._others = OtherPrograms()  # before threads of our own start
             if self._tape is None:  # the probe would slow requests more than recording them does
                 self._probe.start(self._log)
                 if self._lines:
@@ -138,6 +141,8 @@ class Profile(Scope, SessionAnalysis):
             self._used = tuple(
                 WorkerUse(name, use.used(), use.waited(), ns) for (name, use), ns in zip(uses, turns, strict=True)
             )
+            assert self._others is not None
+            self._share = self._others.share(sum(use.cpu for use in self._used[1:]))
         try:
             self._dropped = log.dropped - self._dropped
             self._unbatched = _unbatched(self._before)
@@ -176,6 +181,7 @@ class Profile(Scope, SessionAnalysis):
             held = self._probe.held(self._start, end)
             cpu, waited = (sum(getattr(use, field) for use in self._used) for field in ("cpu", "cpu_waited"))
             session = replace(session, lock=held, cpu=cpu, cpu_waited=waited, cores=cores(), workers=self._used[1:])
+            session = replace(session, others=self._share)
             session = replace(session, unbatched=self._unbatched if self._end else _unbatched(self._before))
             if self._end:
                 session = with_server_times(session, *self._servers)

@@ -17,7 +17,7 @@ from bls_notebook.engine import in_memory
 
 PROBES = LOCK_PROBE, STACK_SAMPLER = "bls-lock-probe", "bls-stack-sampler"  # threads that only measure
 _TICK = 10_000_000  # ns: the unit of processor times in /proc/stat
-_STAT = Path("/proc/stat")
+_STAT, _LOAD = Path("/proc/stat"), Path("/proc/loadavg")
 _TASKS = "/proc/{}/task"
 _CPU_CLOCK = 2  # of a process: CPUCLOCK_SCHED of Linux
 
@@ -83,21 +83,23 @@ class OtherPrograms:
     """Measures how much other programs use this process's processors, since this object was created."""
 
     def __init__(self) -> None:
+        self._runnable = _runnable()
         self._idle = _idle()
         self._used, self._began = time.process_time_ns(), time.perf_counter_ns()
 
-    def share(self) -> float:
-        """Return the fraction (0 to 1) of the processors' time that other programs certainly used.
+    def share(self, workers: int = 0) -> float:
+        """Return the fraction (0 to 1) of the processors' time that other programs used.
 
-        Only Linux reports it; 0 elsewhere.
+        Without a program that is seen to run at the begin and now, the fraction that they certainly used. Only Linux
+        reports it; 0 elsewhere. `workers` is the processor time of this process's workers, ns.
         """
-        idle = _idle()
+        idle, are_seen = _idle(), min(self._runnable, _runnable()) > 0
         whole = (time.perf_counter_ns() - self._began) * len(idle)
         if not whole or idle.keys() != self._idle.keys():
             return 0.0
-        left = whole - (time.process_time_ns() - self._used)
+        left = whole - (time.process_time_ns() - self._used) - workers
         # The idle time of a processor is rounded down to ticks.
-        left -= sum(idle[name] - self._idle[name] + _TICK for name in idle)
+        left -= sum(idle[name] - self._idle[name] + (0 if are_seen else _TICK) for name in idle)
         return min(max(0.0, left / whole), 1.0)
 
 
@@ -127,6 +129,20 @@ def parallel_throughput(threads: int, seconds: float) -> float:
     for thread in started:
         thread.join()
     return sum(rates)
+
+
+def _runnable() -> int:
+    """Return how many threads of other programs run or wait for a processor; 0 if unknown."""
+    try:
+        runnable = int(_LOAD.read_text(encoding="utf-8").split()[3].partition("/")[0])
+        tasks = list(Path(_TASKS.format("self")).iterdir()) if runnable > 1 else []
+    except (OSError, ValueError, IndexError):
+        return 0
+    own = 1
+    for task in tasks:
+        with contextlib.suppress(OSError):  # the thread has ended since
+            own += task.name != str(threading.get_native_id()) and b") R " in (task / "stat").read_bytes()
+    return max(0, runnable - own)
 
 
 def _idle() -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
@@ -62,3 +62,26 @@ def test_only_threads_that_compute_while_the_sampler_waits_take_turns(
         turns.note(now * second, second if late else 0, second)
     assert turns.ns() == seconds * second
     assert turns.intervals == [(10 * second, 13 * second, threads)] * late
+
+
+@pytest.mark.parametrize(("waited", "worked", "found"), [(0, 0, True), (60, 0, False), (0, 60, False)])
+def test_the_last_wait_counts_without_the_samplers_own_work_and_its_waits_for_a_processor(
+    monkeypatch: pytest.MonkeyPatch, waited: int, worked: int, found: bool
+) -> None:
+    ms = 1_000_000
+    times = {"now": 0, "waited": 0, "worked": 0}
+
+    class Over:
+        def wait(self, seconds: float) -> bool:
+            times["now"] += round(seconds * 1e9) + 60 * ms  # other threads have the GIL until the end
+            times["waited"] += waited * ms
+            times["worked"] += worked * ms
+            return True
+
+    monkeypatch.setattr(gil_turns, "perf_counter_ns", lambda: times["now"])
+    monkeypatch.setattr(gil_turns, "process_time_ns", lambda: times["now"])
+    monkeypatch.setattr(gil_turns, "thread_time_ns", lambda: times["worked"])
+    monkeypatch.setattr(gil_turns, "own_wait", lambda: nullcontext(lambda: times["waited"]))
+    turns = GilTurns()
+    assert list(turns.samples(Over(), 0.003)) == []
+    assert [end - begin for begin, end, _ in turns.intervals] == [60 * ms] * found

@@ -17,7 +17,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.extending import host_of
 from bls_notebook.profiling import gil, gil_turns, resource_time
-from bls_notebook.profiling.gil import gil_share_of
+from bls_notebook.profiling.gil import gil_share_of, held_share
 from bls_notebook.profiling.resource_time import (
     DeviceTime,
     OtherPrograms,
@@ -173,26 +173,42 @@ def test_the_switch_interval_is_put_back_and_the_probe_ends(error: type[BaseExce
     assert set(probes()) <= set(others)
 
 
-@pytest.mark.parametrize(
-    ("late", "waited", "others", "share"),
-    [(20, 0, 0, 1.0), (1, 0, 0, 0.0), (20, 15, 0, 0.0), (40, 20, 0, 1.0), (20, 0, 1 << 60, 0.0)],
-)
+@pytest.mark.parametrize(("late", "waited", "share"), [(20, 0, 1.0), (1, 0, 0.0), (20, 19, 0.0), (40, 20, 1.0)])
 def test_gil_waits_are_late_wakeups_without_a_wait_for_a_processor(
-    monkeypatch: pytest.MonkeyPatch, late: int, waited: int, others: int, share: float
+    monkeypatch: pytest.MonkeyPatch, late: int, waited: int, share: float
 ) -> None:
-    monkeypatch.setattr(gil, "ProcessorUse", lambda: SimpleNamespace(waited=lambda: others))
-    times, waits = itertools.count(0, late * 1_000_000), itertools.count(0, waited * 1_000_000)
-    clock = SimpleNamespace(perf_counter_ns=lambda: next(times), perf_counter=lambda: 0.0)  # until there are samples
-    monkeypatch.setattr(gil, "time", clock)
+    def clock(each: int, idle: int) -> Iterator[int]:
+        return itertools.accumulate(itertools.chain([0], [idle] * gil._IDLE, itertools.repeat(each * 1_000_000)))
+
+    times, waits = clock(late, 1_100_000), clock(waited, 0)
+    monkeypatch.setattr(gil, "_SLEEPS", (0.001, 0.001))
+    real = time.perf_counter
+    monkeypatch.setattr(gil, "time", SimpleNamespace(perf_counter_ns=lambda: next(times), perf_counter=real))
     monkeypatch.setattr(gil, "own_wait", lambda: nullcontext(lambda: next(waits)))
-    # Another thread may have had the GIL while it waited for a processor itself.
+    monkeypatch.setattr(gil.OtherPrograms, "share", lambda self: 0.0)
     assert gil_share_of(lambda: time.sleep(0.001)) == share
 
 
-def test_a_run_without_samples_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gil, "_SAMPLES", 0)
-    monkeypatch.setattr(gil, "_SLEEP", 60.0)
-    assert gil_share_of(lambda: None) == -1.0
+@pytest.mark.parametrize(
+    ("idle", "samples", "others", "share"),
+    [
+        ([(90, 1000)] * 10, [(300, 1000)] * 3 + [(150, 1000)], 0, 0.75),
+        ([(90, 1000)] * 9 + [(5000, 6000)], [(300, 1000)] * 4, 0, 1.0),  # one is late by chance
+        ([(250, 1000)] * 10, [(300, 1000)] * 4, 0, 0.0),  # as late as without any work
+        ([(90, 1000)] * 10, [(300, 1000)] * 4, 800, 0.8),
+        ([(90, 1000)] * 10, [(300, 1000)] * 4, 2000, -1.0),  # another program had the processor for half of the time
+        ([(90, 1000)] * 10, [(90, 1000)] * 4, 4000, 0.0),
+        ([], [(300, 1000)] * 4, 0, 1.0),
+        ([(90, 1000)] * 10, [(300, 1000)] * 2, 0, -1.0),  # too few samples
+    ],
+)
+def test_fraction_of_the_time_in_which_the_gil_was_held(
+    idle: list[tuple[int, int]], samples: list[tuple[int, int]], others: int, share: float
+) -> None:
+    def ns(each: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [(late * 1000, whole * 1000) for late, whole in each]
+
+    assert held_share(ns(idle), ns(samples), others * 1000) == share
 
 
 def test_times_and_rates() -> None:
@@ -246,7 +262,11 @@ class Machine:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, path: Path, processors: int) -> None:
         self.file, self.now, self.used = path, 0, 0
         self.idle = [0] * processors
+        self.load = path.with_name("loadavg")
         monkeypatch.setattr(resource_time, "_STAT", path)
+        monkeypatch.setattr(resource_time, "_LOAD", self.load)
+        (tasks := path.with_name("tasks")).mkdir()
+        monkeypatch.setattr(resource_time, "_TASKS", str(tasks))
         monkeypatch.setattr(resource_time.os, "sched_getaffinity", lambda _: set(range(processors)))
         monkeypatch.setattr(resource_time.time, "perf_counter_ns", lambda: self.now)
         monkeypatch.setattr(resource_time.time, "process_time_ns", lambda: self.used)
@@ -265,12 +285,17 @@ class Machine:
 def test_processor_share_of_other_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine = Machine(monkeypatch, tmp_path / "stat", 2)
     machine.passes(700, 300, (650, 20))
-    for used, idle, share in (
-        (2000, (0, 0), 0.0),  # all of it is this process's own, however many threads waited
-        (1000, (500, 500), 0.0), (500, (0, 0), 0.74), (0, (1000, 1000), 0.0),
-        (1000, (0, 990), 0.0),  # less than can be told
-        (0, (0, 1000), 0.49),
+    for used, idle, runnable, share in (
+        (2000, (0, 0), (), 0.0),  # all of it is this process's own, however many threads waited
+        (1000, (500, 500), (), 0.0), (500, (0, 0), (), 0.74), (0, (1000, 1000), (), 0.0),
+        (1000, (0, 990), (), 0.0),  # less than can be told
+        (0, (0, 1000), (), 0.49),
+        (1000, (0, 980), (2, 2), 0.01),  # another program is seen at the begin and at the end
+        (1000, (0, 980), (2, 1), 0.0), (1000, (0, 980), (1, 2), 0.0),
     ):  # fmt: skip
+        begin, end = runnable or (1, 1)
+        machine.load.write_text(f"0.5 0.5 0.5 {begin}/80 1234")
         others = OtherPrograms()
         machine.passes(1000, used, idle)
+        machine.load.write_text(f"0.5 0.5 0.5 {end}/80 1234")
         assert others.share() == pytest.approx(share)

@@ -70,7 +70,7 @@ class ComparedRuns:
     def waits(self) -> float:
         """The time that threads waited for processors, relative to the time of the requests."""
         spent = sum(span.duration for each in self.roots().values() for span in each)
-        return sum(session.cpu_waited for session in self.sessions) / spent if spent else 0.0
+        return sum(session.disturbed for session in self.sessions) / spent if spent else 0.0
 
 
 def before_after(before: ComparedRuns, after: ComparedRuns) -> BeforeAfter:

@@ -193,7 +193,7 @@ CAUSES: dict[str, Cause] = {
         "{prediction:: }.",
     ),
     "gil": Cause(
-        when=lambda e: e.way != IN_TURN and takes_turns(e),
+        when=takes_turns,
         model=attrgetter("pythonic"),
         sentence="{took}{name} is pure Python that held the interpreter's lock (GIL) for {held} of the time: its "
         "requests take turns on {turns} of {of} cores{known:, and }.",
@@ -201,7 +201,7 @@ CAUSES: dict[str, Cause] = {
         "requests. More instances do not help here, where they share one Python; on a Triton server each instance is a "
         "process of its own{on_server}. {processes} does the same here, to measure it.",
         exception=(
-            lambda e: e.limit is not None,
+            lambda e: e.limit is not None or e.way == IN_TURN,
             "{took}Python code of {name} holds the interpreter's lock (GIL) for {held} of the time{waiting:, and }"
             "{known:: }.",
         ),
@@ -355,10 +355,8 @@ def _roughness(e: WorkloadEvidence, cause: str) -> str:
     if cause == "busy":
         return ""
     if e.way != COMPARED:
-        is_rough = session.cpu_waited >= ROUGH * max(session.wall, session.cpu, 1)
-        waited = time_of(session.cpu_waited)
-        said = f"Other programs or threads used the processors: runnable threads waited {waited} for one."
-        return said if is_rough else ""
+        said = f"Other programs used the processors: runnable threads waited {time_of(session.disturbed)} for one."
+        return said if e.disturbance >= ROUGH else ""
     if e.disturbance >= ROUGH:
         return (
             f"Other programs used the processors: for {e.disturbance:.0%} of the time a runnable thread waited for "

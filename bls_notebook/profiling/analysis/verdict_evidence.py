@@ -105,8 +105,7 @@ class WorkloadEvidence:
         if self.way == COMPARED:
             by_way = m.waited_sequential / max(1, m.sequential), m.waited_gathered / max(1, m.gathered * m.cores)
             return min(1.0, max(by_way))
-        others = session.cores * session.wall - session.cpu  # the rest of the waits was for this process's own threads
-        return min(1.0, max(0, min(session.cpu_waited, others)) / max(session.wall, session.cpu, 1))
+        return min(1.0, session.disturbed / max(session.wall, session.cpu, 1))
 
     @cached_property
     def held(self) -> float:
@@ -293,7 +292,7 @@ def session_evidence(session: SessionData) -> WorkloadEvidence:
     now = capacities(session)
     alone = busy if way == IN_TURN else sum(replay([recipe], now) for recipe in recipes(session))
     part = busy / max(1, session.wall)
-    cpu, waited = round(session.cpu * part), round(session.cpu_waited * part)
+    cpu, waited = round(session.cpu * part), round(session.disturbed * part)
     held, own_cpu = _held(session) / max(1, busy), session.cpu - sum(worker.cpu for worker in session.workers)
     measured = Measured(
         requests=len(roots), sequential=alone, gathered=busy, cpu_sequential=cpu, cpu_gathered=cpu,
@@ -301,7 +300,7 @@ def session_evidence(session: SessionData) -> WorkloadEvidence:
         # No longer than the process of the engine computed.
         gil_share=min(1.0 if held > _ALWAYS_HELD else held, own_cpu / max(1, session.wall) if session.cpu else 1.0),
     )  # fmt: skip
-    serial = blocked_loops(session, session.cpu_waited)
+    serial = blocked_loops(session, session.disturbed)
     simulation = SimulatedWorkload(session, session, measured, serial, at_once=way == IN_TURN)
     return WorkloadEvidence(way, session, simulation, limited=limited)
 
