@@ -39,6 +39,7 @@ CACHED_CALLS = 1_000_000  # ns of a request whose calls the cache answered: belo
 GAIN_TOGETHER = 1.5  # predicted speedup above which sending requests together is worth it
 IDLE_CORES = 0.4  # idle fraction of the processors: above it, the one thread of an event loop may be the limit
 BUSY_CORES = 0.2  # idle fraction of the processors: below it, they are busy
+ONE_CORE = 1.5  # cores that a run used: above it, requests did not take turns with the GIL for most of the time
 _COMPUTES = 0.25  # processor time over the time of requests in turn, on a busy machine: above it, they compute
 _PART = 0.1  # fraction of a request's work from which a model is named
 NEAR = 0.8  # fraction of the best speedup that counts as near it
@@ -75,7 +76,8 @@ def is_outside(e: WorkloadEvidence) -> bool:
 
 def takes_turns(e: WorkloadEvidence) -> bool:
     """Return whether requests take turns with the GIL, or Python code takes most of a request's time."""
-    if e.is_apart(e.pythonic):
+    m = e.measured
+    if e.is_apart(e.pythonic) or (e.way == TOGETHER and m.cores > 1 and m.cpu_gathered > ONE_CORE * m.gathered):
         return False
     return e.held > LOCKED or (e.is_bound and e.simulation.python * WORTH > e.simulation.own_cpu)
 
@@ -146,9 +148,9 @@ CAUSES: dict[str, Cause] = {
         counts=ADVISED,
     ),
     "little": Cause(
-        when=lambda e: e.requests > 1 and e.each < LITTLE and e.measured.speedup < LITTLE_GAIN,
+        when=lambda e: e.requests > 1 and e.each < LITTLE and (e.way == TOGETHER or e.measured.speedup < LITTLE_GAIN),
         sentence="{took}There is too little work: a request takes {each}, of which sending it is a large part"
-        "{brought:; }.",
+        "{known:; }.",
         remedy="Put more into a request (a batch), or leave it at exec.",
     ),
     "in_turn": Cause(
@@ -235,7 +237,7 @@ CAUSES: dict[str, Cause] = {
         counts=ADVISED,
     ),
     "queue": Cause(
-        when=lambda e: e.limit,
+        when=lambda e: e.limit and not e.may_share,
         model=attrgetter("limit"),
         sentence="{took}{several} queued on the {instances} of {name} for {queued} of the time{brought:: }{more}.",
         remedy="{count}{or_batch: }",

@@ -33,10 +33,10 @@ LITTLE = 300_000  # ns of a request: below it, sending and task switches are a l
 LOCKED = 0.5  # fraction of the time in which the GIL was held: above it, Python code is what takes the time
 ROUGH = 0.2  # fraction of the time that runnable threads waited for a processor: more makes the figures rough
 _MOST = 2_000  # spans of a cell that are judged: the first ones
-_ALWAYS_HELD = 0.3  # fraction of the time in which samples saw the GIL held: above it, the GIL is taken as always held
 _IDLE = 0.25  # idle fraction of the processors: below it, requests may wait for these and not for each other
 _SLOWER = 1.7  # slowdown beside other requests above which requests wait for each other
 _UNEQUAL = 0.2  # fraction of all work from which unequal times of a model's requests matter
+_MOSTLY = 0.7  # processor time as a fraction of the wall time: above it, the process computes
 _HARDLY = 0.2  # processor time as a fraction of the wall time: below it, the process hardly computes
 _AT_ONCE = 8  # the most threads that are assumed to wait for a processor at the same time
 _EVEN = 0.25  # tolerance for equal steps of a staircase
@@ -87,7 +87,10 @@ class WorkloadEvidence:
 
     @cached_property
     def each(self) -> float:
-        """The duration of a request by itself, ns."""
+        """The duration of a request by itself, ns; the processor time of one, if requests computed together."""
+        m = self.measured
+        if self.way == TOGETHER and m.cpu_gathered > _MOSTLY * m.gathered:
+            return m.cpu_gathered / max(1, self.requests)
         durations = quartiles(s.duration for s in self.simulation.sequential.spans if not s.parent)
         # Other programs make a few requests take very long, which would distort the mean.
         return durations.q3 if self.simulation.disturbed else durations.total / max(1, durations.count)
@@ -220,6 +223,11 @@ class WorkloadEvidence:
         return next(unequal, None)
 
     @property
+    def may_share(self) -> bool:
+        """True if the instances of the model with too few of them may wait for each other, too."""
+        return self.unequal is not None and self.unequal == self.limit and self.simulation.capacity[self.unequal] > 1
+
+    @property
     def shares_instance(self) -> bool:
         """True if the requests that wait for each other may share an instance: its threads, its locks."""
         seen = self.simulation.models.get(self.contended) if self.contended else None
@@ -298,7 +306,7 @@ def session_evidence(session: SessionData) -> WorkloadEvidence:
         requests=len(roots), sequential=alone, gathered=busy, cpu_sequential=cpu, cpu_gathered=cpu,
         waited_sequential=waited, waited_gathered=waited, cores=session.cores or 1 << 10,
         # No longer than the process of the engine computed.
-        gil_share=min(1.0 if held > _ALWAYS_HELD else held, own_cpu / max(1, session.wall) if session.cpu else 1.0),
+        gil_share=min(held, own_cpu / max(1, session.wall) if session.cpu else 1.0),
     )  # fmt: skip
     serial = blocked_loops(session, session.disturbed)
     simulation = SimulatedWorkload(session, session, measured, serial, at_once=way == IN_TURN)
@@ -431,7 +439,8 @@ def _staircase(session: SessionData) -> ModelKey | None:
     for key, ends_and_times in executions.items():
         times = [ns for _, ns in ends_and_times]
         steps = [b - a for a, b in pairwise(sorted(end for end, _ in ends_and_times))]
-        if len(times) < 4 or median(times) < _SLOWER * min(times):
+        waited = sum(times) - len(times) * min(times)
+        if len(times) < 4 or median(times) < _SLOWER * min(times) or waited < _busy(session) / 2:
             continue
         step, shortest = median(steps), min(times)
         even = sum(abs(length - step) < _EVEN * step for length in steps) >= 0.7 * len(steps)
