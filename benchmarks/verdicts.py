@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -47,8 +48,8 @@ def measure(workload: Workload, runs: int, repeat: int | None = None) -> dict[st
         causes[found.verdict.cause] += 1
         speedups.append(found.speedup)
         rough += bool(found.verdict.note)
-        # If the trial refutes a prediction, the verdict names another cause and no count.
-        if found.verification is not None and found.verdict.count:
+        # If the trial refutes a prediction, the verdict names another cause and no count. Some gains are unknown.
+        if found.verification is not None and found.verdict.count and found.verification.predicted:
             off.append(found.verification.off)
             if not found.verdict.note and found.verification.relative_error < DOUBTFUL:
                 sure.append(found.verification.off)
@@ -86,9 +87,9 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def result(rows: list[dict[str, Any]], busy: int) -> dict[str, Any]:
-    """Return the content of the JSON file: the machine, the number of busy processes, and the rows."""
+    """Return the content of the JSON file: the day, the machine, the number of busy processes, and the rows."""
     machine = {"processors": os.cpu_count(), "python": platform.python_version()}
-    return {"machine": machine, "busy": busy, "rows": rows}
+    return {"date": date.today().isoformat(), "machine": machine, "busy": busy, "rows": rows}
 
 
 def _load() -> float:
