@@ -225,9 +225,19 @@ def test_the_cells_own_code_failures_and_nothing_at_all() -> None:
 
 def test_pure_python_busy_processors_and_little_work() -> None:
     record = session(TWO, tuple("aaaa"))
-    assert of(replace(record, lock=(LockHeld(0, record.wall),)), 1.0).cause == "gil"
+    held = replace(record, lock=(LockHeld(0, record.wall),))
+    assert of(held, 1.0).cause == "gil"
+    assert of(held, 1.6).cause != "gil"  # threads that compute at the same time do not take turns
+    assert of(replace(record, lock=(LockHeld(0, round(0.4 * record.wall)),)), 1.0).cause != "gil"
     assert of(record, 3.9).cause == "cores"
     assert of(session({"a": Model([10_000])}, *"aaaa")).cause == "little"
+    assert of(session({"a": Model([100_000])}, tuple("aaaaaaaa")), 1.0).cause == "little"  # each waits for the others
+    in_turn = session(TWO, *"aaaa")
+    found = of(replace(in_turn, lock=(LockHeld(0, in_turn.wall),)), 1.0)
+    assert found.sentence == (
+        "4 requests took 40 ms, one after the other. Python code of `a` holds the interpreter's lock (GIL) for 100% of the "
+        "time: together they would take as long."
+    )
 
 
 @pytest.mark.parametrize("step", [10 * MS, 11 * MS, 12 * MS])
@@ -240,6 +250,7 @@ def test_instances_that_wait_for_each_other_end_one_after_the_other(step: int) -
     assert "The 4 instances of `a` wait for each other: beside others" in found.sentence
     even = tuple(replace(s, ended=4 * step, inferred=4 * step) for s in spans)
     assert of(replace(record, spans=even)).cause != "contention"
+    assert of(replace(record, wall=40 * step, spans=(*spans, Span(5, "b", ended=40 * step)))).cause != "contention"
 
 
 def test_requests_of_unequal_times_beside_each_other_are_no_proof_of_a_speedup() -> None:
@@ -250,11 +261,22 @@ def test_requests_of_unequal_times_beside_each_other_are_no_proof_of_a_speedup()
     found = of(Session(spans, (ModelSeen("a", instances=("a_0",), decoupled=True),), wall=60 * MS))
     assert (found.cause, "took 30 ms to 60 ms" in found.sentence) == ("unequal", True), found.sentence
     assert "times as fast" not in found.sentence
+    # They queue, too, but more instances may only wait for each other.
+    late = tuple(
+        replace(s, id=s.id + 4, queued=0, started=s.ended, ended=2 * s.ended, inferred=2 * s.ended) for s in spans[::2]
+    )
+    queues = [
+        replace(s, kind="sync", instance=f"a_{s.id % 2}", inferred=s.ended, released=0) for s in (*spans[::2], *late)
+    ]
+    two = Session(tuple(queues), (ModelSeen("a", instances=("a_0", "a_1")),), wall=120 * MS)
+    assert of(two).cause == "unequal"
+    assert of(replace(two, models=(ModelSeen("a", instances=("a_0",)),))).cause == "queue"
 
 
 def test_a_busy_machine_leaves_the_gain_of_a_cell_unknown() -> None:
     record = session({"a": Model([40 * MS], 4)}, tuple("aaaa"))
     record = replace(record, cpu=record.wall, cores=2, cpu_waited=2 * record.wall)
+    assert replace(record, others=0.02).verdict().cause != "busy"  # they waited for threads of their own process
     for found in record.verdict(), replace(session(TWO, *"aaaa"), cpu=40 * MS, cores=2, cpu_waited=40 * MS).verdict():
         assert (found.cause, "times as fast" in found.sentence) == ("busy", False), found.sentence
         assert found.advice.startswith("Measure again on a quiet machine.")

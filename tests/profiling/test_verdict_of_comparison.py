@@ -69,6 +69,12 @@ def test_a_replay_takes_as_long_as_the_truth_whatever_the_instances(models: dict
         assert found == pytest.approx(truth, rel=0.01)
 
 
+@pytest.mark.parametrize(("share", "ms"), [(0, 10), (0.5, 25), (1, 40)])
+def test_python_code_takes_turns_with_the_gil(share: float, ms: int) -> None:
+    one, _ = runs({"a": Model([10 * MS])})
+    assert replay(recipes(one)[:4], {("a", 1): 4}, python={("a", 1): share}) == pytest.approx(ms * MS, rel=0.01)
+
+
 def test_batches_fill_before_a_second_instance_takes_the_next() -> None:
     one, all_ = runs({"a": Model([10 * MS], batch=4)})
     late = [replace(s, sent=s.sent + i * 20_000, queued=s.queued + i * 20_000) for i, s in enumerate(all_.spans)]

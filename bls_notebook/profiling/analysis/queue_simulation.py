@@ -1,8 +1,8 @@
 """Simulate the queues of recorded requests, to predict their time with other instance counts. Pure.
 
 A `Recipe` is a recorded request: its own work, the requests that it sent, and the answers that each of them
-waited for. The simulation knows instances, queues and batches; processors and the GIL bound its result from below
-(`verdict`).
+waited for. The simulation knows instances, queues, batches and, if it gets the models' shares of Python code, that
+these take turns with the GIL; processors bound its result from below (`verdict`).
 """
 
 from __future__ import annotations
@@ -207,13 +207,15 @@ def replay(
     capacity: Mapping[ModelKey, int],
     batchers: Mapping[ModelKey, Batcher] = {},
     sent: Sequence[int] = (),
+    python: Mapping[ModelKey, float] = {},
 ) -> int:
     """Return the simulated time of the last answer, ns.
 
     Each model serves its `capacity` of requests at once; for models with a batcher, a batch counts as one. Requests
-    are `sent` at these times (ns), by default all at 0.
+    are `sent` at these times (ns), by default all at 0. `python` has the fractions of models' own work that hold the
+    GIL.
     """
-    return _Replay(capacity, batchers).run(requests, sent)
+    return _Replay(capacity, batchers, python).run(requests, sent)
 
 
 def batches_seen(session: SessionData, alone: Mapping[int, Sequence[str]] = {}) -> dict[ModelKey, Batcher]:
@@ -247,14 +249,18 @@ def batches_seen(session: SessionData, alone: Mapping[int, Sequence[str]] = {}) 
 
 def is_stuck(requests: Sequence[Recipe], capacity: Mapping[ModelKey, int]) -> bool:
     """Return whether requests would deadlock, such as requests to a model that calls itself."""
-    run = _Replay(capacity, {})
+    run = _Replay(capacity)
     run.run(requests, ())
     return run.unanswered > 0
 
 
 class _Replay:
-    def __init__(self, capacity: Mapping[ModelKey, int], batchers: Mapping[ModelKey, Batcher]) -> None:
-        self._capacity, self._batchers = capacity, batchers
+    def __init__(
+        self, capacity: Mapping[ModelKey, int], batchers: Mapping[ModelKey, Batcher] = {},
+        python: Mapping[ModelKey, float] = {},
+    ) -> None:  # fmt: skip
+        self._capacity, self._batchers, self._python = capacity, batchers, python
+        self._gil = 0  # when it is free
         self._free: dict[ModelKey, int] = {}  # instances without work
         self._queues: dict[ModelKey, deque[Queued]] = {}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -364,6 +370,9 @@ class _Replay:
             if loop is not None:
                 loop[0] = max(self._now, loop[0]) + ns
                 ns = loop[0] - self._now
+            elif (python := round(ns * self._python.get(recipe.model, 0))) > 0:
+                self._gil = max(self._gil, self._now) + python
+                ns += self._gil - python - self._now
             self._later(ns, then)
 
         def over() -> None:

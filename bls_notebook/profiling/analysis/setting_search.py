@@ -32,7 +32,8 @@ class Space:
     """The settings to search: for each model the setting now, its ways to batch (first today's), its most instances.
 
     ``capacity`` also has the models without a setting. ``batcher`` returns the batcher of a setting, None for one
-    request at a time. ``bound`` is the shortest time that processors and the GIL allow (ns).
+    request at a time. ``bound`` is the shortest time that processors and the GIL allow (ns), ``python``
+    the fractions of models' own work that hold the GIL.
     """
 
     requests: Sequence[Recipe]
@@ -42,6 +43,7 @@ class Space:
     most: Mapping[str, int]
     batcher: Callable[[str, ModelSetting], Batcher | None]
     bound: Callable[[Setting], int] = lambda setting: 0
+    python: Mapping[ModelKey, float] = field(default_factory=dict)
     replays: int = 0
     _walls: dict[tuple[ModelSetting, ...], int] = field(default_factory=dict)
     _recursive: bool = False
@@ -77,7 +79,7 @@ class Space:
             for key in self.capacity
             if key[0] in setting and (made := self.batcher(key[0], setting[key[0]])) is not None
         }
-        return max(1, replay(self.requests, counts, batchers), self.bound(setting))
+        return max(1, replay(self.requests, counts, batchers, python=self.python), self.bound(setting))
 
 
 NEVER = 1 << 62

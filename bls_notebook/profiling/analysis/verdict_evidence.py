@@ -7,7 +7,6 @@ time of its requests in the other way is simulated (`workload_simulation`).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,7 +24,7 @@ from .critical_path import of_roots
 from .queue_simulation import ModelKey, capacities, key_of, recipes, replay
 from .request_loop import RequestLoop, request_loop
 from .span_tree import SpanTree, holds
-from .workload_simulation import BLOCKED, THREADS, SimulatedWorkload, self_times
+from .workload_simulation import BLOCKED, THREADS, SimulatedWorkload, python_times, self_times
 
 COMPARED, TOGETHER, IN_TURN = "compared", "together", "in turn"
 COUNTS = (1, 2, 4)
@@ -331,24 +330,6 @@ def _first(session: SessionData) -> tuple[SessionData, str]:
 def _busy(session: SessionData) -> int:
     """Return how long a request was under way, ns."""
     return total(union((span.sent, span.ended) for span in session.spans if not span.parent))
-
-
-def python_times(session: SessionData) -> dict[ModelKey, int]:
-    """Return the time in which samples saw the GIL held and executions of a model compute, ns; without zeros.
-
-    A model in processes needs the GIL of the engine only to pass on its requests.
-    """
-    apart = {key_of(model) for model in session.models if model.processes}
-    tree, times = SpanTree.of(session), Counter[ModelKey]()
-    held = union((each.begin, each.end) for each in session.lock)
-    computing = {thread for each in session.lock for thread in each.threads}
-    for execution, (first, *_) in tree.members.items() if held else ():
-        if key_of(first) in apart:
-            continue
-        if first.ran and not tree.is_ensemble(first) and (not computing or first.thread in computing):
-            own = tree.self_time(execution)
-            times[key_of(first)] += total(own) - total(minus(own, held))
-    return {key: ns for key, ns in times.items() if ns}
 
 
 def _held(session: SessionData) -> int:

@@ -1,18 +1,19 @@
 """Simulate a measured workload with other instance counts or with changed code. Pure.
 
-The queues are simulated (`queue_simulation`) from the requests of a sequential run; the processors and the GIL bound
-the result from below.
+The queues and the GIL are simulated (`queue_simulation`) from the requests of a sequential run; the processors, and the
+measured share of the GIL, bound the result from below.
 """
 
 from __future__ import annotations
 
 import copy
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 
-from bls_notebook.profiling.intervals import total, union
+from bls_notebook.profiling.intervals import minus, total, union
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
 from bls_notebook.profiling.records.verdicts import WORTH, Measured, WhatIf
 from bls_notebook.records import grouped
@@ -43,6 +44,30 @@ def self_times(session: SessionData) -> dict[ModelKey, list[int]]:
     """Return the self time of each execution, by model, ns."""
     tree = SpanTree.of(session)
     return grouped((key_of(m[0]), total(tree.self_time(e))) for e, m in tree.members.items() if m[0].ran)
+
+
+def python_times(session: SessionData) -> dict[ModelKey, int]:
+    """Return the time in which samples saw the GIL held and executions of a model compute, ns; without zeros.
+
+    A model in processes needs the GIL of the engine only to pass on its requests.
+    """
+    apart = {key_of(model) for model in session.models if model.processes}
+    tree, times = SpanTree.of(session), Counter[ModelKey]()
+    held = union((each.begin, each.end) for each in session.lock)
+    computing = {thread for each in session.lock for thread in each.threads}
+    for execution, (first, *_) in tree.members.items() if held else ():
+        if key_of(first) in apart:
+            continue
+        if first.ran and not tree.is_ensemble(first) and (not computing or first.thread in computing):
+            own = tree.self_time(execution)
+            times[key_of(first)] += total(own) - total(minus(own, held))
+    return {key: ns for key, ns in times.items() if ns}
+
+
+def python_shares(session: SessionData) -> dict[ModelKey, float]:
+    """Return the fraction of each model's own time that samples saw the GIL held; of models in processes, none."""
+    own = {key: sum(times) for key, times in self_times(session).items()}
+    return {key: min(1.0, ns / own[key]) for key, ns in python_times(session).items() if own.get(key)}
 
 
 def _serial_loops(
@@ -146,6 +171,9 @@ class SimulatedWorkload:
         self.computes_once = any(batcher.way == AS_ONE for batcher in self.batches.values())
         if self.computes_once:
             self._bound = self._bound_apart = self.own_cpu = 0
+        # Requests that ran beside others were longer by their waits for the GIL.
+        is_alone = sequential is not gathered or at_once
+        self.shares = python_shares(sequential) if is_alone and not self.computes_once else {}
         self.work = max(self.python, self.own_cpu)  # the time that the GIL and the processors need at least, ns
         self.now = max(self._queues(self.capacity), self.work)  # the time with today's instances and code, ns
 
@@ -156,6 +184,8 @@ class SimulatedWorkload:
             return m.gil_share
         if all(model.processes for model in self.models.values()):
             return 0.0
+        if self.sequential.lock:
+            return min(1.0, sum(python_times(self.sequential).values()) / max(1, m.sequential))
         # n overlapping requests, each n times slower, on one processor: they took turns.
         alone, together = self._mean_self_time(self.sequential), self._mean_self_time(self.gathered)
         figures = session_statistics(self.gathered)
@@ -170,9 +200,11 @@ class SimulatedWorkload:
         own = [total(tree.self_time(execution)) for execution in tree.members]
         return sum(own) / len(own) if own else 0.0
 
-    def _queues(self, capacity: Mapping[ModelKey, int], requests: tuple[Recipe, ...] | None = None) -> int:
-        """Return the time that instances and queues allow, whatever the processors do."""
-        return replay(requests or self.requests, capacity, self.batches, self._sent)
+    def _queues(
+        self, capacity: Mapping[ModelKey, int], requests: tuple[Recipe, ...] | None = None, apart: bool = False
+    ) -> int:
+        """Return the time that instances, queues and the GIL allow; `apart`: each instance has a GIL of its own."""
+        return replay(requests or self.requests, capacity, self.batches, self._sent, {} if apart else self.shares)
 
     def _wall(self, capacity: Mapping[ModelKey, int], requests: tuple[Recipe, ...] | None = None) -> int:
         return max(self._queues(capacity, requests), self._bound, 1)
@@ -300,8 +332,8 @@ class SimulatedWorkload:
             capacity = {**now, **{k: n for k, n in changed.items() if now.get(k, 0) < UNLIMITED}}
             if is_stuck(self.requests, capacity) and not is_stuck(self.requests, now):
                 continue
-            queues = self._queues(capacity)
-            here, apart = (max(queues, bound, 1) for bound in (self._bound, self._bound_apart))
+            here = max(self._queues(capacity), self._bound, 1)
+            apart = max(self._queues(capacity, apart=True), self._bound_apart, 1)
             out.append(WhatIf(count, here, self.measured.sequential / here, self.measured.sequential / apart))
         return tuple(out)
 
