@@ -235,8 +235,8 @@ def test_pure_python_busy_processors_and_little_work() -> None:
     in_turn = session(TWO, *"aaaa")
     found = of(replace(in_turn, lock=(LockHeld(0, in_turn.wall),)), 1.0)
     assert found.sentence == (
-        "4 requests took 40 ms, one after the other. Python code of `a` holds the interpreter's lock (GIL) for 100% of the "
-        "time: together they would take as long."
+        "4 requests took 40 ms, one after the other. Python code of `a` holds the interpreter's lock (GIL) for 100% of "
+        "the time: together they would take as long."
     )
 
 
