@@ -26,9 +26,13 @@ _OWN = "/proc/thread-self/schedstat"
 
 
 class GilTurns:
-    """Collects the `intervals` in which the GIL was held: begin, end (ns), and the threads that computed."""
+    """Collects the `intervals` in which the GIL was held: begin, end (ns), and the threads that computed.
 
-    def __init__(self) -> None:
+    A thread that only waits `beside` the others is not named.
+    """
+
+    def __init__(self, beside: threading.Thread | None = None) -> None:
+        self._beside = beside
         has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
         self.measures = has_gil and os.path.exists("/proc/self/task")  # else there are no intervals
         self.intervals: list[tuple[int, int, tuple[int, ...]]] = []
@@ -64,7 +68,7 @@ class GilTurns:
         if not self.measures or delay < _LATE or used < _COMPUTED * delay:
             self._begin = 0
             return
-        worked = _worked()
+        worked = {ident: ns for ident, ns in _worked().items() if self._beside is None or ident != self._beside.ident}
         if not self._begin:
             if len(self.intervals) >= _MOST:
                 return

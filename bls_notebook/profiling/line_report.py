@@ -42,7 +42,8 @@ def _model(model: ModelLines) -> list[doc.Block]:
     whole = f"{count(model.executions, 'execution')}, {ns(model.ns)}, {count(model.samples, 'sample')}"
     title = doc.Line([parts.name(model.model), parts.quiet(whole)], indent="  ")
     if not model.known:
-        return [title, doc.Words(parts.quiet("too few samples for shares of lines"), indent="  ")]
+        why = "its executions are too short" if model.are_short else "too few samples"
+        return [title, doc.Words(parts.quiet(f"{why} for shares of lines"), indent="  ")]
     ordered = sorted(model.lines[:_LINES], key=lambda line: (line.file, line.line))
     rows = [_row(line, line.share, model.ns) for line in ordered]
     if model.unseen >= SMALL:

@@ -1,7 +1,7 @@
 """`StackSampler`: the lines at which the executions of a profile are, sampled while models run.
 
-Guarantees: threads are inspected, never stopped. Sampling takes at most a fiftieth of the time. A sample stands for the
-time around it, so a late one, as on a busy machine or behind a thread that holds the GIL, counts more.
+Guarantees: threads are inspected, never stopped; meanwhile they take shorter turns with the GIL. Sampling takes at
+most a fiftieth of the time. A sample stands for the time around it, so a late one, as on a busy machine, counts more.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import sys
 import threading
 from concurrent.futures import Future
+from random import Random
 from time import perf_counter_ns
 from types import FrameType
 from typing import Any
@@ -23,7 +24,7 @@ from .own_code import PACKAGE, WAIT, kind_of, own_stack
 from .request_log import Log, Placed, Ran, entries
 from .resource_time import STACK_SAMPLER
 from .span_recorder import running_log
-from .stack_samples import PAUSE, SHARE, Sampled, StackSamples, stacks_of_task
+from .stack_samples import PAUSE, SHARE, Sampled, StackSamples, shorter_turns, stacks_of_task
 
 SAMPLER = (  # the code of a worker
     "bls_notebook.profiling.gil_turns", "bls_notebook.profiling.own_code", "bls_notebook.profiling.stack_samples",
@@ -46,10 +47,12 @@ class StackSampler(StackSamples):
 
     def start(self) -> None:
         results([answer for model in list(in_memory) for answer in self._start_workers(model)])
+        shorter_turns(self, True)
         threading.Thread(target=self._sample, name=STACK_SAMPLER, daemon=True).start()
 
     def stop(self) -> None:
         self._over.set()
+        shorter_turns(self, False)
         workers, self._workers = list(self._workers), {}
         answers = [ask(process, SAMPLER, "end", id(self)) for process in workers]
         for process, result in zip(workers, results(answers), strict=True):
@@ -76,8 +79,9 @@ class StackSampler(StackSamples):
             counts[1] += ns
 
     def _sample(self) -> None:
-        pause = PAUSE
-        while not self._over.wait(pause) and running_log() is self._log and not self.full:
+        pause, chance = PAUSE, Random()
+        # At random times, else requests that take as long would be seen at the same line each time.
+        while not self._over.wait(pause * chance.uniform(0.5, 1.5)) and running_log() is self._log and not self.full:
             begun = perf_counter_ns()
             self._follow()
             if self._running:

@@ -16,7 +16,7 @@ from typing import Any
 
 from bls_notebook.profiling.gil_turns import GilTurns
 from bls_notebook.profiling.own_code import PACKAGE, WAIT, kind_of, own_stack
-from bls_notebook.profiling.stack_samples import PAUSE, SHARE, StackSamples, stacks_of_task
+from bls_notebook.profiling.stack_samples import PAUSE, SHARE, StackSamples, shorter_turns, stacks_of_task
 
 _samplers: dict[int, WorkerSampler] = {}  # by the kernel's numbers
 
@@ -33,6 +33,13 @@ class WorkerSampler(StackSamples):
         self.thread = threading.Thread(target=self._sample, name="bls-stack-sampler", daemon=True)
 
     def _sample(self) -> None:
+        shorter_turns(self, True)
+        try:
+            self._sample_until_over()
+        finally:
+            shorter_turns(self, False)
+
+    def _sample_until_over(self) -> None:
         due = 0
         for _ in self.turns.samples(self.over, PAUSE):
             if self.full:

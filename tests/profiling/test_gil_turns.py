@@ -64,6 +64,17 @@ def test_only_threads_that_compute_while_the_sampler_waits_take_turns(
     assert turns.intervals == [(10 * second, 13 * second, threads)] * late
 
 
+def test_a_thread_beside_the_others_takes_no_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {1: 0, threading.get_ident(): 0}
+    monkeypatch.setattr(gil_turns, "_worked", lambda: dict(times))
+    turns = GilTurns(beside=threading.current_thread())
+    for now in (2, 3):
+        turns.note(now * 1_000_000_000, 1_000_000_000, 1_000_000_000)
+        times.update(dict.fromkeys(times, now * 1_000_000_000))
+    turns.note(4_000_000_000, 1_000_000_000, 1_000_000_000)
+    assert [threads for *_, threads in turns.intervals] == [(1,)]
+
+
 @pytest.mark.parametrize(("waited", "worked", "found"), [(0, 0, True), (60, 0, False), (0, 60, False)])
 def test_the_last_wait_counts_without_the_samplers_own_work_and_its_waits_for_a_processor(
     monkeypatch: pytest.MonkeyPatch, waited: int, worked: int, found: bool

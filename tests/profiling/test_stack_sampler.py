@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import bls_notebook as bls
 from bls_notebook.profiling import Profile, Session
 from bls_notebook.profiling.analysis.line_times import model_lines
-from bls_notebook.profiling.records.line_times import ModelLines
+from bls_notebook.profiling.line_report import time_by_line
+from bls_notebook.profiling.records.line_times import LineTime, ModelLines
+from bls_notebook.profiling.stack_samples import shorter_turns
 from tests.engine import gates
 from tests.engine.harness import Caller, infer, ints, until
 from tests.engine.sources import DOUBLE, model, pbtxt
 
+LINE = LineTime("a.py", 3, "f", "g()", 1.0, 1.0, 0.0, 9, 12)
 HELPERS = (
     model("""
 def execute(self, requests):
@@ -95,3 +99,31 @@ def test_spans_have_the_real_shapes_of_their_inputs(repo: bls.ModelRepository) -
     shapes = [[(each.name, each.dtype, each.dims) for each in span.inputs] for span in profile.record.spans]
     assert shapes == [[("X", "INT32", (3,))], [("X", "INT32", (1,))]]
     assert without.record.samples == ()
+
+
+def test_turns_with_the_gil_are_shorter_while_any_sampler_runs() -> None:
+    default, first, second = sys.getswitchinterval(), object(), object()
+    try:
+        for sampler, are_wanted in ((first, True), (second, True), (first, False), (first, False)):
+            shorter_turns(sampler, are_wanted)
+            assert sys.getswitchinterval() < default
+        sys.setswitchinterval(0.015)  # other code's wish counts
+        shorter_turns(second, False)
+        assert sys.getswitchinterval() == 0.015
+        shorter_turns(first, True)
+        assert sys.getswitchinterval() == 0.015
+        shorter_turns(first, False)
+        sys.setswitchinterval(default)
+        shorter_turns(first, True)
+        shorter_turns(first, False)
+        assert sys.getswitchinterval() == default
+    finally:
+        sys.setswitchinterval(default)
+
+
+def test_shares_of_very_short_executions_are_unknown() -> None:
+    for each, is_known in ((4_000_000, True), (400_000, False)):
+        lines = ModelLines("m", 1, 10, 10 * each, 12, 0.0, (LINE,))
+        assert (lines.known, lines.are_short) == (is_known, not is_known)
+        words = repr(time_by_line([lines]))
+        assert ("g()" in words, "its executions are too short" in words) == (is_known, not is_known)

@@ -89,7 +89,11 @@ def lacks_cores(e: WorkloadEvidence) -> bool:
 
 def suspected(e: WorkloadEvidence) -> str:
     """Return why the cause is unknown on a busy machine: waits for processors may imitate it. Empty if it is known."""
-    if e.disturbance < ROUGH:
+    m = e.measured
+    # The share of the GIL is unknown if other programs had the processors while it was measured.
+    is_unknown = e.way == COMPARED and m.gil_share < 0 and not e.is_apart(e.pythonic)
+    may_turn = is_unknown and m.cpu_sequential > LOCKED * m.sequential and not takes_turns(e)
+    if e.disturbance < ROUGH and not may_turn:
         return ""
     if e.contended:
         return "which can look like a wait for each other"
@@ -97,7 +101,8 @@ def suspected(e: WorkloadEvidence) -> str:
         return ""
     if takes_turns(e):
         return "" if e.way == COMPARED else "which can look like a wait for the interpreter's lock (GIL)"
-    m = e.measured
+    if may_turn:
+        return "which can look like a wait for the interpreter's lock (GIL)"
     if is_outside(e):
         return "which may be why it took so long"
     computes = m.cpu_sequential > _COMPUTES * max(0, m.sequential - m.waited_sequential)

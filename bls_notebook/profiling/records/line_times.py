@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from bls_notebook.records import Record
 
+SHORTEST = 2_000_000  # ns of an execution from which on shares of its lines are meaningful
 ENOUGH = 10  # samples of a model from which on shares are meaningful
 
 
@@ -52,5 +53,10 @@ class ModelLines(Record):
 
     @property
     def known(self) -> bool:
-        """Return whether there are enough samples for shares."""
-        return self.samples >= ENOUGH
+        """Return whether there are enough samples, of long enough executions, for shares."""
+        return self.samples >= ENOUGH and not self.are_short
+
+    @property
+    def are_short(self) -> bool:
+        """Return whether the executions are so short that samples, which wait for the GIL, miss their first lines."""
+        return self.ns < SHORTEST * self.executions
