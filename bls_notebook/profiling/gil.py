@@ -1,6 +1,6 @@
 """Waits for the GIL: `GilProbe` records them during a profile, `gil_share_of` measures the GIL's share of a run.
 
-Guarantees: threads are inspected, never stopped. `GilProbe` costs one sleeping thread; `stop` lets it note its last
+Guarantees: threads are inspected, never stopped. `GilProbe` costs one sleeping thread; `held` lets it note its last
 wait, but waits for it no longer than `_LAST`. Only `gil_share_of` changes anything: it raises the interpreter's switch
 interval for the run and restores it. Waits for processors are known on Linux only.
 """
@@ -40,13 +40,12 @@ class GilProbe:
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop sampling."""
         self._over.set()
-        if self._thread is not None:
-            self._thread.join(_LAST)
 
     def held(self, begin: int, end: int) -> tuple[LockHeld, ...]:
         """Return the intervals between two `perf_counter_ns` in which the GIL was held, in ns since `begin`."""
+        if self._thread is not None and self._over.is_set():
+            self._thread.join(_LAST)
         return tuple(
             LockHeld(max(start - begin, 0), min(stop, end) - begin, threads)
             for start, stop, threads in list(self._turns.intervals)

@@ -96,7 +96,7 @@ class Profile(Scope, SessionAnalysis):
         self._sampler: StackSampler | None = None
         self._processors: ProcessorUse | None = None
         self._others: OtherPrograms | None = None
-        self._share = 1.0  # of other programs
+        self._share = -1.0  # of other programs in the time of the processors
         self._workers: dict[int, ProcessorUse] = {}  # by the number of the process
         self._used: tuple[WorkerUse, ...] = ()  # of this process, without an instance, and of the workers
 
@@ -181,7 +181,8 @@ class Profile(Scope, SessionAnalysis):
             held = self._probe.held(self._start, end)
             cpu, waited = (sum(getattr(use, field) for use in self._used) for field in ("cpu", "cpu_waited"))
             session = replace(session, lock=held, cpu=cpu, cpu_waited=waited, cores=cores(), workers=self._used[1:])
-            session = replace(session, others=self._share)
+            others = -1 if self._share < 0 else round(self._share * session.cores * session.wall)
+            session = replace(session, others=others)
             session = replace(session, unbatched=self._unbatched if self._end else _unbatched(self._before))
             if self._end:
                 session = with_server_times(session, *self._servers)

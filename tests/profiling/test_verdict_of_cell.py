@@ -276,7 +276,7 @@ def test_requests_of_unequal_times_beside_each_other_are_no_proof_of_a_speedup()
 def test_a_busy_machine_leaves_the_gain_of_a_cell_unknown() -> None:
     record = session({"a": Model([40 * MS], 4)}, tuple("aaaa"))
     record = replace(record, cpu=record.wall, cores=2, cpu_waited=2 * record.wall)
-    assert replace(record, others=0.02).verdict().cause != "busy"  # they waited for threads of their own process
+    assert replace(record, others=1 * MS).verdict().cause != "busy"  # they waited for threads of their own process
     for found in record.verdict(), replace(session(TWO, *"aaaa"), cpu=40 * MS, cores=2, cpu_waited=40 * MS).verdict():
         assert (found.cause, "times as fast" in found.sentence) == ("busy", False), found.sentence
         assert found.advice.startswith("Measure again on a quiet machine.")

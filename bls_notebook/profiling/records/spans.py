@@ -238,9 +238,9 @@ class SessionData(_Analysed):
     workers: tuple[WorkerUse, ...] = ()
     stacks: tuple[CodeStack, ...] = ()
     samples: tuple[LineSamples, ...] = ()
-    others: float = 1.0
+    others: int = -1
 
     @property
     def disturbed(self) -> int:
         """The part of ``cpu_waited`` that other programs may have caused; the rest were waits for own threads, ns."""
-        return min(self.cpu_waited, round(self.others * self.cores * self.wall)) if self.cores else self.cpu_waited
+        return self.cpu_waited if self.others < 0 else min(self.cpu_waited, self.others)
