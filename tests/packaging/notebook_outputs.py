@@ -1,11 +1,14 @@
 """A plugin for `make check-notebooks`: nbval compares the final state of an output that a cell updates.
 
 nbval ignores updates. So a stream's table or a progress bar, which appear where a machine is slow, would be compared as
-they were at first. The notebook that takes longest starts first.
+they were at first. The notebook that takes longest starts first. The kernels have a data folder of their own, because
+the score of a reader's cases is in Jupyter's.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections import Counter
 from functools import wraps
 from typing import Any
@@ -34,6 +37,9 @@ def _get_message(self: RunningKernel, stream: str, timeout: float | None = None)
 
 
 RunningKernel.get_message = _get_message
+
+_data = tempfile.TemporaryDirectory()
+os.environ["JUPYTER_DATA_DIR"] = _data.name
 
 LONGEST = "14_to_production.ipynb"  # it starts real servers
 
