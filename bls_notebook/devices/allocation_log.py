@@ -211,11 +211,14 @@ class AllocationRecorder:
 
 
 def owner_of(array: np.ndarray[Any, Any]) -> Any:
-    """Return the owner of a NumPy array's memory: the array beneath all views, or the foreign object that owns it."""
+    """Return the owner of a NumPy array's memory: the array beneath all views, or the foreign object that owns it.
+
+    A tensor from another process lies in a file that the next tensor reuses: the tensor's own bytes are the owner.
+    """
     base = array.base
     while isinstance(base, _ndarray):
         array, base = base, base.base
-    if base is None:
+    if base is None or getattr(array, "is_only_way_to_memory", False):
         return array
     try:
         ref(base)

@@ -141,6 +141,17 @@ def test_memory_that_a_model_keeps_in_its_process_is_named_and_left_behind() -> 
     assert not left_nothing(small).holds
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs Linux or macOS")
+def test_a_tensor_from_a_process_dies_although_the_next_one_reuses_its_file() -> None:
+    with bls.ModelRepository() as repo:
+        repo.define("m", SOURCE % "return pb.InferenceResponse([pb.Tensor('Y', x * 2)])", IO, isolation="process")
+        with bls.track_memory() as track:
+            for _ in range(3):
+                assert repo.infer("m", {"X": np.zeros(100_000, np.float32)}).error is None
+    assert track.record.left_behind() == ()
+    assert [life.bytes for life in track.record.lives if (life.tensor, life.maker.model) == ("Y", "m")] == [400_000] * 3
+
+
 def test_numbers_in_a_list_have_a_size() -> None:
     [growth] = kept("self.history.extend(x.astype(float).tolist())").kept
     assert growth.bytes >= 3 * 5000 * 8 + 3 * 5000 * 24 * 0.9

@@ -49,7 +49,7 @@ def _base_unheld(array: np.ndarray[Any, Any]) -> bool:
     if base is None:
         return array.flags.owndata
     if getattr(base.__class__, "is_only_way_to_memory", False):  # memory that came from another process
-        return _getrefcount(base) == _BASE_UNHELD and getweakrefcount(base) == 0
+        return _getrefcount(base) == _BASE_UNHELD and (getweakrefcount(base) == 0 or unwatched(base))
     return (
         base.__class__ is _ndarray
         and base.base is None
