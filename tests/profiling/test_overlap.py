@@ -26,6 +26,7 @@ from bls_notebook.records.models import ModelSeen
 from tests.profiling.overlap_graphs import CALLEE, CONFIG, GRAPHS, Graph, define_callees, source_of
 
 X = {"IN": np.array([1, 2, 3], np.float32)}
+no_processes = pytest.mark.skipif(sys.platform == "win32", reason="needs Linux or macOS")
 
 
 @pytest.fixture(scope="module")
@@ -399,7 +400,8 @@ def test_a_wrong_change_is_not_applied(slow: bls.ModelRepository) -> None:
 
 
 @pytest.mark.slow
-def test_models_of_folders_are_not_written_to(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("isolation", ["kernel", pytest.param("process", marks=no_processes)])
+def test_models_of_folders_are_not_written_to(tmp_path: Path, place: str, isolation: str) -> None:
     folder = tmp_path / "caller" / "1"
     folder.mkdir(parents=True)
     source = source_of(graph(STATEMENTS), place).replace("import asyncio, ", "import ")
@@ -409,7 +411,7 @@ def test_models_of_folders_are_not_written_to(tmp_path: Path, place: str) -> Non
     before = sorted(p.read_bytes() for p in folder.glob("*.py"))
     with bls.ModelRepository(tmp_path) as repo:
         define_callees(repo, place, delay=0.01)
-        repo.load("caller")
+        repo.load("caller", isolation=isolation)
         found = bls.overlap("caller", X, repo=repo, apply=True, repeat=1)
     assert found.code is not None
     assert (found.code.file, bool(found.code.folder)) == ("caller/1/caller.py", True)

@@ -142,9 +142,14 @@ class Runs(Workload):
     def source(self) -> tuple[str, SourcePlace] | None:
         """The text of the model's file, and the place where it was written; None if it is not known."""
         model = self.host.ready(self.model)
-        file = model.spec.config.default_model_filename or "model.py"
-        home: Any = next((i.modules for i in (*model.instances, *model.passive) if i.modules is not None), None)
-        return None if home is None else home.written(str(Path(model.directory, file)))
+        file = str(Path(model.directory, model.spec.config.default_model_filename or "model.py"))
+        instances = (*model.instances, *model.passive)
+        home: Any = next((i.modules for i in instances if i.modules is not None), None)
+        if home is not None:
+            return home.written(file)
+        if any(getattr(i.backend, "process", None) is not None for i in instances) and (text := source_text(file)):
+            return text, self.host.source(self.model, loaded=True).place or SourcePlace(file, Path(file).name)
+        return None
 
     def sequential(self, name: str = "as it is written") -> Session:
         """Run the version in service; `answers` are its responses."""
