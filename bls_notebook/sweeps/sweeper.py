@@ -170,7 +170,9 @@ class _Sweeper:
         if not self._address or isinstance(server, Endpoint):
             self._process = os.getpid()
         if instances and self._address and self._server is None:
-            raise BLSError("sweep: instances: only those of a server that bls.serve started can be changed")
+            remedy = "pass what it returned as server, not the address" if isinstance(server, str) else ""
+            problem = "sweep: instances: only those of a server that bls.serve started can be changed"
+            raise BLSError(f"{problem}; {remedy}" if remedy else problem)
         for name in () if self._address else instances:
             self._host.ready(name)  # raises for an unknown name
         self._inputs = {size: [self._with_rows(each, size) for each in inputs] for size in rows}

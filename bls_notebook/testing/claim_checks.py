@@ -321,7 +321,8 @@ def overlapped(session: Session, least: int, model: str = "", caller: str = "") 
     seen = seen if most else f"no request{of} was at work"
     by = f" by {caller}" if caller else ""
     others = _others(session, model, caller)
-    hint, steps = _why_apart(session, spans, least, of, others)
+    waiting = set() if model else {span.parent for span in spans}  # callers, whose callees are at work for them
+    hint, steps = _why_apart(session, [span for span in spans if span.id not in waiting], least, of, others)
     return Judgement(f"overlapped {least}{of}{by}", most >= least, seen, hint, steps)
 
 

@@ -27,7 +27,7 @@ def error_text(error: ErrorRecord) -> str:
 
 def calls_text(session: Session) -> str:
     if not session.spans:
-        return "no requests were sent"
+        return "the test itself sent no requests"  # a drill or a proof may have
     return "calls between models:\n" + render(session.graph(), width=_WIDTH).text
 
 

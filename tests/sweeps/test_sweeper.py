@@ -98,6 +98,9 @@ def test_a_server_of_this_kernel_is_measured_over_the_network(repo: bls.ModelRep
         assert {model.name for model in found.points[0].models} == {"reader", "double"}
         with pytest.raises(bls.BLSError, match=r"only those of a server that bls\.serve started"):
             sweep(repo, server=endpoint, instances={"reader": (2,)})
+    with bls.endpoint(repo, token="") as endpoint:
+        with pytest.raises(bls.BLSError, match="; pass what it returned as server, not the address"):
+            sweep(repo, server=f"grpc://{endpoint.grpc_url}", instances={"reader": (2,)})
     assert counts(repo, "reader") == (1, 0)
 
 

@@ -171,6 +171,12 @@ def test_a_claim_that_holds_says_what_was_seen_and_has_no_hint(recorded: Any, cl
         (session(4), "overlapped 2 of resize", "no request of resize was at work", "send 2"),
         # A caller that waits for its callee is not at work beside it.
         (session(1, ("page",)), "overlapped 2", "at most 1 request", "waited in a queue"),
+        (
+            session(1, ("page",), page=Model(["scan", "scan"])),
+            "overlapped 2",
+            "at most 1 request",
+            "sent after an earlier",
+        ),
         (gaps(), "overlapped 3 of scan", "at most 2 requests of scan", "waited in a queue"),
         (session(1, ("page",) * 4), "overlapped 5 of scan", "at most", "flight"),
         (session(1), "wall < 1 ns", "wall: ", "The longest queue is in front of scan: 3 requests waited"),
