@@ -46,13 +46,17 @@ def _instances(text: str) -> dict[str, tuple[int, ...]]:
     return {name.strip(): counts(numbers)}
 
 
+def _place(url: str) -> str:
+    return url.partition("://")[2].rstrip("/")
+
+
 def _sweep(
     call: MagicCall, model: str, server: str = "", instances: Mapping[str, Any] | None = None, **options: Any
 ) -> Sweep:
     own: Any = (call.notebook.state.get(key) for key in ("shipping.server", "network.endpoint"))
-    place = server.partition("://")[2].rstrip("/")
+    place = _place(server)
     # Of this notebook's own server, instances can be changed and processes watched.
-    target = next((each for each in own if each is not None and place in (each.grpc_url, each.url)), server)
+    target = next((each for each in own if each is not None and place in (each.grpc_url, _place(each.url))), server)
     named = {name or model: numbers for name, numbers in (instances or {}).items()}
     return bls.sweep(model, instances=named, server=target, **options)
 

@@ -98,9 +98,9 @@ def test_a_server_of_this_kernel_is_measured_over_the_network(repo: bls.ModelRep
         assert {model.name for model in found.points[0].models} == {"reader", "double"}
         with pytest.raises(bls.BLSError, match=r"only those of a server that bls\.serve started"):
             sweep(repo, server=endpoint, instances={"reader": (2,)})
-    with bls.endpoint(repo, token="") as endpoint:
-        with pytest.raises(bls.BLSError, match="; pass what it returned as server, not the address"):
-            sweep(repo, server=f"grpc://{endpoint.grpc_url}", instances={"reader": (2,)})
+    told = "; pass what it returned as server, not the address"
+    with bls.endpoint(repo, token="") as endpoint, pytest.raises(bls.BLSError, match=told):
+        sweep(repo, server=f"grpc://{endpoint.grpc_url}", instances={"reader": (2,)})
     assert counts(repo, "reader") == (1, 0)
 
 
@@ -214,3 +214,15 @@ def test_the_magic_and_the_file(cells: Cells, tmp_path: Path) -> None:  # noqa: 
     assert found.budget == 60
     assert bls.open_file(file) == found
     assert "expected a number greater than 0" in cells("%blssweep reader IN=row --rate 0").stderr
+
+
+def test_the_notebooks_own_server_is_known_by_its_url(cells: Cells) -> None:  # noqa: F811
+    pytest.importorskip("grpc")
+    define(bls.current_repository())
+    cells.shell.user_ns["row"] = ROW["IN"]
+    assert cells("endpoint = %tritonrepo endpoint").success
+    load = f"--concurrency 1 --seconds {SHORT} --server {{endpoint.url}}"
+    assert cells(f"found = %blssweep reader IN=row {load}").success, "without its token it would refuse the requests"
+    found = cells.shell.user_ns["found"]
+    assert (found.place, found.points[0].failures) == ("endpoint", 0)
+    cells("%tritonrepo endpoint --stop")
