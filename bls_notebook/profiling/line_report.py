@@ -26,7 +26,8 @@ def slowest_lines(figures: SessionStatistics, models: Sequence[ModelLines]) -> l
     if lines is None or not slowest:
         return []
     said = f"Most of the time goes to `{lines.model}` itself. Its slowest {'lines' if len(slowest) > 1 else 'line'}"
-    rows = [_row(line, line.own, lines.ns) for line in slowest]
+    whole = slow.self_time + slow.waiting  # of the session shown; the lines may be of several runs
+    rows = [_row(line, line.own, whole) for line in slowest]
     return [
         doc.Words(parts.coded(f"{said}, by {count(lines.samples, 'sample')}:"), indent="  "),
         doc.Table(f"Slowest lines of {visible(lines.model)}", _columns("own"), rows),

@@ -10,6 +10,7 @@ from bls_notebook.profiling.analysis.verdict import verdict
 from bls_notebook.profiling.analysis.verdict_evidence import comparison_evidence
 from bls_notebook.profiling.dependences.records import CodeChange, Dependence, Overlap, SentCall
 from bls_notebook.profiling.records.comparison import Comparison, Measured, MeasuredSetting, Verification
+from bls_notebook.profiling.records.line_times import LineTime, ModelLines
 from bls_notebook.profiling.session import Session
 from bls_notebook.records.measurements import quartiles
 from tests.profiling.simulated import Model, session
@@ -70,6 +71,14 @@ def test_the_sentence_comes_first_then_figures_timelines_and_what_if() -> None:
     assert html.count('class="bls-session-dot"> · <') == html.count('class="bls-session-tile"') - 1
     assert html.index('class="bls-session-verdict"') < html.index('class="bls-session-tiles"') < html.index("<img")
     assert ("<code>a</code>" in html, "verified" in html) == (True, False)
+
+
+def test_the_time_of_a_line_is_of_the_run_that_is_shown() -> None:
+    line = LineTime("model.py", 8, "execute", "time.sleep(0.01)", 1.0, 1.0, 0.0, 200 * MS, 90)
+    found = comparison()
+    now = replace(found.settings[0], lines=(ModelLines("a", 1, 20, 200 * MS, 90, 0.0, (line,)),))
+    text = render(replace(found, settings=(now, *found.settings[1:]))).text
+    assert re.search(r"100%  40\.0 ms  8 of execute", text), "four requests of 10 ms, not those of five runs"
 
 
 def test_on_a_server_is_measured_if_the_instances_are_processes() -> None:
