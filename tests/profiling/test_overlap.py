@@ -22,9 +22,12 @@ from bls_notebook.profiling.dependences.evidence import ENOUGH, OPTIONS, Evidenc
 from bls_notebook.profiling.dependences.named_values import named_values
 from bls_notebook.profiling.dependences.proof import template
 from bls_notebook.profiling.dependences.records import SentCall
+from bls_notebook.profiling.records.spans import LockHeld, Span
+from bls_notebook.profiling.session import Session
 from bls_notebook.records.models import ModelSeen
 from tests.profiling.overlap_graphs import CALLEE, CONFIG, GRAPHS, Graph, define_callees, source_of
 
+MS = 1_000_000
 X = {"IN": np.array([1, 2, 3], np.float32)}
 no_processes = pytest.mark.skipif(sys.platform == "win32", reason="needs Linux or macOS")
 
@@ -382,6 +385,19 @@ def test_without_libcst_one_line_says_how_to_get_it(slow: bls.ModelRepository, m
     code = found_of(slow, graph(STATEMENTS)).code
     assert code is not None
     assert "pip install 'bls_notebook[overlap]'" in code.reason
+
+
+def test_a_gain_that_the_gil_took_is_explained() -> None:
+    models = (ModelSeen("a", instances=("a_0",)), ModelSeen("b", instances=("b_0",)))
+    spans = (
+        Span(1, "a", instance="a_0", thread=11, inferred=20 * MS, ended=20 * MS),
+        Span(2, "b", instance="b_0", thread=12, started=10 * MS, inferred=30 * MS, ended=30 * MS),
+    )
+    run = Session(spans, models, wall=30 * MS, lock=(LockHeld(0, 10 * MS, (11,)),))
+    assert "`b` waited 10 ms for the GIL: on a server, each instance has its own process" in proof.held_up(run, 20 * MS)
+    assert not proof.held_up(run, 29 * MS), "it was as fast as predicted"
+    assert not proof.held_up(replace(run, wall=60 * MS), 20 * MS), "most of the time went elsewhere"
+    assert not proof.held_up(replace(run, lock=()), 20 * MS)
 
 
 @pytest.mark.slow

@@ -10,8 +10,9 @@ from dataclasses import replace
 from itertools import chain, count
 
 from bls_notebook.engine import BLSError
-from bls_notebook.profiling.intervals import union
-from bls_notebook.profiling.records.verdicts import calls_of, give_or_take, times
+from bls_notebook.profiling.analysis.span_tree import SpanTree, lock_waits
+from bls_notebook.profiling.intervals import total, union
+from bls_notebook.profiling.records.verdicts import calls_of, give_or_take, listed, time_of, times
 from bls_notebook.profiling.session import Session
 from bls_notebook.profiling.sync_vs_async import middle, ratio, relative_error
 from bls_notebook.records import first_line
@@ -22,6 +23,7 @@ from .records import CodeChange, Overlap, SentCall
 from .schedule import WORTH, longest
 
 _PLACES = 8  # of a program that are tried
+_LATE = 0.1  # fraction of the predicted time by which a run took longer, at least, for the reason to be named
 _NO_PLACE = "its calls are not in a form that can be changed: consecutive statements, a simple loop or comprehension"
 _NO_LIBCST = "writing it needs LibCST, which is not installed: pip install 'bls_notebook[overlap]'"
 
@@ -184,5 +186,17 @@ def proven(runs: Runs, overlap: Overlap, repeat: int) -> Overlap:
     else:
         chance = " (that may be chance; a larger `repeat` settles it)" if speedup >= WORTH else ""
         proof = f"Equal answers on {repeat + 1} runs, but {measured}{chance}. Nothing is applied."
+    proof += held_up(changed, round(overlap.written.wall / overlap.predicted))
     code = replace(code, proof=proof, proven=is_faster)
     return replace(overlap, code=code, speedup=speedup, changed=changed, runs=runs.runs)
+
+
+def held_up(changed: Session, predicted: int) -> str:
+    """Name the models that waited for the GIL, if that is most of what a run took beyond its prediction (ns)."""
+    waits = [wait for wait in lock_waits(changed) if wait.queued]
+    late, missing = total(union(piece for wait in waits for piece in wait.pieces)), changed.wall - predicted
+    if missing < _LATE * predicted or 2 * late < missing:
+        return ""
+    spans = SpanTree.of(changed).spans
+    models = listed([f"`{name}`" for name in dict.fromkeys(spans[wait.span].model for wait in waits)])
+    return f" {models} waited {time_of(late)} for the GIL: on a server, each instance has its own process and GIL."
