@@ -228,7 +228,9 @@ def test_models_that_are_not_loaded_are_named(repo: bls.ModelRepository, tmp_pat
     repo.define("long", TWICE, {**CONFIG, "input": [longer]})
     written = bls.export(tmp_path / "long", "long", repo=repo)
     assert written.models[0].shapes == ("X:1,3",)
-    assert "perf_analyzer -m long --shape X:1,3\n" in (tmp_path / "long/README.md").read_text()
+    guide = (tmp_path / "long/README.md").read_text()
+    assert "perf_analyzer -m long --shape X:1,3\n" in guide
+    assert "sends random data of the smallest shapes: `--shape` gives it yours" in guide
     repo.unload("long")
     repo.unload("twice")
     record = bls.export(tmp_path / "out", repo=repo)

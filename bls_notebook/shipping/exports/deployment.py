@@ -44,6 +44,8 @@ def guide(record: Exported) -> str:
     measured = [name for name in record.names if f"perf_{name}.json" in record.files]
     commands = [_measure(record, name, f"perf_{name}.json") for name in measured]
     first = record.entries[0]
+    if first not in measured and any(each.shapes for each in record.models if each.name == first):
+        notes.append("`perf_analyzer` above sends random data of the smallest shapes: `--shape` gives it yours.")
     install = "pip install -r /models/requirements.txt && " if _needs_packages(record) else ""
     values = {
         "image": f"{IMAGE}:{RELEASE}",
@@ -54,7 +56,8 @@ def guide(record: Exported) -> str:
             f"{install}tritonserver {shlex.join(('--model-repository=/models', *record.server_options))}"
         ),
         "at": shlex.quote(f"localhost:8000/v2/models/{quote(first, safe=PLAIN)}"),
-        "measure": _measure(record, first),
+        "measure": _measure(record, first, f"/models/perf_{first}.json" if first in measured else ""),
+        "mount": '-v "$PWD":/models ' if first in measured else "",
         "root": "/mnt/models" if record.target == "kserve" else "/models",
         "names": ", ".join(record.names),
         "rows": "\n".join(f"| {m.name} | {m.backend or 'ensemble'} | {', '.join(m.uses)} |" for m in record.models),

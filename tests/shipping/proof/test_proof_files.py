@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,6 +70,9 @@ def test_rows_for_perf_analyzer(repo: bls.ModelRepository, tmp_path: Path) -> No
     assert "no is no word" in proof["cases"][1][0]["answers"][0]["error"]
     assert "python prove.py localhost:8001" in files["README.md"]
     assert "perf_analyzer -m words --input-data perf_words.json" in files["README.md"]
+    mounted = re.search(r'-v "\$PWD":/models \S+-sdk perf_analyzer -m words --input-data (\S+)', files["README.md"])
+    assert mounted is not None, "it measures the given requests, not random data of the smallest shapes"
+    assert mounted[1] == "/models/perf_words.json"
 
 
 def test_a_recording_and_a_stream(repo: bls.ModelRepository, tmp_path: Path) -> None:
