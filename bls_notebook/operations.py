@@ -270,7 +270,7 @@ SEQUENCE = option("--sequence", "ID[:start,end]", "correlation ID, then :start, 
 INTO = option("--into", "NAME", "assign the result to this variable", identifier)
 _SAVED = new_file_with(".json", ".json.gz", ".html")
 SAVE = option("--save", "FILE", ".json or .json.gz for bls.open_file, .html for a page", _SAVED)
-QUIET = flag("-q --quiet", "show nothing", "notebook")
+QUIET = flag("-q --quiet", "show nothing, and return None", "notebook")
 JSON = flag("--json", "print JSON, a line for each result", "shell")
 REPOSITORY = option(
     "repository", "REPOSITORY", "a folder with a sub-folder for each model; their code runs", str, "shell"

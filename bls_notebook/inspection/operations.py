@@ -27,7 +27,10 @@ def _value(call: MagicCall, word: str) -> Any:
     """Return the value of an expression; a model's name needs no quotes."""
     known = {record.name for record in bls.current_repository().index()}
     is_model = word in known and word not in call.variables
-    return word if is_model else evaluate(word, call.variables, call.name)
+    value = word if is_model else evaluate(word, call.variables, call.name)
+    if value is None:
+        call.error(f"{word} is None, expected a VALUE; with -q, %bls returns None")
+    return value
 
 
 def _latest(call: MagicCall) -> Any:

@@ -36,7 +36,7 @@ def test_without_a_value_it_is_the_last_response_if_anybody_has_it(cells) -> Non
     ("line", "said"),
     [
         ("nothing_of_that_name", "name 'nothing_of_that_name' is not defined"),
-        ("None", "got NoneType, expected a response, a tensor, an array, or the name of a model"),
+        ("None", "None is None, expected a VALUE; with -q, %bls returns None"),
         ("[1,2] --at [7]", "slice [7]: the tensor has the shape [2]"),
         ("[1] --rate 5", "got '5', expected a whole number from 100"),
         ("[1] [2] [3]", "unexpected argument"),
