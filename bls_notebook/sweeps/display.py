@@ -29,7 +29,7 @@ _PLACES = {
     ),
     "server": "Measured on the server, from this machine: the figures include the network.",
 }
-_LEFT, _RIGHT, _HEIGHT, _PANEL = 74, 30, 210, 42  # px
+_LEFT, _RIGHT, _TOP, _HEIGHT, _PANEL = 74, 30, 24.0, 210, 42  # px; the name of the axis is above the top
 _WATCHED = 8  # samples from which resources are drawn
 _SEVERAL = 12  # curves
 
@@ -118,7 +118,8 @@ def _table(sweep: Sweep) -> doc.Table:
         cells += [parts.NOTHING] * len(figures) if point.problem else figures
         cells += [f"{point.failures:,}"] if failed else []
         is_best = point is best
-        rows.append(doc.Row([*cells, "best" if is_best else point.problem], "session-advised" if is_best else ""))
+        told: doc.Said = "best" if is_best else parts.listed([point.problem])
+        rows.append(doc.Row([*cells, told], "session-advised" if is_best else ""))
     return doc.Table("Throughput and latency of each point", columns, rows, headed=False, last="wrap")
 
 
@@ -144,7 +145,7 @@ def _curves(sweep: Sweep, points: Sequence[SweepPoint]) -> Html:
     """Draw p95 over throughput, a curve for each setting."""
     end = 1.08 * max(point.row_rate for point in points)
     most = 1.12 * max([*(point.latency.p95 for point in points), min(sweep.budget, 2 * points[0].latency.p95)])
-    pen, base = Pen(end, _LEFT, _RIGHT), 10.0 + _HEIGHT
+    pen, base = Pen(end, _LEFT, _RIGHT), _TOP + _HEIGHT
     pen.ticks = [(x, f"{x:g}") for x in _ticks(end)]
     small = partial(pen.words, size=10, colour=DIM)
     for ms in _ticks(most * 1e3)[1:]:

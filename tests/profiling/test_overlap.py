@@ -95,7 +95,8 @@ def test_the_order_of_calls_is_the_true_one(repo: bls.ModelRepository, place: st
         ("return ok(out(ask('b', x + os.urandom(1)[0]).exec()) + out(ask('a', x).exec()))", "unknown", "fix its seed"),
         ("return ok(out(ask('b', x + (next(os.bls_runs) > 2)).exec()) + out(ask('a', x).exec()))", "unknown",
          "its earlier runs (a file, or state elsewhere), or on chance"),
-        ("return ok(out(ask('a', x).exec()))", "independent", "one call, or none"),
+        ("return ok(out(ask('a', x).exec()))", "independent", "`caller` sends one call: there is"),
+        ("return ok(x)", "independent", "`caller` sends no calls: there is"),
     ],
 )  # fmt: skip
 def test_the_sentence_states_one_outcome(

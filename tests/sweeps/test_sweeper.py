@@ -200,6 +200,8 @@ def test_the_best_point_has_most_rows_within_the_budget() -> None:
 
     assert Sweep("m", "kernel", (*others, most), budget=0.1).best == most
     assert Sweep("m", "kernel", (*others, most)).best is None
+    slow = point(problem="overloaded: 37.6 per s were answered, and the queue grew")
+    assert f'wrap" style="text-align:left">{slow.problem}</td>' in render(Sweep("m", "kernel", (slow,))).html
 
 
 def test_the_magic_and_the_file(cells: Cells, tmp_path: Path) -> None:  # noqa: F811

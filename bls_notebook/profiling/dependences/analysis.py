@@ -307,7 +307,7 @@ def _verdict(result: Overlap) -> tuple[str, str]:
     if result.problem:
         return "unknown", f"Unknown: {result.problem}."
     if max(Counter(call.request for call in calls).values(), default=0) < 2:
-        return "independent", f"{model} sends one call, or none: there is nothing that could run beside it."
+        return "independent", f"{model} sends {'one call' if calls else 'no calls'}: there is nothing to run together."
     if result.together:
         group = longest(result)
         apart = len(union(flights(result.written, calls, group))) == len(group)

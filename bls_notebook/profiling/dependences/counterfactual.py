@@ -146,7 +146,8 @@ class Runs(Workload):
         instances = (*model.instances, *model.passive)
         home: Any = next((i.modules for i in instances if i.modules is not None), None)
         if home is not None:
-            return home.written(file)
+            written: tuple[str, SourcePlace] | None = home.written(file)
+            return written
         if any(getattr(i.backend, "process", None) is not None for i in instances) and (text := source_text(file)):
             return text, self.host.source(self.model, loaded=True).place or SourcePlace(file, Path(file).name)
         return None
