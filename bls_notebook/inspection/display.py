@@ -49,7 +49,7 @@ from .statistics_table import devices_document
 _KINDS = {"busy": "loading", "idle": "ready"}
 _LINES = 40  # the most lines of a source that are shown unfolded
 _ORIGINS = {
-    "author": "written in config.pbtxt", "model": "set by auto_complete_config", "Triton": "filled in by Triton",
+    "author": "written by the author", "model": "set by auto_complete_config", "Triton": "filled in by Triton",
     "default": "default",
 }  # fmt: skip
 

@@ -66,7 +66,7 @@ def test_text_of_a_model_and_its_source_in_colours() -> None:
         "  called by a, b · calls callee", "now: 1 of 3 instances busy, 2 requests in the queue",
         "  m_0       cpu                busy     a request of notebook, for 500 ms, waits for callee",
         "memory: the model keeps 2 KiB", "  m.weights  1 KiB  float32 [256]  gpu:0", "  and 1 KiB under other names",
-        "configuration: 1 field written, 2 completed", "  max_batch_size  8      written in config.pbtxt",
+        "configuration: 1 field written, 2 completed", "  max_batch_size  8      written by the author",
         "  input[IN].dims  [1]    set by auto_complete_config", "  and 1 default", "model.py: 5 lines",
         '      return "a", 1, None  # why',
     ):  # fmt: skip
