@@ -373,7 +373,7 @@ class Driller:
         if lost := [case.name for case in cases if len(case.faults) == 1 and LOST_CODE in case.said]:
             yield (
                 f"{', '.join(lost)}: the error's code is lost, by which clients decide to send a request again; "
-                "TritonError(message, response.error().code()) keeps it"
+                "return InferenceResponse(error=response.error()) to keep it"
             )
         asked = baseline.healthy.asked
         for case in cases:

@@ -140,6 +140,7 @@ def test_a_verdict(
 def test_lost_codes_of_errors_are_noted(repo: bls.ModelRepository) -> None:
     (note,) = drilled(repo, "recodes", "error", "cancelled", "raises").notes
     assert note.startswith("twice: error, twice: cancelled: the error's code is lost")
+    assert "return InferenceResponse(error=response.error())" in note, "TritonError cannot be raised"
     assert not drilled(repo, "returns", "error", "cancelled", "raises").notes
 
 
