@@ -306,8 +306,15 @@ def _unchecked(record: ErrorRecord, known: Known) -> str | Remedy:
     caller = replace(record, inputs=(), chain=(*record.chain, ""))
     advice = _answer(record.unchecked, _REQUEST_REMEDIES, caller, known)
     template = "a request that the model sent failed before: {cause}{advice}; check each response: {check}"
-    cause = first_line(spoken(record.unchecked), 300)
+    cause = first_line(spoken(record.unchecked), 300).removesuffix(".")
     return remedy(template, cause=cause, advice=remedy(" ({advice})", advice=advice) if advice else "", check=_CHECK)
+
+
+def _empty(found: re.Match[str], record: ErrorRecord, known: Known) -> str | Remedy:
+    return _unchecked(record, known) or (
+        "`get_output_tensor_by_name` returns None for an error response, and for a name that the response lacks: check "
+        "`response.has_error()` and the names"
+    )
 
 
 def _lines(record: ErrorRecord) -> list[str]:
@@ -414,6 +421,7 @@ _UTILS = "triton_python_backend_utils"
 _CODE_REMEDIES: Mapping[str, str | RemedyText] = {
     r"'NoneType' object has no attribute '(?P<attribute>\w+)'": _none,
     r"Tensor\(arg0: str, arg1: numpy\.ndarray\)\s+Invoked with: '(?P<name>.*?)', ": _tensor,
+    r"(?:Output tensor for inference response|Input tensor for request with id .*?) should not be empty": _empty,
     r"string indices must be integers": _config,
     r"a bytes-like object is required, not 'str'|can only concatenate str \(not \"bytes\"\)|"
     r"can't concat str to bytes|'bytes' object has no attribute|argument should be.*bytes": _text,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -45,6 +46,16 @@ def test_names_that_come_near() -> None:
     assert nearest("input0", ["INPUT0", "INPUT1"]) == "INPUT0"
     assert nearest("resiz", ["resize", "detect"]) == "resize"
     assert nearest("zzz", ["resize", "detect"]) == ""
+
+
+@pytest.mark.parametrize(
+    "message", ["Output tensor for inference response", "Input tensor for request with id '' and model name 'm'"]
+)
+def test_a_tensor_that_an_error_response_lacks_has_the_cause_of_that_error(message: str) -> None:
+    empty = ErrorRecord(f"{message} should not be empty.", chain=("m",), kind="TritonModelException", frames=(FRAME,))
+    assert "returns None for an error response" in str(advised(empty, KNOWN).hint)
+    hint = str(advised(replace(empty, unchecked="no weights"), KNOWN).hint)
+    assert hint.startswith("a request that the model sent failed before: no weights; check each response")
 
 
 def test_models_that_do_not_serve() -> None:
