@@ -61,8 +61,10 @@ def test_a_long_preview_is_cut_and_whole_in_its_tooltip() -> None:
 
 
 def test_a_response_without_tensors_or_with_an_error() -> None:
-    assert "no tensors; only the final flag" in as_text(response(tensors=()))
-    assert "no tensors; only the final flag" in Page(as_html(response(tensors=()))).text
+    flag = response(tensors=(), warnings=())
+    assert "no tensors; only the final flag" in as_text(flag)
+    assert "no tensors; only the final flag" in Page(as_html(flag)).text
+    assert "final flag" not in as_text(response(tensors=(), warnings=("model 'm', output 'Y': missing",)))
     assert "final flag" not in as_text(response(tensors=(), final=False))
     record = response(model="caller", tensors=(), error=error())
     text = as_text(record)

@@ -60,7 +60,8 @@ def _response_blocks(record: ResponseRecord) -> Iterator[doc.Block]:
     if record.tensors:
         yield _tensors_table(f"Response of {record.model}", record.tensors)
     elif not record.error:
-        yield doc.Words(parts.quiet("no tensors; only the final flag" if record.final else "no tensors"), indent="  ")
+        only = "; only the final flag" if record.final and not record.warnings else ""  # else outputs are missing
+        yield doc.Words(parts.quiet(f"no tensors{only}"), indent="  ")
     if record.parameters:
         words = ", ".join(f"{key}={value!r}" for key, value in record.parameters)
         shown = tag("div", join(parts.quiet("parameters").html, tag("code", words), by=" "), cls="head")
