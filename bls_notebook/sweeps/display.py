@@ -177,7 +177,7 @@ def _curves(sweep: Sweep, points: Sequence[SweepPoint]) -> Html:
     named = [(Look(inks[name].light), name.replace("`", "")) for name in [*series][:_SEVERAL] if name]
     signs = {bool(p.rate): ("◆", "arrivals per second") if p.rate else ("●", "clients at once") for p in points}
     height = legend_signs(pen, base + 34, [*named, *signs.values(), *([("★", "best")] if sweep.best else [])])
-    spoken = f"p95 over {unit} per second of {count(len(points), 'point')}; {_sentence(sweep)}"
+    spoken = f"p95 over {unit} per second of {count(len(points), 'point')}; {_sentence(sweep)}".replace("`", "")
     return picture_html(pen.document(height, base), spoken)
 
 

@@ -4,6 +4,7 @@ import gzip
 import json
 from collections import defaultdict
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ ODD = Session(
 
 
 @pytest.mark.parametrize("name", ["s.json", "s.json.gz"])
-@given(record=st.one_of(sessions(), st.from_type(Session), st.just(ODD)))
+@given(record=st.one_of(sessions(), st.from_type(Session).filter(lambda any_: isfinite(any_.others)), st.just(ODD)))
 def test_a_saved_session_loads_as_it_was(record: Session, name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     record = replace(record, schema=SCHEMA)
     path = record.save(tmp_path_factory.mktemp("s") / name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,6 +201,8 @@ def test_the_best_point_has_most_rows_within_the_budget() -> None:
 
     assert Sweep("m", "kernel", (*others, most), budget=0.1).best == most
     assert Sweep("m", "kernel", (*others, most)).best is None
+    shown = render(Sweep("m", "kernel", (point(latency=quick, instances=[["m", 2]]),) * 2)).html
+    assert re.findall(r' alt="[^"]*with \S+ at once, ([^"]*?):', shown) == ["m × 2"]
     slow = point(problem="overloaded: 37.6 per s were answered, and the queue grew")
     assert f'wrap" style="text-align:left">{slow.problem}</td>' in render(Sweep("m", "kernel", (slow,))).html
 
