@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import platform
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -294,7 +295,8 @@ def _certified(
         here=f"bls_notebook {_packages().get('bls-notebook', '')}, Python {platform.python_version()}",
     )  # fmt: skip
     comparing = progress(f"comparing {model} with a server", len(cases) + generate, "request")
-    with Host(repository).uncounted(), comparing as bar:
+    with Host(repository).uncounted(), comparing as bar, warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of NumPy, about generated values
         here = LocalTarget(repository, spec, there.names, timeout)
         began = perf_counter()
         examples = cases[:_SELF_COMPARED]
