@@ -156,7 +156,7 @@ def _curves(sweep: Sweep, points: Sequence[SweepPoint]) -> Html:
     if 0 < sweep.budget <= most:
         y = base - sweep.budget / most * _HEIGHT
         pen.line([(0, y), (end, y)], Look(ALARM.light), 1.2)
-        pen.words(f"budget {duration(sweep.budget)}", end, y - 8, align="end", size=10, colour=ALARM.light, halo=True)
+        pen.words(f"budget {duration(sweep.budget)}", 0, y - 8, right=6, size=10, colour=ALARM.light, halo=True)
     series = grouped((_series(point, sweep), point) for point in points)
     inks = model_inks((name or "p95" for name in series), {})
     for name, own in series.items():
