@@ -30,6 +30,7 @@ _PLACES = {
     "server": "Measured on the server, from this machine: the figures include the network.",
 }
 _LEFT, _RIGHT, _TOP, _HEIGHT, _PANEL = 74, 30, 24.0, 210, 42  # px; the name of the axis is above the top
+_WAITED = 0.25  # fraction of a request's time in one queue, beyond which the queue is named
 _WATCHED = 8  # samples from which resources are drawn
 _SEVERAL = 12  # curves
 
@@ -54,6 +55,8 @@ def sweep_document(sweep: Sweep) -> Iterator[doc.Block]:
     totals = {message: sum(dict(point.failed).get(message, 0) for point in sweep.points) for message in failed}
     yield doc.Warnings([f"{total:,} failed: {message}" for message, total in totals.items()], label="failed")
     shown = sweep.best or max(sweep.points, key=lambda point: point.row_rate)
+    if queue := _queue(shown, sweep):
+        yield doc.Words(parts.quiet(parts.coded(queue)), indent="  ")
     if len(shown.models) > 1:
         yield doc.Fold(parts.coded(f"its models with {_setting(shown, sweep)}"), [_models(shown.models)])
     yield from _resources(sweep)
@@ -80,6 +83,19 @@ def _sentence(sweep: Sweep) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
+
+
+def _queue(point: SweepPoint, sweep: Sweep) -> str:
+    """Name the model whose queue took a large part of the time of the point's requests; empty if there is none."""
+    whole = sum(each.queued + each.computed for each in point.models if each.name == sweep.model)
+    most = max(point.models, key=lambda each: each.queued * each.requests, default=None)
+    if most is None or most.queued <= _WAITED * whole:
+        return ""
+    return (
+        f"With {_setting(point, sweep)}, each request to `{most.name}` spent {duration(most.queued)} in its queue, of "
+        f"{duration(whole)} that a request to `{sweep.model}` took on average: more instances of `{most.name}`, or "
+        "larger batches, may answer more."
+    )
 
 
 def _setting(point: SweepPoint, sweep: Sweep) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.sweeps import sweeper
+from bls_notebook.sweeps import Sweep, sweeper
 from bls_notebook.sweeps.records import SweepPoint
 from tests.data_sets.conftest import DOUBLE, READER
 from tests.engine import gates
@@ -197,14 +197,24 @@ def test_the_best_point_has_most_rows_within_the_budget() -> None:
         point(rows=8, latency=quick, problem="overloaded"),
         point(rows=8, latency={"count": 19, "p50": 0.01}),
     ]
-    from bls_notebook.sweeps import Sweep
-
     assert Sweep("m", "kernel", (*others, most), budget=0.1).best == most
     assert Sweep("m", "kernel", (*others, most)).best is None
     shown = render(Sweep("m", "kernel", (point(latency=quick, instances=[["m", 2]]),) * 2)).html
     assert re.findall(r' alt="[^"]*with \S+ at once, ([^"]*?):', shown) == ["m × 2"]
     slow = point(problem="overloaded: 37.6 per s were answered, and the queue grew")
     assert f'wrap" style="text-align:left">{slow.problem}</td>' in render(Sweep("m", "kernel", (slow,))).html
+
+
+def test_the_queue_that_takes_most_of_the_time_is_named() -> None:
+    def shown(queued: float) -> str:
+        calls = [["m", 10, 0.001, 0.05, []], ["slow", 10, queued, 0.02, []], ["quick", 90, 0.001, 0.001, []]]
+        names = ("name", "requests", "queued", "computed")
+        models = [dict(zip(names, call, strict=False)) for call in calls]
+        given = {"instances": [["m", 4]], "rows": 1, "concurrency": 2, "seconds": 1.0, "models": models}
+        return " ".join(render(Sweep("m", "kernel", (SweepPoint.from_dict(given),))).text.split())
+
+    assert "each request to `slow` spent 30.0 ms in its queue, of 51.0 ms that a request to `m` took" in shown(0.03)
+    assert "in its queue" not in shown(0.01)
 
 
 def test_the_magic_and_the_file(cells: Cells, tmp_path: Path) -> None:  # noqa: F811
