@@ -52,8 +52,8 @@ COMPARE = OperationSpec(
     """Compare N requests by exec one after the other with N by async_exec all at once. The display has both on one
     time axis, with a verdict that names why async helped or did not: too few instances, the GIL, exec in a
     coroutine, a coroutine that blocks, batches, busy processors, or too little work. The advice names a change and
-    its predicted speedup. A model that takes most of the time itself has its slowest lines on top. INPUT=EXPRESSION
-    gives an input by name, as for %bls. The models are warmed up, the runs repeat in random order, and their
+    its predicted speedup. The slowest lines of the models are on top. INPUT=EXPRESSION gives an input by name, as
+    for %bls. The models are warmed up, the runs repeat in random order, and their
     medians are compared. %%blsprofile profiles a cell, %blstune searches for the smallest setting that is nearly
     the fastest. In scripts: bls.compare(). Guide: docs/guides/where_time_goes.md.""",
     "compare",

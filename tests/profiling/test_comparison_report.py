@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from bls_notebook.display import render
+from bls_notebook.display import document_text, render
+from bls_notebook.display.document import Document
 from bls_notebook.profiling.analysis.verdict import verdict
 from bls_notebook.profiling.analysis.verdict_evidence import comparison_evidence
 from bls_notebook.profiling.dependences.records import CodeChange, Dependence, Overlap, SentCall
+from bls_notebook.profiling.line_report import slowest_lines
 from bls_notebook.profiling.records.comparison import Comparison, Measured, MeasuredSetting, Verification
 from bls_notebook.profiling.records.line_times import LineTime, ModelLines
 from bls_notebook.profiling.session import Session
@@ -79,6 +81,28 @@ def test_the_time_of_a_line_is_of_the_run_that_is_shown() -> None:
     now = replace(found.settings[0], lines=(ModelLines("a", 1, 20, 200 * MS, 90, 0.0, (line,)),))
     text = render(replace(found, settings=(now, *found.settings[1:]))).text
     assert re.search(r"100%  40\.0 ms  8 of execute", text), "four requests of 10 ms, not those of five runs"
+
+
+def slow_lines(seconds: dict[str, int]) -> str:
+    """Return the slow lines of models that take so many ms, each by its line 8, called by `front`."""
+    models = {"front": Model([*seconds])} | {name: Model([ms * MS]) for name, ms in seconds.items()}
+    line = LineTime("model.py", 8, "execute", "work()", 1.0, 1.0, 0.0, 0, 90)
+    lines = [ModelLines(name, 1, 1, 9 * MS, 90, 0.0, (line,)) for name in models]
+    blocks = slowest_lines(session(models, "front").statistics(), lines)
+    return re.sub(" +", " ", document_text(Document(blocks), 100))
+
+
+def test_slow_lines_of_several_models_are_shown() -> None:
+    shown = slow_lines({"a": 60, "b": 30, "c": 10})
+    assert shown.count("work()") == 2, "10% are little, and `front` waits for the others"
+    assert "Most of the time goes to `a` itself" in shown
+    assert "Slow lines of other models, by their share of all models' work:" in shown
+    assert "30% 30.0 ms b 8 of execute work()" in shown
+    shown = slow_lines({"a": 45, "b": 45, "c": 10})
+    assert "The slowest lines, by their share of all models' work:" in shown
+    assert "45% 45.0 ms a 8 of execute work()" in shown
+    assert "45% 45.0 ms b 8 of execute work()" in shown
+    assert not slow_lines(dict.fromkeys("abcdefgh", 10))
 
 
 def test_on_a_server_is_measured_if_the_instances_are_processes() -> None:
