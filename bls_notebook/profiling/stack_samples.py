@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Tuple  # noqa: UP035 - Python 3.8
 
 from bls_notebook.profiling.own_code import awaited_tasks, awaiting_stack
@@ -26,17 +27,34 @@ Stack = Tuple[int, ...]  # noqa: UP006 - numbers of places, outermost first
 
 
 _sampling: set[int] = set()
+_measuring: set[int] = set()
 _guard = threading.Lock()
 
 
 def shorter_turns(sampler: object, are_wanted: bool) -> None:
     """Let threads take shorter turns with the GIL while any sampler runs, unless other code has set the interval."""
+    _change(_sampling, sampler, are_wanted)
+
+
+@contextmanager
+def usual_turns() -> Iterator[None]:
+    """Let samplers leave the turns as they are: for runs whose duration is the result."""
+    block = object()
+    _change(_measuring, block, True)
+    try:
+        yield
+    finally:
+        _change(_measuring, block, False)
+
+
+def _change(members: set[int], member: object, is_one: bool) -> None:
     with _guard:
-        before = bool(_sampling)
-        (_sampling.add if are_wanted else _sampling.discard)(id(sampler))
+        before = bool(_sampling) and not _measuring
+        (members.add if is_one else members.discard)(id(member))
+        after = bool(_sampling) and not _measuring
         is_ours = abs(sys.getswitchinterval() - (_SHORT if before else _LONG)) < _SHORT / 100
-        if bool(_sampling) != before and is_ours:
-            sys.setswitchinterval(_LONG if before else _SHORT)
+        if after != before and is_ours:
+            sys.setswitchinterval(_SHORT if after else _LONG)
 
 
 class Sampled(NamedTuple):

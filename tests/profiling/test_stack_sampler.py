@@ -12,7 +12,7 @@ from bls_notebook.profiling import Profile, Session
 from bls_notebook.profiling.analysis.line_times import model_lines
 from bls_notebook.profiling.line_report import time_by_line
 from bls_notebook.profiling.records.line_times import LineTime, ModelLines
-from bls_notebook.profiling.stack_samples import shorter_turns
+from bls_notebook.profiling.stack_samples import shorter_turns, usual_turns
 from tests.engine import gates
 from tests.engine.harness import Caller, infer, ints, until
 from tests.engine.sources import DOUBLE, model, pbtxt
@@ -119,6 +119,21 @@ def test_turns_with_the_gil_are_shorter_while_any_sampler_runs() -> None:
         assert sys.getswitchinterval() == default
     finally:
         sys.setswitchinterval(default)
+
+
+def test_turns_with_the_gil_stay_as_they_are_while_a_duration_is_measured() -> None:
+    default, first, second = sys.getswitchinterval(), object(), object()
+    try:
+        shorter_turns(first, True)
+        with usual_turns():
+            assert sys.getswitchinterval() == default
+            shorter_turns(second, True)
+            assert sys.getswitchinterval() == default
+        assert sys.getswitchinterval() < default
+    finally:
+        shorter_turns(first, False)
+        shorter_turns(second, False)
+    assert sys.getswitchinterval() == default
 
 
 def test_shares_of_very_short_executions_are_unknown() -> None:

@@ -14,6 +14,7 @@ from bls_notebook.profiling.analysis.span_tree import SpanTree, lock_waits
 from bls_notebook.profiling.intervals import total, union
 from bls_notebook.profiling.records.verdicts import calls_of, give_or_take, listed, time_of, times
 from bls_notebook.profiling.session import Session
+from bls_notebook.profiling.stack_samples import usual_turns
 from bls_notebook.profiling.sync_vs_async import middle, ratio, relative_error
 from bls_notebook.records import first_line
 from bls_notebook.repository.source import numbered_change
@@ -160,7 +161,7 @@ def proven(runs: Runs, overlap: Overlap, repeat: int) -> Overlap:
     if problem := _fresh_difference(runs, code.source):
         proof = f"Not equal: {problem}. Nothing is applied."
         return replace(overlap, code=replace(code, proof=proof), runs=runs.runs)
-    with requests, runs.variant() as before, runs.variant(code.source) as after:
+    with requests, runs.variant() as before, runs.variant(code.source) as after, usual_turns():
         for number in range(repeat + 1):
             answers = {}
             for is_changed in random.sample((False, True), 2):
