@@ -49,6 +49,7 @@ from .records.comparison import Comparison, Measured, MeasuredSetting, Verdict, 
 from .records.verdicts import WORTH
 from .resource_time import OtherPrograms, cores, parallel_throughput
 from .session import Session
+from .stack_samples import usual_turns
 
 log = logging.getLogger("bls_notebook")
 Inputs = Mapping[str, Any]
@@ -151,7 +152,7 @@ class Workload:
             return [await repository.infer_async(model, inputs, **options)]
 
         async def run() -> None:
-            with self._measured(name):
+            with usual_turns(), self._measured(name):
                 answers = await asyncio.gather(*map(one, self.inputs, self.options))
             for response in chain.from_iterable(answers):
                 self.answered(response)

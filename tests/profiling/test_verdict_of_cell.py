@@ -36,6 +36,13 @@ def test_requests_one_after_the_other() -> None:
     assert "with `instance_group.count` 4 for `a`: predicted 4.0 times as fast" in found.advice
 
 
+def test_the_gain_of_a_batcher_that_got_requests_in_turn_is_unknown() -> None:
+    record = session(TWO, *"aaaa")
+    found = of(replace(record, models=tuple(replace(m, scheduler="dynamic_batching") for m in record.models)))
+    assert (found.cause, found.count, found.predicted) == ("in_turn", 0, 0.0)
+    assert "; the batcher of `a` can then serve several by one execute. `bls.compare(" in found.advice
+
+
 def test_requests_that_queue() -> None:
     found = of(session(TWO, tuple("aaaaaaaa")))
     assert (found.cause, found.model, found.count) == ("queue", "a", 4)

@@ -164,7 +164,7 @@ CAUSES: dict[str, Cause] = {
         ),
         sentence="{took}Each was sent when the one before had been answered.{most: }",
         remedy="If the requests neither need each other's responses nor wait for each other (a lock, the GIL, an event "
-        "loop), {send_together}{with_count}: predicted {predicted} times as fast.{measure}",
+        "loop), {send_together}{with_count}{gain}.{measure}",
         counts=ADVISED,
     ),
     "busy": Cause(
@@ -286,7 +286,7 @@ def verdict(evidence: WorkloadEvidence) -> Verdict:
     key = cause.model(e)
     exception, otherwise = cause.exception
     is_exception = exception(e)
-    advises = cause.counts == ADVISED or (is_exception and bool(cause.other_remedy))
+    advises = (cause.counts == ADVISED and not e.idle_batcher) or (is_exception and bool(cause.other_remedy))
     what_ifs = _what_ifs(e, name, advises)
     chosen = simulation.worthwhile(what_ifs) if advises else None
     if name == "shared_instance":
@@ -346,7 +346,7 @@ def _own_instances(e: WorkloadEvidence, key: ModelKey | None) -> WhatIf | None:
 def _by_code(e: WorkloadEvidence, cause: str) -> float:
     """Return the predicted speedup of a change to the code, 0 if unknown."""
     if e.way == IN_TURN:
-        return e.together if cause == "in_turn" else 0.0
+        return e.together if cause == "in_turn" and not e.idle_batcher else 0.0
     if cause == "batch_in_turn":
         return e.gathered.speedup_of("")
     change = {"sync_exec": "gather", "blocking": "await"}.get(cause)
@@ -481,7 +481,9 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         "on_server": f": up to {times(on_server)} times as fast there" if on_server > WORTH else "",
         "prediction": _prediction(e, v),
         "processes": str(processes),
-        "predicted": times(v.predicted),
+        "gain": f": predicted {times(v.predicted)} times as fast"
+        if v.predicted
+        else f"; the batcher of `{e.idle_batcher}` can then serve several by one execute",
         "send_together": f"{e.session.sender} can send them together"
         if is_of_clients
         else f"send them together (infer_async and asyncio.gather{magic})",

@@ -134,6 +134,12 @@ class WorkloadEvidence:
         return self.simulation.speedup_of("") if self.way == IN_TURN else 0.0
 
     @cached_property
+    def idle_batcher(self) -> str:
+        """A model whose batcher got requests in turn, one at a time, so that its gain is unknown; empty without one."""
+        names = (model.name for model in self.session.models if model.scheduler == "dynamic_batching")
+        return next(names, "") if self.way == IN_TURN and not self.simulation.batches else ""
+
+    @cached_property
     def best(self) -> float:
         """The best possible speedup."""
         return max(self.gathered.speedup_of("instances"), self.measured.speedup)
