@@ -20,7 +20,7 @@ from time import perf_counter, perf_counter_ns
 from bls_notebook.devices.transfers import nbytes
 from bls_notebook.pb_utils.errors import ErrorCode, TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
-from bls_notebook.pb_utils.response import CLOSED, InferenceResponse
+from bls_notebook.pb_utils.response import CLOSED, ENDED, InferenceResponse
 from bls_notebook.records import units
 
 from . import observer
@@ -110,6 +110,11 @@ class Ticket:
     @property
     def ready(self) -> bool:
         return not self.held and (self.done or bool(self._responses))
+
+    def is_cancelled(self) -> bool:
+        if self._closed and not self.cancelled:
+            raise TritonModelException(ENDED)
+        return self.cancelled
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
         need_room()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 from weakref import ref
 
-from ._runtime import caller_var, current_caller, find_caller
+from ._runtime import Caller, caller_var, current_caller, find_caller
 from .errors import TritonModelException, is_sequence, unpicklable
 from .options import DEFAULT_OPTIONS, NO_TRACE, InferenceTrace, Options, PreferredMemory, parameters_to_json
 from .response import Answerable, ByHand, InferenceResponse, InferenceResponseSender
@@ -24,8 +25,8 @@ TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 
 _EMPTY = "{} for request with id '{}' and model name '{}' should not be empty."
 _TWICE = (
-    "an InferenceRequest to '{}' was sent again by async_exec before its answer. A server uses its memory for both "
-    "calls, and may die: make an InferenceRequest for each call"
+    "an InferenceRequest to '{}' was sent again before its answer. A server uses its memory for both calls, and may "
+    "die: make an InferenceRequest for each call"
 )
 _MISSING: Any = type("Required", (), {"__repr__": lambda self: "..."})()
 _ZERO: Final = 0
@@ -43,6 +44,19 @@ def _type_error(argument: str, value: object, wanted: str) -> TypeError:
 def _check_flag(method: str, decoupled: object) -> None:
     if decoupled is None or not hasattr(type(decoupled), "__bool__"):  # as pybind's converter of bool
         raise TypeError(f"{method}(): incompatible function arguments; decoupled must be bool, got {decoupled!r}")
+
+
+def _never() -> bool:
+    return False
+
+
+def _always() -> bool:
+    return True
+
+
+def _is_awaited(future: ref[asyncio.Future[Any]]) -> bool:
+    there = future()
+    return there is not None and not there.done()
 
 
 def _text(argument: str, value: object) -> str:
@@ -110,7 +124,7 @@ class InferenceRequest:
         "_options", "_release_flags", "_requested", "_response_sender", "_site", "_under_way",
     )  # fmt: skip
 
-    _under_way: ref[asyncio.Future[Any]]  # the answer of the last `async_exec`
+    _under_way: Callable[[], bool]  # whether the last call waits for its answer
     _site: tuple[Any, ...]  # the stack that sends it, if that is in another process
 
     # Set on requests that a model receives:
@@ -251,7 +265,12 @@ class InferenceRequest:
         caller = caller_var.get()
         if caller is None:
             caller = current_caller(self._maker)
-        return caller.exec(self, decoupled, _getrefcount(self) == _UNHELD)
+        self._warn_if_sent_twice(caller)
+        self._under_way = _always
+        try:
+            return caller.exec(self, decoupled, _getrefcount(self) == _UNHELD)
+        finally:
+            self._under_way = _never
 
     def async_exec(self, decoupled: bool = False) -> asyncio.Future[Any]:
         """Send the request at once, and return an awaitable of what `exec` returns.
@@ -271,11 +290,13 @@ class InferenceRequest:
         # Counted where `exec` counts: the argument `self` is a reference, too.
         future = caller.async_exec(self, decoupled, given := _getrefcount(self) == _UNHELD)
         if not given:
-            before = getattr(self, "_under_way", None)
-            if before is not None and (before := before()) is not None and not before.done():
-                caller.note_warnings([_TWICE.format(self._model_name)])
-            self._under_way = ref(future)
+            self._warn_if_sent_twice(caller)
+            self._under_way = partial(_is_awaited, ref(future))
         return future
+
+    def _warn_if_sent_twice(self, caller: Caller) -> None:
+        if getattr(self, "_under_way", _never)():
+            caller.note_warnings([_TWICE.format(self._model_name)])
 
     def get_response_sender(self) -> InferenceResponseSender:
         """Return the sender of this request's responses; only a request that `execute` received has one.
@@ -301,13 +322,13 @@ class InferenceRequest:
     def is_cancelled(self) -> bool:
         """Return whether the requester has cancelled the request.
 
-        Raises a TritonModelException for a request that a model made.
+        Raises a TritonModelException for a request that a model made, and for one that has ended.
         """
         if self._answerable is None and self._maker is not None:
             raise TritonModelException(
                 "is_cancelled: only a request that `execute` received can be cancelled; of this call a server dies"
             )
-        return self._answerable is not None and self._answerable.cancelled
+        return self._answerable is not None and self._answerable.is_cancelled()
 
     def set_release_flags(self, flags: int, /) -> None:
         """Set whether `execute` releases the request or reschedules it (`TRITONSERVER_REQUEST_RELEASE_RESCHEDULE`).

@@ -108,14 +108,17 @@ def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) 
 
 TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 CLOSED = "Unable to send response. Response sender has been closed."
+ENDED = (
+    "is_cancelled: the request has ended, and a server may die of this call: ask before the final flag is sent, and "
+    "before a model that is not decoupled returns from `execute`"
+)
 
 
 class Answerable(Protocol):
     """The engine's side of a request."""
 
-    @property
-    def cancelled(self) -> bool:
-        """True if the requester has cancelled the request."""
+    def is_cancelled(self) -> bool:
+        """Return whether the requester has cancelled the request; TritonModelException if it ended without."""
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
         """Deliver a response; raise TritonModelException in the same cases as Triton's sender."""
@@ -127,11 +130,15 @@ class Answerable(Protocol):
 class ByHand:
     """Collects the responses to a request that a test made for a model that it calls directly."""
 
-    cancelled = False
-
     def __init__(self) -> None:
         self.responses: list[InferenceResponse] = []
         self.final = False
+
+    def is_cancelled(self) -> bool:
+        """Return False; as the engine, raise TritonModelException after the final flag."""
+        if self.final:
+            raise TritonModelException(ENDED)
+        return False
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
         """Keep a response; as in Triton, raise TritonModelException after the final flag."""
@@ -193,8 +200,11 @@ class InferenceResponseSender:
         self._request.send(response, flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def is_cancelled(self) -> bool:
-        """Return whether the requester has cancelled the request."""
-        return self._request.cancelled
+        """Return whether the requester has cancelled the request.
+
+        Raises a TritonModelException once the request has ended.
+        """
+        return self._request.is_cancelled()
 
     def __del__(self) -> None:
         request = getattr(self, "_request", None)

@@ -291,3 +291,50 @@ def execute(self, requests):
     assert message(response) == "gone"
     assert response.error is not None
     assert response.error.code().name == "CANCELLED"
+
+
+ENDED = {
+    "before the end": ("seen = q.is_cancelled(); s.send(answer(1), FINAL)", ""),
+    "after the final flag": ("s.send(answer(1), FINAL); seen = ask(q)", "the request has ended"),
+    "by the sender": ("s.send(answer(1), FINAL); seen = ask(s)", "the request has ended"),
+    "of an earlier request": ("s.send(answer(1), FINAL); seen = ask(self.earlier)", "the request has ended"),
+}
+
+
+@pytest.mark.parametrize("isolation", ["kernel", pytest.param("process", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", ENDED)
+def test_a_request_that_has_ended_cannot_be_asked(repo: bls.ModelRepository, way: str, isolation: str) -> None:
+    """A server may die of it."""
+    do, told = ENDED[way]
+    source = model(f"""
+def execute(self, requests):
+    def ask(it):
+        try:
+            return it.is_cancelled()
+        except pb.TritonModelException as error:
+            return str(error)
+    for q in requests:
+        s = q.get_response_sender()
+        if number(q):
+            s.send(pb.InferenceResponse(error=pb.TritonError(str(self.seen))), FINAL)
+        else:
+            self.earlier = q
+            {do}
+            self.seen = seen
+""").replace("from tests.engine import gates\n", "")  # fmt: skip
+    repo.define("a", source, pbtxt(decoupled=True), isolation=isolation)
+    (first,), (second,) = (list(repo.stream("a", ints(n))) for n in range(2))
+    assert value(first) == 1
+    assert (told or "False") in message(second)
+
+
+def test_a_request_kept_after_execute_cannot_be_asked(repo: bls.ModelRepository) -> None:
+    repo.define("a", model("""
+def execute(self, requests):
+    if number(requests[0]):
+        return [answer(int(self.kept.is_cancelled()))]
+    self.kept = requests[0]
+    return [answer(int(self.kept.is_cancelled()))]
+"""), pbtxt())  # fmt: skip
+    assert value(repo.infer("a", ints(0))) == 0
+    assert "the request has ended" in message(repo.infer("a", ints(1)))

@@ -44,6 +44,7 @@ async def execute(self, requests):
 
 SENT_AGAIN = {
     "before its answer": ("await asyncio.gather(r.async_exec(), r.async_exec())", True),
+    "by exec before its answer": ("f = r.async_exec(); r.exec(); await f", True),
     "after its answer": ("await r.async_exec(); await r.async_exec()", False),
     "by exec": ("await r.async_exec(); r.exec()", False),
     "as two requests": ("await asyncio.gather(r.async_exec(), self.request().async_exec())", False),
@@ -68,7 +69,32 @@ async def execute(self, requests):
     for number, (way, (_, is_warned)) in enumerate(SENT_AGAIN.items()):
         response = repo.infer("a", ints(number))
         assert value(response) == number
-        assert is_warned == any("was sent again by async_exec before its answer" in w for w in response.warnings), way
+        assert is_warned == any("was sent again before its answer" in w for w in response.warnings), way
+
+
+def test_a_request_that_two_threads_send_at_once(repo: bls.ModelRepository) -> None:
+    repo.define("double", model("""
+def execute(self, requests):
+    if not gates.gate("begun").is_set():
+        gates.open_gate("begun")
+        gates.pass_gate("go")
+    gates.open_gate("go")
+    return [answer(2 * number(r)) for r in requests]
+"""), pbtxt(count=2))  # fmt: skip
+    repo.define("a", model("""
+def execute(self, requests):
+    inputs = [pb.Tensor("X", np.full(1, 4, np.int32))]
+    r = pb.InferenceRequest(model_name="double", requested_output_names=["Y"], inputs=inputs)
+    other = threading.Thread(target=r.exec)
+    other.start()
+    gates.pass_gate("begun")
+    value = value_of(r.exec())
+    other.join()
+    return [answer(value) for _ in requests]
+"""), pbtxt())  # fmt: skip
+    response = repo.infer("a", ints(1))
+    assert value(response) == 8
+    assert any("was sent again before its answer" in text for text in response.warnings)
 
 
 SENT_BEFORE = {

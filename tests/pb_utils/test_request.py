@@ -195,6 +195,8 @@ def test_a_sender_outside_of_models_keeps_responses() -> None:
     sender.send(flags=TRITONSERVER_RESPONSE_COMPLETE_FINAL)
     with pytest.raises(TritonModelException, match="has been closed"):
         sender.send(InferenceResponse())
+    with pytest.raises(TritonModelException, match="the request has ended"):
+        mine.is_cancelled()
     assert (responses_of(mine), responses_of(request())) == ([first], [])
 
 

@@ -128,6 +128,9 @@ class Mailbox:
         self.sent: list[tuple[InferenceResponse | None, bool]] = []
         self.dropped = 0
 
+    def is_cancelled(self) -> bool:
+        return self.cancelled
+
     def send(self, response: InferenceResponse | None, final: bool) -> None:
         self.sent.append((response, final))
 

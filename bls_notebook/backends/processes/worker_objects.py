@@ -84,8 +84,7 @@ class ReceivedTicket:
     def __init__(self, kernel: Kernel, number: int) -> None:
         self._kernel, self._number = kernel, number
 
-    @property
-    def cancelled(self) -> bool:
+    def is_cancelled(self) -> bool:
         return bool(self._kernel.ask("cancelled", request=self._number).header["cancelled"])
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:

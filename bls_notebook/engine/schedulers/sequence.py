@@ -226,9 +226,8 @@ class _Turn:
         self._ticket = ticket
         self.over = False  # True once the request is rescheduled: then a dropped sender is no loss
 
-    @property
-    def cancelled(self) -> bool:
-        return self._ticket.cancelled
+    def is_cancelled(self) -> bool:
+        return self._ticket.is_cancelled()
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
         self._ticket.send(response, final)
