@@ -14,7 +14,7 @@ from bls_notebook import pb_utils
 from bls_notebook.repository import API
 
 from .checked_model import CheckedModel
-from .name_scope import Function, NameScope, alternatives, is_call_of, last_name, spreads
+from .name_scope import Function, NameScope, alternatives, argument, is_call_of, last_name, spreads
 from .python_source import PythonSource
 from .records import Finding
 
@@ -52,6 +52,8 @@ def api_findings(model: CheckedModel) -> Iterator[Finding]:
         if isinstance(node, ast.Call):
             for what in _call_problems(scope, node):
                 yield model.in_code("call-refused", code, node.lineno, what=what)
+            if last_name(node.func) == "load_model" and _is_several(scope.origin(argument(node, "files", 2))):
+                yield model.in_code("load-files", code, node.lineno)
             if last_name(node.func) == "as_numpy" and node.args and "tritonclient" not in code.words:
                 yield model.in_code("call-refused", code, node.lineno, what="`as_numpy` has no parameters")
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
@@ -77,6 +79,10 @@ def api_findings(model: CheckedModel) -> Iterator[Finding]:
                 what = "self" if sent == 1 else "self, args"
                 yield model.in_code("method-parameters", code, method.lineno, name=method.name, what=what)
     yield from _attribute_findings(model, code)
+
+
+def _is_several(files: ast.expr | None) -> bool:
+    return isinstance(files, ast.Dict) and len(files.keys) > 1
 
 
 def _is_input_by_place(scope: NameScope, node: ast.Subscript) -> bool:

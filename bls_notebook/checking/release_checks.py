@@ -167,6 +167,10 @@ class _Uses:
             if callee is not None and _has_queue_limit(callee):
                 field = "ensemble_scheduling.step.model_name"
                 yield self._field("release-bug:queue", field, step.model_name, name=step.model_name)
+        for name in _beside_others(self.model):
+            callee = self.models.get(name)
+            if callee is not None and callee.given.HasField("sequence_batching"):
+                yield self._field("release-bug:beside", "ensemble_scheduling.step.model_name", name, name=name)
 
     def _correlation(self) -> Iterator[tuple[str, Finding]]:
         if _correlation_type(self.model) == "TYPE_STRING":
@@ -316,6 +320,21 @@ def _has_queue_limit(model: CheckedModel) -> bool:
     batching = model.given.dynamic_batching
     policies = [batching.default_queue_policy, *batching.priority_queue_policy.values()]
     return any(policy.max_queue_size for policy in policies)
+
+
+def _beside_others(model: CheckedModel) -> list[str]:
+    """Return the models of an ensemble's steps that neither need nor feed some other step."""
+    steps = model.given.ensemble_scheduling.step
+    makers = {tensor: number for number, step in enumerate(steps) for tensor in step.output_map.values()}
+    needs = [{makers[tensor] for tensor in step.input_map.values() if tensor in makers} for step in steps]
+    for _ in steps:  # at most as many rounds as the longest chain
+        more = [direct.union(*(needs[number] for number in direct)) for direct in needs]
+        if more == needs:
+            break
+        needs = more
+    several = range(len(steps))
+    free = (n for n in several if any(n != m and n not in needs[m] and m not in needs[n] for m in several))
+    return sorted({steps[n].model_name for n in free})
 
 
 def _correlation_type(model: CheckedModel) -> str:

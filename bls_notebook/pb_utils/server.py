@@ -33,7 +33,7 @@ def load_model(model_name: str, config: str = "", files: Mapping[str, bytes] | N
     Raises
     ------
     TritonModelException
-        The model could not be loaded; the message says why.
+        The model could not be loaded; the message says why. Or `files` is no dict.
     TypeError
         An argument has the wrong type.
     """
@@ -41,15 +41,16 @@ def load_model(model_name: str, config: str = "", files: Mapping[str, bytes] | N
     _text("load_model", "config", config)
     contents: dict[str, bytes] | None = None
     if files is not None:
-        if not isinstance(files, Mapping):
-            raise TypeError(f"load_model(): files must be a mapping of str to bytes, got {files!r}")
-        contents = {}
+        if not isinstance(files, dict):
+            raise TritonModelException(
+                f"failed to load model '{model_name}', files should be a dictionary of file paths and file contents"
+            )
         for name, data in files.items():
-            if not isinstance(name, str) or not isinstance(data, (bytes, str)):
-                raise TypeError(f"load_model(): files must map str to bytes, got {name!r}")
-            contents[name] = data if isinstance(data, bytes) else data.encode()
+            if not isinstance(name, str) or not isinstance(data, bytes):
+                raise TypeError(f"load_model(): files must map str to bytes, got {type(data).__name__} for {name!r}")
+        contents = dict(files)
     caller = current_caller()
-    caller.server.load_for_model(caller.instance_name, model_name, config, contents)
+    caller.note_warnings(caller.server.load_for_model(caller.instance_name, model_name, config, contents))
 
 
 def unload_model(model_name: str, unload_dependents: bool = False) -> None:

@@ -57,6 +57,12 @@ def test_mistakes_in_calls(check: Check, before: str, after: str, expected: str)
     assert all(finding.line for finding in found)
 
 
+@pytest.mark.parametrize("files", ["{'file:1/model.py': b''}", "{'file:1/model.py': b'', 'file:1/b.py': b''}"])
+def test_files_of_load_model(check: Check, files: str) -> None:
+    source = execute(f"files = {files}\npb_utils.load_model('b', '{{}}', files)\npb_utils.unload_model('b')", OUT)
+    assert ("load-files" in codes(check({**model("a", CONFIG, source), **model("b")}, "a"))) == ("b.py" in files)
+
+
 def test_mistakes_in_loops_and_files(check: Check) -> None:
     batches = model(
         "a", CONFIG + "max_batch_size: 8\ndynamic_batching { }", PLAIN.replace("(request,", "(requests[0],")

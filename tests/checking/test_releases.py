@@ -60,6 +60,9 @@ sequence_batching { control_input [ { name: "ID" control [ { kind: CONTROL_SEQUE
 ON_GPU = """instance_group [ { kind: KIND_GPU } ]
 parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value: { string_value: "no" } }
 """
+SIDE = """step [ { model_name: "s" model_version: -1
+  input_map { key: "IN" value: "%s" } output_map { key: "OUT" value: "Z" } } ]"""
+SEQUENCE = {"s/config.pbtxt": CONFIG + "max_batch_size: 2\nsequence_batching { }", "s/1/model.py": MODEL}
 LIMITED = "dynamic_batching { default_queue_policy { max_queue_size: 4 } }\nmax_batch_size: 4"
 IS_READY = MODEL + "\n    def is_ready(self%s):\n        return True\n"
 ASKS = "pb_utils.is_model_ready('b')\n"
@@ -130,6 +133,9 @@ CASES: dict[str, tuple[dict[str, str], str, str, str]] = {
     "a cache that leaks": (
         configured("max_batch_size: 4\ndynamic_batching { }\nresponse_cache { enable: true }"), "25.08", "25.09",
         "bug:cache"),
+    "a sequence beside another step": (
+        {"e/config.pbtxt": ENSEMBLE % SIDE % "X", "e/1/.keep": "", **model("b"), **SEQUENCE}, "26.04", "26.05",
+        "bug:beside"),
     "a full queue of a step": (
         {"e/config.pbtxt": ENSEMBLE % "", "e/1/.keep": "", **model("b", CONFIG + LIMITED)}, "26.01", "26.02",
         "bug:queue"),
@@ -278,3 +284,8 @@ def test_the_releases_and_their_servers() -> None:
         assert change.source
     with pytest.raises(bls.BLSError, match=r"release '25\.13' is not known"):
         known_release("25.13")
+
+
+def test_a_sequence_step_after_another_step(rules_for: Run) -> None:
+    files = {"e/config.pbtxt": ENSEMBLE % SIDE % "Y", "e/1/.keep": "", **model("b"), **SEQUENCE}
+    assert rules_for(files, "24.10") == []

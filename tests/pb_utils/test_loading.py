@@ -82,7 +82,7 @@ def test_load_model_failures(disk: bls.ModelRepository, arguments: Any, message:
 @pytest.mark.parametrize("call", [
     lambda: pb_utils.load_model(None), lambda: pb_utils.load_model(5), lambda: pb_utils.load_model("m", None),
     lambda: pb_utils.load_model("m", {"backend": "python"}),
-    lambda: pb_utils.load_model("m", "{}", [("file:1/model.py", b"")]),
+    lambda: pb_utils.load_model("m", "{}", {"file:1/model.py": "text"}),
     lambda: pb_utils.load_model("m", "{}", {1: b""}),
     lambda: pb_utils.load_model("m", "{}", {"file:1/model.py": 5}), lambda: pb_utils.unload_model(None),
     lambda: pb_utils.is_model_ready(5), lambda: pb_utils.is_model_ready("m", 1),
@@ -91,6 +91,11 @@ def test_load_model_failures(disk: bls.ModelRepository, arguments: Any, message:
 def test_arguments_of_a_wrong_kind(repo: bls.ModelRepository, call: Callable[[], Any]) -> None:
     with pytest.raises(TypeError, match="must"):
         repo.run(call)
+
+
+def test_files_that_are_no_dict(repo: bls.ModelRepository) -> None:
+    with pytest.raises(TritonModelException, match=r"^failed to load model 'm', files should be a dictionary"):
+        repo.run(lambda: pb_utils.load_model("m", "{}", [("file:1/model.py", b"")]))
 
 
 @pytest.mark.parametrize("version", ["x", "0", "-1", "1.0", " ", "\u00b2", "1x"])

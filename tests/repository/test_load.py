@@ -97,6 +97,24 @@ def test_files_instead_of_the_disks(disk: bls.ModelRepository) -> None:
     assert said(disk, "new") == "x"
 
 
+def test_files_that_a_server_ignores(disk: bls.ModelRepository) -> None:
+    write(disk.paths[0], "m", PARAMETER)
+    disk.load("m", config=config_with("x"))
+
+    def warnings(config: str, version: int = 1) -> tuple[str, ...]:
+        files = {f"file:{version}/model.py": saying("'sent'").encode()}
+        return disk.load("m", config=config, files=files).warnings
+
+    (warning,) = warnings(config_with("x"))
+    assert warning.startswith("model 'm', version 1: a server ignores these files and keeps the code")
+    assert said(disk, "m") == "sent"
+    groups = {"instance_group": [{"count": 2, "kind": "KIND_CPU"}]}
+    assert warnings(json.dumps({**json.loads(config_with("x")), **groups})) == (warning,)
+    assert warnings(config_with("y")) == warnings(config_with("y"), 2) == ()
+    disk.unload("m")
+    assert warnings(config_with("y"), 2) == ()
+
+
 def test_a_cells_model_is_loaded_again_from_its_cell(repo: bls.ModelRepository) -> None:
     repo.define("m", PARAMETER, TEXT)
     repo.unload("m")

@@ -289,7 +289,8 @@ class Upcalls(Listener):
         files = None if texts is None else {key: text.encode("latin-1") for key, text in texts.items()}
 
         def load(caller: Any) -> None:
-            caller.server.load_for_model(caller.instance_name, header["name"], header["config"], files)
+            server, name = caller.server, header["name"]
+            caller.note_warnings(server.load_for_model(caller.instance_name, name, header["config"], files))
 
         self._on_behalf(header, load)
         return _NOTHING

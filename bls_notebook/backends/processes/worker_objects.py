@@ -60,9 +60,11 @@ class ServerProxy:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
-    def load_for_model(self, who: str, name: str, config: str, files: dict[str, bytes] | None) -> None:
+    def load_for_model(self, who: str, name: str, config: str, files: dict[str, bytes] | None) -> tuple[str, ...]:
+        """Load a model; the kernel notes the warnings."""
         texts = None if files is None else {key: value.decode("latin-1") for key, value in files.items()}
         self._kernel.ask("load", call=current_number(), name=name, config=config, contents=texts)
+        return ()
 
     def unload_for_model(self, who: str, name: str, unload_dependents: bool) -> None:
         self._kernel.ask("unload", call=current_number(), name=name, dependents=unload_dependents)

@@ -35,6 +35,10 @@ from .model import LoadedModel, wait_until_closed
 from .rate_limiter import RateLimiter
 
 log = logging.getLogger("bls_notebook")
+_MIXED_UP = (
+    "load_model of '{}' got {} files: a server gives each of them the content of another one, or of freed memory. Pass "
+    "one file, which includes the others, or send them with a client's load request"
+)
 
 
 class Loader(Protocol):
@@ -42,8 +46,8 @@ class Loader(Protocol):
 
     metrics: Metrics
 
-    def load(self, name: str, config: str | None, files: dict[str, bytes] | None) -> object:
-        """Load or reload a model."""
+    def load(self, name: str, config: str | None, files: dict[str, bytes] | None) -> Any:
+        """Load or reload a model; return its record."""
 
     def unload(self, name: str, unload_dependents: bool) -> None:
         """Unload a model."""
@@ -208,12 +212,20 @@ class Server:
             substitute.close_replaced()
         return before
 
-    def load_for_model(self, who: str, name: str, config: str, files: dict[str, bytes] | None) -> None:
-        """Load a model for `pb_utils.load_model`; `who` is the calling instance."""
+    def load_for_model(self, who: str, name: str, config: str, files: dict[str, bytes] | None) -> tuple[str, ...]:
+        """Load a model for `pb_utils.load_model`; `who` is the calling instance. Return warnings about its files."""
         try:
-            self._loader.load(name, config or None, files)
+            record = self._loader.load(name, config or None, files)
         except Exception as error:
             raise failed_for(who, "Failed to load model", _tritons_reason(error, name)) from error
+        if not files:
+            return ()
+        warnings: tuple[str, ...] = record.warnings
+        if len(files) > 1:
+            warnings = (*warnings, _MIXED_UP.format(name, len(files)))
+        for warning in warnings:  # `initialize` has no response
+            log.warning(warning)
+        return warnings
 
     def unload_for_model(self, who: str, name: str, unload_dependents: bool) -> None:
         try:

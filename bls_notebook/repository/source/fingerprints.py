@@ -41,11 +41,16 @@ def version_fingerprint(folder: Path, config: ModelConfigMessage, version: int) 
     Ignores the instance groups and the version policy, whose changes need no reload on a server.
     """
     versions = version_folders(folder)
+    return str(folder), config_fingerprint(config), _shared(folder, versions), signature(versions[version])
+
+
+def config_fingerprint(config: ModelConfigMessage) -> bytes:
+    """Return a value that changes with the configuration, but for the fields whose changes need no reload."""
     relevant = deepcopy(config)
     relevant.ClearField("instance_group")
     relevant.ClearField("version_policy")
-    text = relevant.SerializeToString(deterministic=True)
-    return str(folder), text, _shared(folder, versions), signature(versions[version])
+    out: bytes = relevant.SerializeToString(deterministic=True)
+    return out
 
 
 def _shared(folder: Path, versions: Iterable[int]) -> FilesSignature:

@@ -31,3 +31,24 @@ class TritonPythonModel:
     assert value(apart.infer("twice", {"X": np.ma.MaskedArray([3], [False], np.int32)})) == 1
     with pytest.raises(bls.BLSError, match="masked"):
         apart.infer("twice", {"X": np.ma.MaskedArray([3], [True], np.int32)})
+
+
+@pytest.mark.parametrize("isolation", ["kernel", "process"])
+def test_load_model_with_several_files(apart: bls.ModelRepository, isolation: str) -> None:
+    config = '{"backend": "python", "output": [{"name": "Y", "data_type": "TYPE_INT32", "dims": [1]}]}'
+    source = f"""
+class TritonPythonModel:
+    def execute(self, requests):
+        number = int(requests[0].inputs()[0].as_numpy()[0])
+        code = b"class TritonPythonModel:\\n    def execute(self, requests): pass\\n"
+        files = {{"file:1/model.py": code, **{{f"file:1/{{n}}.txt": b"" for n in range(number)}}}}
+        pb.load_model("late", {config!r}, files)
+        pb.unload_model("late")
+        return [pb.InferenceResponse([pb.Tensor("Y", np.array([number], np.int32))]) for r in requests]
+"""
+    apart.isolation = isolation
+    define(apart, "a", source)
+    for number, is_warned in ((0, False), (1, True)):
+        response = apart.infer("a", {"X": np.array([number], np.int32)})
+        assert value(response) == number
+        assert is_warned == any("a server gives each of them the content of another" in w for w in response.warnings)
