@@ -39,6 +39,7 @@ _TENSORS = ("inputs", "output_tensors")  # methods that return lists of tensors
 _TEXTS = frozenset({"str", "repr", "traceback.format_exc"})
 _METHODS = frozenset({"has_error", "as_numpy", "is_cancelled"})  # that other classes hardly have
 _USES = (ast.If, ast.While, ast.IfExp, ast.UnaryOp, ast.BoolOp, ast.BinOp, ast.Subscript, ast.Attribute)
+_CONTROL = frozenset({"load_model", "unload_model", "is_model_ready"})
 _PARAMETERS = {"__init__": 0, "initialize": 1}  # parameters besides `self`
 _DYNAMIC = re.compile(r"AttributeError|\b(has|get|set)attr\b|__dict__|__slots__|\bvars\(|(?<![.\w])exec\(|\blocals\(")
 
@@ -52,8 +53,7 @@ def api_findings(model: CheckedModel) -> Iterator[Finding]:
         if isinstance(node, ast.Call):
             for what in _call_problems(scope, node):
                 yield model.in_code("call-refused", code, node.lineno, what=what)
-            if last_name(node.func) == "load_model" and _is_several(scope.origin(argument(node, "files", 2))):
-                yield model.in_code("load-files", code, node.lineno)
+            yield from _control_findings(model, code, scope, node)
             if last_name(node.func) == "as_numpy" and node.args and "tritonclient" not in code.words:
                 yield model.in_code("call-refused", code, node.lineno, what="`as_numpy` has no parameters")
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
@@ -81,8 +81,16 @@ def api_findings(model: CheckedModel) -> Iterator[Finding]:
     yield from _attribute_findings(model, code)
 
 
-def _is_several(files: ast.expr | None) -> bool:
-    return isinstance(files, ast.Dict) and len(files.keys) > 1
+def _control_findings(model: CheckedModel, code: PythonSource, scope: NameScope, call: ast.Call) -> Iterator[Finding]:
+    """Yield loads of several files, and calls in `initialize` that a server refuses while it starts."""
+    module, _, name = scope.dotted_name(call.func).rpartition(".")
+    if module != API or name not in _CONTROL:
+        return
+    files = scope.origin(argument(call, "files", 2)) if name == "load_model" else None
+    if isinstance(files, ast.Dict) and len(files.keys) > 1:
+        yield model.in_code("load-files", code, call.lineno)
+    if getattr(scope.node, "name", "") == "initialize" and not scope.inside(call, (ast.Try,)):
+        yield model.in_code("start-refused", code, call.lineno, name=name)
 
 
 def _is_input_by_place(scope: NameScope, node: ast.Subscript) -> bool:

@@ -63,6 +63,23 @@ def test_files_of_load_model(check: Check, files: str) -> None:
     assert ("load-files" in codes(check({**model("a", CONFIG, source), **model("b")}, "a"))) == ("b.py" in files)
 
 
+STARTS = {
+    "load_model": ("pb_utils.load_model('b')", True),
+    "is_model_ready": ("print(pb_utils.is_model_ready('b'))", True),
+    "caught": ("try:\n    pb_utils.load_model('b')\nexcept pb_utils.TritonModelException:\n    pass", False),
+    "of another package": ("keras.models.load_model('b')", False),
+}
+
+
+@pytest.mark.parametrize("way", STARTS)
+def test_model_control_in_initialize(check: Check, way: str) -> None:
+    body, found = STARTS[way]
+    method = "\n    def initialize(self, args):\n" + "".join(f"        {line}\n" for line in body.split("\n"))
+    for source, expected in ((execute("", OUT) + method, found), (execute(body, OUT), False)):
+        codes_of_a = codes(check({**model("a", CONFIG, "import keras\n" + source), **model("b")}, "a"))
+        assert ("start-refused" in codes_of_a) == expected
+
+
 def test_mistakes_in_loops_and_files(check: Check) -> None:
     batches = model(
         "a", CONFIG + "max_batch_size: 8\ndynamic_batching { }", PLAIN.replace("(request,", "(requests[0],")
