@@ -44,7 +44,6 @@ from .polling import FolderPolling, poll_every
 from .shutdown import opened
 from .source.code_analysis import model_class_warnings, stray_import_warnings, undefined_name_warnings
 from .source.definition_changes import changes, lost_tensors, texts_of
-from .source.fingerprints import config_fingerprint
 from .source.model_folders import backend_folders, backend_path, config_text, repository_paths, shown_path
 from .source.model_source import ModelSource
 from .source.names import check_config_name, check_home, check_model_name, check_version
@@ -57,10 +56,6 @@ from .versions_in_service import Service
 Config = str | Mapping[str, Any]
 ControlMode = Literal["explicit", "none", "poll"]
 CONTROL_MODES: tuple[ControlMode, ...] = ("explicit", "none", "poll")
-_SAME_CONFIG = (
-    "model '{}', version {}: a server ignores these files and keeps the code that it serves, because the configuration "
-    "is the same. Unload the model first, or change a parameter of its configuration"
-)
 _NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 
 log = logging.getLogger("bls_notebook")
@@ -336,14 +331,7 @@ class Catalog:
         key = name if len(self._namespaces.keys(name)) < 2 else identified_anew(name)
         home = check_home(isolation, environment)
         source = ModelSource(key, folder, "files", config, config_is_json=True, **home)
-        before = {v: config_fingerprint(model.spec.config) for v, model in self._server.own(key).items()}
-        record = self._load(lambda: source)
-        after = self._server.own(key).items()
-        same = [version for version, model in after if before.get(version) == config_fingerprint(model.spec.config)]
-        if not same:
-            return record
-        warning = _SAME_CONFIG.format(name, ", ".join(map(str, same)))
-        return replace(record, warnings=(*record.warnings, warning))
+        return self._load(lambda: source)
 
     @change
     def reload(self, name: str) -> ModelRecord:

@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ from bls_notebook.progress import progress
 from .loading.ensembles import Dependencies, members_of_source
 from .loading.loader import load_versions
 from .model_index import Index, model_record
-from .source.fingerprints import signature
+from .source.fingerprints import needs_reload, signature
 from .source.model_source import ModelSource, SourceFolder
 from .source.namespaces import Namespaces
 
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from bls_notebook.records.models import ModelRecord
 
 CLOSED = "the repository is closed"
+_SAME_CONFIG = (
+    "model '{}', version {}: a server ignores these files and keeps the code that it serves, because the configuration "
+    "is the same. Unload the model first, or change a parameter of its configuration"
+)
 _CLOSED = "the repository was closed before the request was answered"
 
 
@@ -126,6 +131,7 @@ class Service:
         started = perf_counter()
         before = self.server.own(name)
         specs = {version: model.spec for version, model in before.items()}
+        has_new_files = source.origin == "files" and self.sources.get(name, source).folder != source.folder
         try:
             files = signature(source.folder)  # before the load, so that a file changed meanwhile is reloaded
             with progress(f"loading {name}"):
@@ -147,6 +153,9 @@ class Service:
                 scheduler.share((name, version, self._definitions[name]))
             unchanged = stays and specs[version] is model.spec
             records[version] = self.index.record(name, version) if unchanged else model_record(model, source, seconds)
+            if has_new_files and version in specs and not needs_reload(specs[version].config, model.spec.config):
+                advice = _SAME_CONFIG.format(source.model, version)
+                records[version] = replace(records[version], warnings=(*records[version].warnings, advice))
         try:
             with self._lock:  # another thread may have closed the service
                 self.refuse_if_closed(name)

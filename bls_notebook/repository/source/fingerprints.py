@@ -41,11 +41,15 @@ def version_fingerprint(folder: Path, config: ModelConfigMessage, version: int) 
     Ignores the instance groups and the version policy, whose changes need no reload on a server.
     """
     versions = version_folders(folder)
-    return str(folder), config_fingerprint(config), _shared(folder, versions), signature(versions[version])
+    return str(folder), _needing_reload(config), _shared(folder, versions), signature(versions[version])
 
 
-def config_fingerprint(config: ModelConfigMessage) -> bytes:
-    """Return a value that changes with the configuration, but for the fields whose changes need no reload."""
+def needs_reload(before: ModelConfigMessage, after: ModelConfigMessage) -> bool:
+    """Return whether a server reloads a version for the change of its configuration."""
+    return _needing_reload(before) != _needing_reload(after)
+
+
+def _needing_reload(config: ModelConfigMessage) -> bytes:
     relevant = deepcopy(config)
     relevant.ClearField("instance_group")
     relevant.ClearField("version_policy")
