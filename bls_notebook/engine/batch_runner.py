@@ -170,18 +170,27 @@ def execute(
 
 
 def _execute(instance: Instance, execution: SendingExecution, box: list[Any]) -> InferenceResponse | None:
+    requests = list(execution.requests)
     try:
         if debugged_steps.attached and execution.parent is not None:
-            call = partial(instance.execute, list(execution.requests))
+            call = partial(instance.execute, requests)
             returned = debugged_steps.stepping_in(execution.parent.thread, call)
         else:
-            returned = instance.execute(list(execution.requests))
+            returned = instance.execute(requests)
         if inspect.iscoroutine(returned):
             returned = asyncio.run_coroutine_threadsafe(returned, instance.loop.loop).result()
         box.append(returned)
+        _check_left(box, requests, execution)
     except BaseException as error:
         return failure(execution, error)
     return None
+
+
+def _check_left(box: list[Any], requests: list[InferenceRequest], execution: SendingExecution) -> None:
+    """Raise ReturnError if the model took requests out of its list: Triton counts those that are left."""
+    returned = box[0]
+    if isinstance(returned, list) and len(requests) not in (len(execution.tickets), len(returned)):
+        check_returned(box.pop(), len(requests))
 
 
 @dataclass(frozen=True)
@@ -210,14 +219,18 @@ def take_request(ticket: Ticket) -> InferenceRequest | None:
     return request
 
 
-async def _put_in(box: list[Any], coroutine: Any, began: Callable[[int], None]) -> BaseException | None:
+async def _put_in(
+    box: list[Any], coroutine: Any, began: Callable[[int], None], check: Callable[[list[Any]], None]
+) -> BaseException | None:
     """Await `execute` and put its result into a box; return an exception that asyncio would not catch, if any.
 
-    As the task's result, the value would have one more reference. `began` is called when the loop starts the task.
+    As the task's result, the value would have one more reference. `began` is called when the loop starts the task, and
+    `check` with the box.
     """
     began(perf_counter_ns())
     try:
         box.append(await coroutine)
+        check(box)
     except (SystemExit, KeyboardInterrupt) as error:
         return error
     return None
@@ -326,13 +339,15 @@ class BatchRunner:
         context.run(caller_var.set, execution)
         coroutine: Any = None
         try:
-            coroutine = context.run(instance.execute, list(execution.requests))
+            requests = list(execution.requests)
+            coroutine = context.run(instance.execute, requests)
             if not inspect.iscoroutine(coroutine):
                 raise TritonModelException(
                     f"async execute returned a {type(coroutine).__name__} instead of a coroutine"
                 )
             box: list[Any] = []
-            task = context.run(loop.create_task, _put_in(box, coroutine, partial(self._began, execution)))
+            checked = partial(_check_left, requests=requests, execution=execution)
+            task = context.run(loop.create_task, _put_in(box, coroutine, partial(self._began, execution), checked))
         except BaseException as error:
             if inspect.iscoroutine(coroutine):
                 coroutine.close()

@@ -16,7 +16,7 @@ from bls_notebook.engine.core.model_counters import FOLD_AT
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.interrupts import Interrupted
 from tests.engine import gates
-from tests.engine.harness import Caller, assert_all_idle, ctrl_c_once, infer, ints, queued, row, until
+from tests.engine.harness import Caller, assert_all_idle, ctrl_c_once, infer, ints, message, queued, row, until
 from tests.engine.sources import DOUBLE, model, pbtxt
 
 BATCHING = "dynamic_batching { }"
@@ -345,3 +345,15 @@ def test_an_interrupt_that_arrives_after_the_model(repo: bls.ModelRepository, mo
     assert execution.finished
     assert_all_idle(repo)
     assert infer(repo, "slow", 7) == 7
+
+
+@pytest.mark.parametrize("isolation", ["kernel", pytest.param("process", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_requests_that_the_model_takes_out_of_its_list(repo: bls.ModelRepository, kind: str, isolation: str) -> None:
+    source = model(f"{kind} execute(self, requests):\n    return [answer(number(requests.pop()))]")
+    source = source.replace("from tests.engine import gates\n", "")
+    repo.define("m", source, pbtxt(), isolation=isolation)
+    assert message(repo.infer("m", ints(1))).rstrip().endswith(
+        "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+        "InferenceRequest(s) size is:0, and InferenceResponse(s) size is:1"
+    )  # fmt: skip

@@ -383,6 +383,7 @@ class ProcessInstance:
         header = answer.header
         for request, flags in zip(requests, header["flags"], strict=True):
             request._release_flags = flags
+        del requests[header.get("left", len(requests)) :]
         if "responses" not in header:
             return _stand_in(header["returned"])
         tensors = self.process.upcalls.gpus.received(answer.take(header.get("rows", ())))

@@ -163,18 +163,22 @@ class WorkerInstance:
         self.executing[number] = time.perf_counter_ns()
         try:
             requests = self.requests(message)
-            returned = self.model.execute(list(requests))
+            returned = self.model.execute(given := list(requests))
             if inspect.iscoroutine(returned):
                 returned = asyncio.run(returned)
-            return self._result(returned, requests)
+            return self._result(returned, requests, given)
         finally:
             self.executing.pop(number)
             caller_here.set(caller)
             if self._received:
                 self._leave_to_senders()
 
-    def _result(self, returned: Any, requests: list[InferenceRequest]) -> tuple[dict[str, Any], list[Any]]:
+    def _result(
+        self, returned: Any, requests: list[InferenceRequest], given: list[InferenceRequest]
+    ) -> tuple[dict[str, Any], list[Any]]:
         header: dict[str, Any] = {"flags": [r._release_flags for r in requests]}
+        if len(given) != len(requests):
+            header["left"] = len(given)
         if self.kernel.read:
             header["read"] = taken(self.kernel.read)
         tensors: list[Any] = []
@@ -225,9 +229,9 @@ class WorkerInstance:
         tensors: list[Any] = []
         try:
             requests = self.requests(message)
-            returned = await self.model.execute(list(requests))
-            header, tensors = self._result(returned, requests)
-            del requests, returned
+            returned = await self.model.execute(given := list(requests))
+            header, tensors = self._result(returned, requests, given)
+            del requests, returned, given
         except asyncio.CancelledError:
             header = {"interrupted": True}
         except BaseException as error:
@@ -313,7 +317,7 @@ def _type_of(value: object) -> list[str]:
 def _key_of(answer: dict[str, Any]) -> Any:
     """Return what the header of an answer depends on, if it is of an `execute` that returned plain responses."""
     responses = answer.get("responses")
-    if responses is None or "read" in answer or len(responses) != 1 or responses[0] is None:
+    if responses is None or "read" in answer or "left" in answer or len(responses) != 1 or responses[0] is None:
         return None
     if len(responses[0]) != 3 or responses[0][1] is not None:  # no response, or one with an error
         return None
