@@ -47,8 +47,17 @@ class PythonModel:
     def auto_complete_config(self) -> Callable[[ModelConfig], ModelConfig] | None:
         if self._first is None or not hasattr(self._first[0], "auto_complete_config"):
             return None
-        cls = self._first[0]
-        return self._first[2].around(lambda config: cls.auto_complete_config(config))
+        cls, modules, own = self._first
+
+        def complete(config: ModelConfig) -> ModelConfig:
+            self._first = None  # on a server, another process completes the configuration
+            try:
+                completed: ModelConfig = cls.auto_complete_config(config)
+                return completed
+            finally:
+                modules.forget()
+
+        return own.around(complete)
 
     def make_instance(self, arguments: dict[str, str]) -> PythonInstance:
         """Return a new, initialized instance with its own copy of the modules, as on Triton."""

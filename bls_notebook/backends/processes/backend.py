@@ -296,8 +296,12 @@ class ProcessModel:
         return self._complete if self._completes and self._first is not None else None
 
     def _complete(self, config: ModelConfig) -> Any:
-        assert self._first is not None
-        header = self._first.run("complete", config=json.dumps(config.as_dict())).header
+        first, self._first = self._first, None  # the first instance has another process, as on a server
+        assert first is not None
+        try:
+            header = first.run("complete", config=json.dumps(config.as_dict())).header
+        finally:
+            first.close()
         if "config" in header:
             return ModelConfig(header["config"])
         if "problem" in header:

@@ -1,4 +1,4 @@
-"""Warnings of a model in a process reach its response, as in the kernel."""
+"""What a model in a process is told, and which warnings reach its response: as in the kernel."""
 
 from __future__ import annotations
 
@@ -52,3 +52,24 @@ class TritonPythonModel:
         response = apart.infer("a", {"X": np.array([number], np.int32)})
         assert value(response) == number
         assert is_warned == any("a server gives each of them the content of another" in w for w in response.warnings)
+
+
+@pytest.mark.parametrize("isolation", ["kernel", "process"])
+def test_state_of_auto_complete_config_does_not_reach_the_instance(apart: bls.ModelRepository, isolation: str) -> None:
+    """On a server, it runs in a process of its own."""
+    source = """
+NUMBER = 1
+class TritonPythonModel:
+    @classmethod
+    def auto_complete_config(cls, config):
+        global NUMBER
+        cls.number = NUMBER = 2
+        return config
+
+    def execute(self, requests):
+        total = NUMBER + getattr(self, "number", 0)
+        return [pb.InferenceResponse([pb.Tensor("Y", np.array([total], np.int32))]) for r in requests]
+"""
+    apart.isolation = isolation
+    define(apart, "a", source)
+    assert value(apart.infer("a", x())) == 1
