@@ -201,6 +201,9 @@ def field_findings(model: CheckedModel, release: str = "") -> Iterator[Finding]:
     names = [tensor.name for tensor in model.given.input]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield model.in_config("input-duplicate", "input.name", value=name)
+    for state in model.given.sequence_batching.state:
+        if not state.initial_state and data_type(state) != "TYPE_STRING":
+            yield model.in_config("state-arbitrary", "sequence_batching.state.input_name", state.input_name)
     for sample in model.given.model_warmup:
         if not sample.batch_size:
             yield model.in_config("warmup-skipped", "model_warmup.name", value=sample.name)

@@ -55,7 +55,15 @@ model_warmup [ { name: "w" batch_size: 1 inputs [
   { key: "IN" value { data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } } ] } ]
 """
 )
+STATE = """sequence_batching { state [ { input_name: "S" output_name: "T" data_type: TYPE_%s dims: [ 1 ] %s } ] }
+max_batch_size: 2
+"""
+ZERO = 'initial_state [ { name: "zero" data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } ]'
 CASES = [
+    # -- states of sequences
+    (CONFIG + STATE % ("FP32", ""), execute(READ, OUT), {"state-arbitrary": 4, "field-idle": 4}),
+    (CONFIG + STATE % ("FP32", ZERO), execute(READ, OUT), {"field-idle": 4}),
+    (CONFIG + STATE % ("STRING", ""), execute(READ, OUT), {"field-idle": 4}),
     # -- tensors
     (CONFIG, execute(READ, OUT.replace("OUT", "OTU")), {"output-undeclared": 9, "output-never-made": 3}),
     (CONFIG, execute(READ + 'o = pb_utils.Tensor("OUT", x)', "[o]"), {}),
