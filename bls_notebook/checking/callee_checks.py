@@ -32,6 +32,8 @@ def callee_findings(model: CheckedModel, models: Models, remote: Mapping[str, st
     code = model.newest()
     if code is None or code.mistake:
         return
+    if code.calls and any(sample.batch_size for sample in model.given.model_warmup):
+        yield model.in_code("start-refused:warmup", code, code.calls[0].line)
     for call in code.calls:
         if call.model in remote:
             what = f"it calls {call.model!r}, a model on the server {remote[call.model]}"

@@ -80,6 +80,14 @@ def test_model_control_in_initialize(check: Check, way: str) -> None:
         assert ("start-refused" in codes_of_a) == expected
 
 
+@pytest.mark.parametrize("size", [0, 1])
+def test_requests_in_a_warm_up(check: Check, size: int) -> None:
+    warm = f'model_warmup [ {{ name: "w" batch_size: {size} inputs [ {{ key: "IN" value {{ data_type: TYPE_FP32 '
+    warm += "dims: [ 1 ] zero_data: true } } ] } ]"
+    found = codes(check({**model("a", CONFIG + warm, PLAIN), **model("b", CONFIG + warm)}, "a", "b"))
+    assert found.count("start-refused") == size
+
+
 def test_mistakes_in_loops_and_files(check: Check) -> None:
     batches = model(
         "a", CONFIG + "max_batch_size: 8\ndynamic_batching { }", PLAIN.replace("(request,", "(requests[0],")
