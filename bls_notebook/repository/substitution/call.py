@@ -36,7 +36,7 @@ from bls_notebook.engine.response_stream import TicketStream
 from bls_notebook.engine.tensors.received_inputs import received
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.pb_utils.errors import TritonError
+from bls_notebook.pb_utils.errors import TritonError, TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse, StreamEnded
 from bls_notebook.pb_utils.tensor import Tensor
@@ -257,6 +257,13 @@ class CallProgress:
                 self._waiting.discard(event)
 
 
+def _is_cancelled(request: InferenceRequest) -> bool:
+    try:
+        return request.is_cancelled()
+    except TritonModelException:  # it has been answered
+        return False
+
+
 @dataclass(eq=False)
 class Waiter:
     """Waits on behalf of one call. Each wait ends as soon as the request is cancelled or the substitution is over.
@@ -280,7 +287,7 @@ class Waiter:
 
     def ended(self) -> bool:
         """Return whether the substitution is over, or every request of the batch is cancelled."""
-        return self._progress.over or all(request.is_cancelled() for request in self._batch)
+        return self._progress.over or all(map(_is_cancelled, self._batch))
 
     def sleep(self, seconds: float) -> bool:
         """Wait this long; return False if the wait ended early."""
