@@ -219,8 +219,8 @@ class Strikes:
             return
         if ended is operations.perform.__code__ and frame.f_code.co_name[:2] != "__":
             return  # the operation is complete, as when Ctrl-C strikes its caller
-        if frame.f_code.co_name == "died":
-            return  # Python loses an exception in a destructor
+        if frame.f_code.co_name == "died" or (ended is not None and ended.co_name == "_remove"):
+            return  # Python loses an exception in a destructor, and in the callback of a weak set
         self.count += 1
         if self.count != self.at:
             return
