@@ -20,7 +20,7 @@ from .gil_turns import GilTurns, own_wait
 from .records.spans import LockHeld
 from .resource_time import LOCK_PROBE, OtherPrograms, ProcessorUse, cores
 
-_PROBE_PAUSE = 0.003  # seconds between two samples
+_PROBE_PAUSE = 0.006  # seconds between two samples, on average
 _LAST = 0.1  # seconds; only threads that compute in Python after the profile let it take as long
 
 
