@@ -18,6 +18,7 @@ from bls_notebook.engine import in_memory
 PROBES = LOCK_PROBE, STACK_SAMPLER = "bls-lock-probe", "bls-stack-sampler"  # threads that only measure
 _TICK = 10_000_000  # ns: the unit of processor times in /proc/stat
 _STAT, _LOAD = Path("/proc/stat"), Path("/proc/loadavg")
+_LOOKS = 3
 _TASKS = "/proc/{}/task"
 _CPU_CLOCK = 2  # of a process: CPUCLOCK_SCHED of Linux
 
@@ -83,7 +84,7 @@ class OtherPrograms:
     """Measures how much other programs use this process's processors, since this object was created."""
 
     def __init__(self) -> None:
-        self._runnable = _runnable()
+        self._are_runnable = _are_runnable()
         self._idle = _idle()
         self._used, self._began = time.process_time_ns(), time.perf_counter_ns()
 
@@ -93,7 +94,7 @@ class OtherPrograms:
         Without a program that is seen to run at the begin and now, the fraction that they certainly used. Only Linux
         reports it; 0 elsewhere. `workers` is the processor time of this process's workers, ns.
         """
-        idle, are_seen = _idle(), min(self._runnable, _runnable()) > 0
+        idle, are_seen = _idle(), self._are_runnable and _are_runnable()
         whole = (time.perf_counter_ns() - self._began) * len(idle)
         if not whole or idle.keys() != self._idle.keys():
             return 0.0
@@ -129,6 +130,12 @@ def parallel_throughput(threads: int, seconds: float) -> float:
     for thread in started:
         thread.join()
     return sum(rates)
+
+
+def _are_runnable() -> bool:
+    """Return whether a thread of another program runs, or waits for a processor; False if unknown."""
+    # A thread of our own may have fallen asleep between two files that are read.
+    return all(_runnable() and time.sleep(0.0005) is None for _ in range(_LOOKS))
 
 
 def _runnable() -> int:
