@@ -57,9 +57,9 @@ EXERCISES = {
         "08_bls_or_ensemble", BEFORE, "ensemble-29", "ensemble-27",
         ch(ROW, "np.array([[-1]] * image.shape()[0], np.int32)"),
         (
-            (ch(FAILED, "if False:"), "returns None"),
+            (ch(FAILED, "if False:"), "failed before: a blank picture has no center"),
             (ch(FAILED, "if True:"), "Every response has the same value, -1"),
-            (ch(FAILED, "if not place.has_error():"), "returns None"),
+            (ch(FAILED, "if not place.has_error():"), "failed before: a blank picture has no center"),
             (ch(ROW, "np.full((len(image.as_numpy()), 1), -1)"), "ROW is INT64, expected INT32"),
             (ch(ROW, "np.full((1, 1), 0, np.int32)"), "Response 2: got 0, expected -1"),
             (ch(FAILED, "if place.has_error():\n            return pb_utils.InferenceResponse(error=place.error())\n        if False:"), "a blank picture has no center"),
