@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _LATE = 300_000  # ns: a shorter delay is the timer's, or of threads that release the GIL at once
-_FIRST, _EARLY = 12, 0.25  # the first samples come at a fraction of the pause: cells may take a few milliseconds only
+FIRST, EARLY = 12, 0.25  # the first samples come at a fraction of the pause: cells may take a few milliseconds only
 _COMPUTED = 0.1  # fraction of the delay that the process must have computed; else the machine was suspended
 _WORKED = 0.02  # fraction of an interval: a thread with less processor time did not hold the GIL
 _MOST = 10_000  # intervals kept
@@ -51,7 +51,7 @@ class GilTurns:
             chance, (now, apart, used) = Random(), times()
             while True:
                 # At random times, else requests that take as long would meet all samples at the same moment.
-                wait = pause * chance.uniform(0.5, 1.5) * (_EARLY if self._taken < _FIRST else 1)
+                wait = pause * chance.uniform(0.5, 1.5) * (EARLY if self._taken < FIRST else 1)
                 self._taken += 1
                 ended = over.wait(wait)
                 before, (now, apart, used) = (now, apart, used), times()

@@ -20,6 +20,7 @@ from bls_notebook.backends import ModelProcess, WorkerCode, ask, results
 from bls_notebook.engine import Instance, LoadedModel, in_memory, no_collection
 from bls_notebook.records import ModelSeen
 
+from .gil_turns import EARLY, FIRST
 from .own_code import PACKAGE, WAIT, kind_of, own_stack
 from .request_log import Log, Placed, Ran, entries
 from .resource_time import STACK_SAMPLER
@@ -79,7 +80,7 @@ class StackSampler(StackSamples):
             counts[1] += ns
 
     def _sample(self) -> None:
-        pause, chance = PAUSE, Random()
+        taken, pause, chance = 0, EARLY * PAUSE, Random()
         # At random times, else requests that take as long would be seen at the same line each time.
         while not self._over.wait(pause * chance.uniform(0.5, 1.5)) and running_log() is self._log and not self.full:
             begun = perf_counter_ns()
@@ -87,7 +88,8 @@ class StackSampler(StackSamples):
             if self._running:
                 with no_collection():
                     self._look(begun, sys._current_frames())
-            pause = max(PAUSE, SHARE * (perf_counter_ns() - begun) / 1e9)
+                taken += 1
+            pause = max(PAUSE * (EARLY if taken < FIRST else 1), SHARE * (perf_counter_ns() - begun) / 1e9)
         if not self._over.is_set():  # no thread ends this profile
             self.stop()
 
