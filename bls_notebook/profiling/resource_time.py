@@ -134,8 +134,11 @@ def parallel_throughput(threads: int, seconds: float) -> float:
 
 def _are_runnable() -> bool:
     """Return whether a thread of another program runs, or waits for a processor; False if unknown."""
-    # A thread of our own may have fallen asleep between two files that are read.
-    return all(_runnable() and time.sleep(0.0005) is None for _ in range(_LOOKS))
+    for _ in range(_LOOKS):
+        if not _runnable():
+            return False
+        time.sleep(0.0005)  # a thread of our own may have fallen asleep between two files that were read
+    return True
 
 
 def _runnable() -> int:
