@@ -108,7 +108,7 @@ def gil_share_of(run: Callable[[], object]) -> float:
         stop.set()
         sys.setswitchinterval(before)
         thread.join()
-    return held_share(measured[:idle], measured[idle:], others)
+    return held_share(measured[:_IDLE], measured[idle:], others)
 
 
 def held_share(idle: Sequence[tuple[int, int]], samples: Sequence[tuple[int, int]], others: int) -> float:
