@@ -28,7 +28,7 @@ def await_findings(model: CheckedModel) -> Iterator[Finding]:
     plain = isinstance(code.execute, ast.FunctionDef)
     reported = set[int]()
     if code.execute and "InferenceRequest" in code.words and "get_running_loop" not in code.words:
-        for call in _directis_call_of(code, "async_exec" if plain else "exec"):
+        for call in _direct_sends(code, "async_exec" if plain else "exec"):
             reported.add(call.lineno)
             yield model.in_code("async-in-sync" if plain else "exec-in-async", code, call.lineno)
     for scope in code.scopes:
@@ -49,7 +49,7 @@ def await_findings(model: CheckedModel) -> Iterator[Finding]:
             yield model.in_code("error-unchecked", code, node.lineno, what=ast.unparse(node)[:80])
 
 
-def _directis_call_of(code: PythonSource, method: str) -> Iterator[ast.Call]:
+def _direct_sends(code: PythonSource, method: str) -> Iterator[ast.Call]:
     """Yield calls of a method in `execute`, and in the functions that it certainly calls itself."""
     todo = [scope for scope in code.scopes if scope.node is code.execute]
     for scope in todo:  # the loop extends `todo`
