@@ -92,16 +92,17 @@ def suspected(e: WorkloadEvidence) -> str:
     m = e.measured
     # The share of the GIL is unknown if other programs had the processors while it was measured.
     is_unknown = e.way == COMPARED and m.gil_share < 0 and not e.is_apart(e.pythonic)
-    may_turn = is_unknown and m.cpu_sequential > LOCKED * m.sequential and not takes_turns(e)
+    turns = takes_turns(e)
+    may_turn = is_unknown and m.cpu_sequential > LOCKED * m.sequential and not turns
     if e.disturbance < ROUGH and not may_turn:
         return ""
     if e.contended:
         return "which can look like a wait for each other"
     if e.simulation.sync_caller or (e.blocked and not e.is_bound):
         return ""
-    if takes_turns(e):
-        return "" if e.way == COMPARED else "which can look like a wait for the interpreter's lock (GIL)"
-    if may_turn:
+    if turns and e.way == COMPARED:
+        return ""
+    if turns or may_turn:
         return "which can look like a wait for the interpreter's lock (GIL)"
     if is_outside(e):
         return "which may be why it took so long"
