@@ -46,8 +46,7 @@ def array_memory(value: Any) -> tuple[int, str, str] | None:
     if issubclass(kind, np.ndarray):
         if issubclass(type(_base(value)), np.ndarray):
             return None
-        plain = np.ndarray.view(value, np.ndarray)
-        return int(_nbytes(value)), f"{plain.dtype.name} {list(plain.shape)}", "cpu"
+        return int(_nbytes(value)), _text(value), "cpu"
     for describe in device_arrays:
         described = describe(value)
         if described is not None:
@@ -56,6 +55,11 @@ def array_memory(value: Any) -> tuple[int, str, str] | None:
         size = int(value.element_size() * value.nelement())
         return size, f"{str(value.dtype).replace('torch.', '')} {list(value.shape)}", str(value.device)
     return None
+
+
+def _text(array: Any) -> str:
+    plain = np.ndarray.view(array, np.ndarray)
+    return f"{plain.dtype.name} {list(plain.shape)}"
 
 
 def _bytes_of(value: Any) -> int:
@@ -117,14 +121,20 @@ def _owner(name: str) -> str:
 
 def named_memory(search: OwnerSearch, most: int) -> tuple[list[tuple[str, int, str, str]], int]:
     """Return the name, bytes, description and device of the largest arrays and texts, and the bytes of all of them."""
-    found = [(memory, value) for value in list(search.seen.values()) for memory in [_described(value)] if memory]
+    every = ((_described(value, search.parent_of(value)), value) for value in list(search.seen.values()))
+    found = [(memory, value) for memory, value in every if memory]
     found.sort(key=lambda pair: -pair[0][0])
     return [(search.name_of(value), *memory) for memory, value in found[:most]], sum(each[0] for each, _ in found)
 
 
-def _described(value: Any) -> tuple[int, str, str] | None:
-    """Return the memory of a value if it is an array, not a view of another one, or a large text."""
+def _described(value: Any, parent: Any) -> tuple[int, str, str] | None:
+    """Return the memory of a value if it is an array, not a view of another one, or a large text.
+
+    The bytes of a message are described as the array that a model sees in them.
+    """
     memory = array_memory(value)
+    if memory is not None and issubclass(type(parent), np.ndarray) and int(_nbytes(parent)) == memory[0]:
+        return memory[0], _text(parent), memory[2]
     if memory is None and type(value) in (bytes, bytearray, str) and len(value) >= LEAST_TEXT:
         return len(value), type(value).__name__, "cpu"
     return memory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import numpy as np
 import pytest
 
 import bls_notebook as bls
@@ -102,6 +103,8 @@ class TritonPythonModel:
         self.words = "x" * 100_000
 
     def execute(self, requests):
+        if (grid := pb.get_input_tensor_by_name(requests[0], "X").as_numpy()).size > 1:
+            self.grid = grid
         return [answer(number(r)) for r in requests]
 """
 
@@ -119,6 +122,9 @@ def test_inspecting_a_model_shows_what_it_keeps_in_its_process(apart: bls.ModelR
     assert (process.instance, process.known) == ("m_0", True)
     assert f"process: m_0 {process.pid}" in render(view).text
     assert "memory: the model keeps 684 KiB" in render(view).text
+    apart.infer("m", {"X": np.ones(200_000, np.int32)})
+    first = model_view(apart, "m").held[0]
+    assert (first.name, first.what) == ("m.grid", "int32 [200000]"), "not the bytes of the message"
 
 
 def test_a_process_that_does_not_answer_is_named(apart: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
