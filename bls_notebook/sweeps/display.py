@@ -33,6 +33,7 @@ _LEFT, _RIGHT, _TOP, _HEIGHT, _PANEL = 74, 30, 24.0, 210, 42  # px; the name of 
 _WAITED = 0.25  # fraction of a request's time in one queue, beyond which the queue is named
 _WATCHED = 8  # samples from which resources are drawn
 _SEVERAL = 12  # curves
+_NEAR = 0.04  # fraction of the axis within which labels would cover each other
 
 
 @doc.document("session figure")
@@ -175,6 +176,7 @@ def _curves(sweep: Sweep, points: Sequence[SweepPoint]) -> Html:
         pen.words(f"budget {duration(sweep.budget)}", 0, y - 8, right=6, size=10, colour=ALARM.light, halo=True)
     series = grouped((_series(point, sweep), point) for point in points)
     inks = model_inks((name or "p95" for name in series), {})
+    labels: list[tuple[float, float]] = []
     for name, own in series.items():
         look = Look(inks[name or "p95"].light)
         for sign, same in grouped(("◆" if point.rate else "●", point) for point in own).items():
@@ -184,7 +186,8 @@ def _curves(sweep: Sweep, points: Sequence[SweepPoint]) -> Html:
                 best = point is sweep.best
                 load = f"{point.rate:g}/s" if point.rate else str(point.concurrency)
                 pen.words("★" if best else sign, x, y, align="middle", size=15 if best else 10, colour=look.colour)
-                pen.words(load, x, y - 12, align="middle", size=10, colour=INK, bold=best, halo=True)
+                labels.append((x, _free_height(x, y, labels, _NEAR * end)))
+                pen.words(load, *labels[-1], align="middle", size=10, colour=INK, bold=best, halo=True)
     for x, words in pen.ticks:
         small(words, x, base + 10, align="middle")
     unit = "rows" if max(point.rows for point in points) > 1 else "requests"
@@ -195,6 +198,13 @@ def _curves(sweep: Sweep, points: Sequence[SweepPoint]) -> Html:
     height = legend_signs(pen, base + 34, [*named, *signs.values(), *([("★", "best")] if sweep.best else [])])
     spoken = f"p95 over {unit} per second of {count(len(points), 'point')}; {_sentence(sweep)}".replace("`", "")
     return picture_html(pen.document(height, base), spoken)
+
+
+def _free_height(x: float, y: float, labels: Sequence[tuple[float, float]], near: float) -> float:
+    """Return where the label of a point at `x` and `y` covers none of the labels before it: above it, if possible."""
+    beside = [other for at, other in labels if abs(at - x) < near]
+    heights = (y + step * 12 for step in (-1, 1, -2, 2, -3, 3))
+    return next((each for each in heights if all(abs(each - other) >= 11 for other in beside)), y - 12)
 
 
 def _resources(sweep: Sweep) -> Iterator[doc.Block]:

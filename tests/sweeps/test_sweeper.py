@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -201,6 +202,9 @@ def test_the_best_point_has_most_rows_within_the_budget() -> None:
     assert Sweep("m", "kernel", (*others, most)).best is None
     shown = render(Sweep("m", "kernel", (point(latency=quick, instances=[["m", 2]]),) * 2)).html
     assert re.findall(r' alt="[^"]*with \S+ at once, ([^"]*?):', shown) == ["m × 2"]
+    equal = [point(latency=quick, instances=[["m", number]]) for number in (2, 4)]
+    picture = unquote(render(Sweep("m", "kernel", (*equal,))).html)
+    assert len(set(re.findall(r" y='([\d.]+)' text-anchor='middle'[^>]*>1</text>", picture))) == 2, "labels are apart"
     slow = point(problem="overloaded: 37.6 per s were answered, and the queue grew")
     assert f'wrap" style="text-align:left">{slow.problem}</td>' in render(Sweep("m", "kernel", (slow,))).html
 
