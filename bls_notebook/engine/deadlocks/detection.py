@@ -122,7 +122,9 @@ def _refuse(ticket: Ticket, names: list[str]) -> None:
     model = ticket.model
     count = len(model.instances)
     held = "its only instance is" if count == 1 else f"all {count} of its instances are"
-    remedy = f"instance_group.count = {count + 1} or more for '{model.name}' breaks this circle."
+    again = any(execution.model is model for execution in reports.senders(ticket))
+    remedy = f"instance_group.count = {count + 1} or more for '{model.name}' breaks this circle"
+    remedy += ", unless the request to it leads to another one." if again else "."
     if ticket.bound is not None:
         held = f"the instance that serves its sequence, '{ticket.bound[0].name}', is"
         remedy = "A sequence of its own, on another instance, breaks this circle."
