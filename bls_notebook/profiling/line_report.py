@@ -27,7 +27,8 @@ def slowest_lines(figures: SessionStatistics, models: Sequence[ModelLines]) -> l
     slowest = [] if lines is None else [line for line in lines.lines if line.own >= SMALL][:_SLOWEST]
     if slow is None or lines is None or not slowest:
         return _across(figures.models, models)
-    said = f"Most of the time goes to `{lines.model}` itself. Its slowest {'lines' if len(slowest) > 1 else 'line'}"
+    said = f"{slow.critical / max(1, figures.wall):.0%} of the time from start to end goes to `{lines.model}` itself."
+    said += f" Its slowest {'lines' if len(slowest) > 1 else 'line'}"
     rows = [_row(line, line.own, _served(slow)) for line in slowest]
     return [
         doc.Words(parts.coded(f"{said}, by {count(lines.samples, 'sample')}:"), indent="  "),
