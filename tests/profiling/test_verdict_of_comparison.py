@@ -324,6 +324,15 @@ def test_a_batcher() -> None:
     assert "up to 8 requests by one execute" in found.sentence
 
 
+@pytest.mark.parametrize(("most", "told"), [(4, True), (2, False)])
+def test_instances_of_callers_that_limit_batches_are_named(most: int, told: bool) -> None:
+    pair = runs({"front": Model(["a"], instances=2), "a": Model([10 * MS], batch=2)}, "front")
+    seen = tuple(replace(model, max_batch_size=most) for model in pair[0].models)
+    found = judged((replace(pair[0], models=seen), replace(pair[1], models=seen)))
+    assert found.cause == "batched"
+    assert ("No more than 2 requests reached `a` at once: with more instances of `front`" in found.advice) == told
+
+
 def batch_of(alone: list[Any], batch: list[Any], count: int = 8) -> tuple[Session, Session]:
     """Requests to `a` by themselves, and all in one batch, with these steps."""
     b = {"b": Model([10 * MS], instances=count), "c": Model([5 * MS], instances=count)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import itemgetter
 from statistics import median
 
@@ -13,8 +13,9 @@ from bls_notebook.profiling.records.spans import SessionData, Span
 from bls_notebook.profiling.records.verdicts import time_of
 from bls_notebook.records import Remedy
 
+from .queue_simulation import key_of
 from .span_tree import SpanTree
-from .verdict_evidence import LITTLE, blocked_loops
+from .verdict_evidence import LITTLE, WorkloadEvidence, blocked_loops
 
 _MANY = 8  # calls of one model by one `execute`: from here on, short ones could be one request
 _NAMED = 4  # the most callees that a sentence names; it counts the others
@@ -26,6 +27,26 @@ def remarks(session: SessionData, cause: str) -> list[str]:
     blocked = "" if cause == "blocking" else _perhaps_blocked(session)
     in_turn = "" if cause in ("sync_exec", "batch_in_turn") else _one_after_the_other(session)
     return [blocked, in_turn, _order_of_arrival(session), _unawaited(session)]
+
+
+def small_batches(e: WorkloadEvidence) -> str:
+    """Say that the instances of callers limit the batches of a model; empty if none shows that."""
+    key = e.batcher
+    spans = [] if key is None else [span for span in e.session.spans if key_of(span) == key]
+    tree = SpanTree.of(e.session)
+    callers = dict.fromkeys(key_of(tree.spans[span.parent]) for span in spans if span.parent)
+    if key is None or not callers or not all(caller in e.simulation.limits for caller in callers):
+        return ""
+    most = e.simulation.batches[key].most
+    moves = sorted([*((span.queued, 1) for span in spans), *((span.ended, -1) for span in spans)])
+    at_once = max(accumulate(step for _, step in moves))
+    if at_once > most or (most + 1) * max(span.rows for span in spans) > e.simulation.models[key].max_batch_size:
+        return ""
+    names = verdicts.listed([f"`{name}`" for name, _ in callers])
+    return (
+        f"No more than {most} requests reached `{key[0]}` at once: with more instances of {names}, its batches could "
+        "be larger, which no prediction here includes."
+    )
 
 
 def _perhaps_blocked(session: SessionData) -> str:

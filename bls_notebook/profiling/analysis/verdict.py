@@ -16,7 +16,7 @@ from bls_notebook.profiling.records.verdicts import WORTH, Verdict, WhatIf, give
 from bls_notebook.records import Remedy
 from bls_notebook.records import count as count_of
 
-from .call_remarks import remarks
+from .call_remarks import remarks, small_batches
 from .critical_path import shares
 from .queue_simulation import ModelKey, key_of
 from .verdict_evidence import (
@@ -313,6 +313,8 @@ def verdict(evidence: WorkloadEvidence) -> Verdict:
     words = _words(e, found, key, has_shares="{most" in sentence)
     remedy = cause.other_remedy if is_exception and cause.other_remedy else cause.remedy
     advice = [remedy.format_map(words).strip()]
+    if e.failed is None:
+        advice.append(small_batches(e))
     if e.way != COMPARED and e.failed is None:
         advice += remarks(e.session, name)
     found = replace(
