@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from time import thread_time_ns
 from typing import Any, NamedTuple, TypeVar
 
 from bls_notebook.records import ModelSeen, RecordedInstance
@@ -45,7 +46,10 @@ class Begun(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """An instance began a request; `batch` is the number of the first request of its batch, 0 for none."""
+    """An instance began a request; `batch` is the number of the first request of its batch, 0 for none.
+
+    `cpu` is the processor time that the thread had used by then, ns.
+    """
 
     number: int
     place: RecordedInstance
@@ -53,14 +57,17 @@ class Placed(NamedTuple):
     rows: int
     started: int
     batch: int = 0
+    cpu: int = 0
 
 
 class Ran(NamedTuple):
-    """`execute` returned, and its instance was free for another request."""
+    """`execute` returned on a thread that had used `cpu` ns, and its instance was free for another request."""
 
     number: int
     inferred: int
     released: int
+    thread: int = 0
+    cpu: int = 0
 
 
 class Ended(NamedTuple):
@@ -176,7 +183,7 @@ class Log:
 
     def place(self, number: int, place: RecordedInstance, rows: int, started: int, batch: int = 0) -> None:
         """Record that an instance began a request on this thread."""
-        self.placed.extend(Placed(number, place, threading.get_ident(), rows, started, batch))
+        self.placed.extend(Placed(number, place, threading.get_ident(), rows, started, batch, thread_time_ns()))
 
     def end(self, number: int, ended: int, response: Any, responses: int, bytes_out: int) -> None:
         """Record the last response of a request; None if it was cancelled."""

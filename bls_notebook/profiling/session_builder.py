@@ -334,6 +334,7 @@ def _span(
         line=line.line,
         stack=stack,
         inputs=inputs,
+        cpu=one.ran.cpu - placed.cpu if ran and one.ran.thread == placed.thread and not one.seen.processes else -1,
     )
 
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from sys import _getframe
 from threading import get_ident
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
 import numpy as np
@@ -108,7 +108,7 @@ class SpanRecorder(Observer):
             if observed is not None and observed.span:
                 if observed.timer is not None:
                     observed.timer.end()
-                self.log.ran.extend(Ran(observed.span, inferred, released))
+                self.log.ran.extend(Ran(observed.span, inferred, released, get_ident(), thread_time_ns()))
 
     def answered(self, observed: Observed, response: InferenceResponse, final: bool = True, ticket: Any = None) -> None:
         if not observed.span:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
-from bls_notebook.profiling.request_log import BLOCK, Log
+from bls_notebook.profiling.request_log import BLOCK, Log, Ran
 from bls_notebook.profiling.session import Mark, ModelSeen, Session, Span
 from bls_notebook.profiling.session_builder import session_of, with_server_times
 from bls_notebook.profiling.span_recorder import Observation, running_log
@@ -59,7 +59,7 @@ def in_parts(log: Log) -> int:
     number = log.take()
     log.begun.extend((number, 0, SEEN, "async", DEFAULT_OPTIONS, 0, 10, 15))
     log.place(number, PLACE, 1, 20)
-    log.ran.extend((number, 30, 40))
+    log.ran.extend(Ran(number, 30, 40))
     log.end(number, 35, GOOD, 1, 0)
     return number
 
@@ -102,7 +102,7 @@ def test_parents_batches_marks_and_the_rest(log: Log) -> None:
     log.end(child, 40, GOOD, 1, 0)
     # Numbers of other profiles are ignored.
     log.place(log.base, PLACE, 1, 20)
-    log.ran.extend((log.base, 30, 40))
+    log.ran.extend(Ran(log.base, 30, 40))
     log.end(log.base, 35, GOOD, 1, 0)
     log.held.extend((child, 45, log.base, 3))
     one, three, two = frozen(log).spans  # in the order of sending
@@ -117,7 +117,7 @@ def test_an_iterative_sequence_began_when_it_first_ran(log: Log) -> None:
     log.begun.extend((number, 0, SEEN, "sync", DEFAULT_OPTIONS, 0, 10, 10))
     for started in (20, 30):
         log.place(number, PLACE, 1, started)
-        log.ran.extend((number, started + 5, started + 6))
+        log.ran.extend(Ran(number, started + 5, started + 6))
     log.end(number, 35, GOOD, 1, 0)
     assert [(s.started, s.inferred, s.released) for s in frozen(log).spans] == [(20, 35, 36)]
 
@@ -153,7 +153,7 @@ def test_times_are_in_order_whatever_the_clock_said(raw: list[tuple[Any, ...]], 
         number = log.take()
         log.begun.extend((number, 0, SEEN, "sync", DEFAULT_OPTIONS, 0, sent, queued))
         log.place(number, PLACE, 1, started)
-        log.ran.extend((number, inferred, released))
+        log.ran.extend(Ran(number, inferred, released))
         if answered:
             log.end(number, ended, GOOD, 1, 0)
     session = frozen(log, end)

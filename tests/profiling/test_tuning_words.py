@@ -75,6 +75,16 @@ def test_nothing_has_to_be_gained(walls: Walls, changed: bool, expected: str) ->
     assert expected in tuning(predicted=walls, measured=Walls(80 * MS), models=(model,)).sentence
 
 
+def test_a_better_setting_that_the_search_missed_is_said() -> None:
+    same = tuple(replace(model, found=model.now) for model in tuning().models)
+    walls = Walls(140 * MS, 140 * MS, 140 * MS)
+    found = tuning(models=same, predicted=walls, measured=Walls(136 * MS, 0, 109 * MS), pbtxt=())
+    assert found.sentence == (
+        "No better setting was predicted, but there is one: 8 requests at once took 136 ms as it is, and 109 ms with "
+        "up to twice as many instances."
+    )
+
+
 def test_a_simulation_that_does_not_explain_todays_run_has_no_headline() -> None:
     found = tuning(measured=Walls(400 * MS), pbtxt=())
     assert found.sentence.startswith("Unknown: as it is, 8 requests at once took 400 ms, but by the recorded work")

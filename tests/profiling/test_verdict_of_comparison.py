@@ -11,6 +11,7 @@ from bls_notebook.profiling.analysis.queue_simulation import (
     UNLIMITED,
     Batcher,
     Queued,
+    Work,
     batches_seen,
     capacities,
     recipes,
@@ -18,6 +19,7 @@ from bls_notebook.profiling.analysis.queue_simulation import (
 )
 from bls_notebook.profiling.analysis.verdict import CAUSES, verdict
 from bls_notebook.profiling.analysis.verdict_evidence import comparison_evidence
+from bls_notebook.profiling.analysis.workload_simulation import needs_of_work
 from bls_notebook.profiling.records.comparison import Measured, Verdict
 from bls_notebook.profiling.records.spans import LockHeld
 from bls_notebook.profiling.session import Session, Span
@@ -69,10 +71,24 @@ def test_a_replay_takes_as_long_as_the_truth_whatever_the_instances(models: dict
         assert found == pytest.approx(truth, rel=0.01)
 
 
-@pytest.mark.parametrize(("share", "ms"), [(0, 10), (0.5, 25), (1, 40)])
-def test_python_code_takes_turns_with_the_gil(share: float, ms: int) -> None:
+@pytest.mark.parametrize(
+    ("python", "computing", "ms"), [(0, 0, 10), (0.5, 0, 25), (1, 0, 40), (0, 1, 20), (0, 0.5, 15), (0.5, 1, 25)]
+)
+def test_own_work_waits_for_the_gil_and_for_a_processor(python: float, computing: float, ms: int) -> None:
     one, _ = runs({"a": Model([10 * MS])})
-    assert replay(recipes(one)[:4], {("a", 1): 4}, python={("a", 1): share}) == pytest.approx(ms * MS, rel=0.01)
+    work = Work({("a", 1): python}, {("a", 1): computing}, 2 if computing else 0)
+    assert replay(recipes(one)[:4], {("a", 1): 4}, work=work) == pytest.approx(ms * MS, rel=0.01)
+
+
+@pytest.mark.parametrize(("gil", "part"), [(0, 0), (18, 0.25), (90, 1)])
+def test_work_needs_the_time_of_its_thread_and_of_that_its_part_of_the_gils(gil: int, part: float) -> None:
+    one, _ = runs({"a": Model(["b", 10 * MS]), "b": Model([5 * MS])})
+    used = {"a": 9 * MS, "b": 4 * MS}  # `b` ran on the thread of `a`
+    spans = tuple(replace(span, cpu=used[span.model], thread=1) for span in one.spans)
+    needs = needs_of_work(replace(one, spans=spans), gil * MS, 2)
+    assert needs.computing == pytest.approx({("a", 1): 0.5, ("b", 1): 0.8}, rel=0.01)
+    python = {key: part * share for key, share in needs.computing.items()} if part else {}
+    assert needs.python == pytest.approx(python, rel=0.01)
 
 
 def test_batches_fill_before_a_second_instance_takes_the_next() -> None:

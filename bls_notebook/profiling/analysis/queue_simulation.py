@@ -1,8 +1,8 @@
 """Simulate the queues of recorded requests, to predict their time with other instance counts. Pure.
 
 A `Recipe` is a recorded request: its own work, the requests that it sent, and the answers that each of them
-waited for. The simulation knows instances, queues, batches and, if it gets the models' shares of Python code, that
-these take turns with the GIL; processors bound its result from below (`verdict`).
+waited for. The simulation knows instances, queues, batches and, if it gets what the models' `Work` needs, that Python
+code takes turns with the GIL, and that code which computes waits for a processor.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, count
 from statistics import median
+from types import MappingProxyType
 from typing import NamedTuple
 
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
@@ -202,20 +203,33 @@ def capacities(session: SessionData, serial: Collection[ModelKey] = ()) -> dict[
     return out
 
 
+class Work(NamedTuple):
+    """What models' own work needs: a fraction of it holds the GIL (`python`), another one computes on a processor.
+
+    With 0 `cores`, there is a processor for each request.
+    """
+
+    python: Mapping[ModelKey, float] = MappingProxyType({})
+    computing: Mapping[ModelKey, float] = MappingProxyType({})
+    cores: int = 0
+
+
+NOT_SHARED = Work()
+
+
 def replay(
     requests: Sequence[Recipe],
     capacity: Mapping[ModelKey, int],
     batchers: Mapping[ModelKey, Batcher] = {},
     sent: Sequence[int] = (),
-    python: Mapping[ModelKey, float] = {},
+    work: Work = NOT_SHARED,
 ) -> int:
     """Return the simulated time of the last answer, ns.
 
     Each model serves its `capacity` of requests at once; for models with a batcher, a batch counts as one. Requests
-    are `sent` at these times (ns), by default all at 0. `python` has the fractions of models' own work that hold the
-    GIL.
+    are `sent` at these times (ns), by default all at 0. `work` says what models' own work needs.
     """
-    return _Replay(capacity, batchers, python).run(requests, sent)
+    return _Replay(capacity, batchers, work).run(requests, sent)
 
 
 def batches_seen(session: SessionData, alone: Mapping[int, Sequence[str]] = {}) -> dict[ModelKey, Batcher]:
@@ -257,10 +271,11 @@ def is_stuck(requests: Sequence[Recipe], capacity: Mapping[ModelKey, int]) -> bo
 class _Replay:
     def __init__(
         self, capacity: Mapping[ModelKey, int], batchers: Mapping[ModelKey, Batcher] = {},
-        python: Mapping[ModelKey, float] = {},
+        work: Work = NOT_SHARED,
     ) -> None:  # fmt: skip
-        self._capacity, self._batchers, self._python = capacity, batchers, python
+        self._capacity, self._batchers, self._work = capacity, batchers, work
         self._gil = 0  # when it is free
+        self._cores = [0] * work.cores  # when each of them is free; a heap
         self._free: dict[ModelKey, int] = {}  # instances without work
         self._queues: dict[ModelKey, deque[Queued]] = {}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -351,6 +366,19 @@ class _Replay:
         else:
             self._later(batcher.time(sum(request.rows for request in batch)), over)
 
+    def _worked(self, key: ModelKey, begin: int, ns: int) -> int:
+        """Return when a model's own work ends that may begin now, and waits for the GIL and for a processor."""
+        python = round(ns * self._work.python.get(key, 0.0))
+        computing = max(python, round(ns * self._work.computing.get(key, 0.0)))
+        if python:
+            begin = max(begin, self._gil)
+        if computing and self._cores:
+            begin = max(begin, self._cores[0])
+            heapq.heapreplace(self._cores, begin + computing)
+        if python:
+            self._gil = begin + python
+        return begin + ns
+
     def _execute(
         self, recipe: Recipe, ended: Callable[[], None], released: Callable[[], None] = lambda: None,
         loop: list[int] | None = None,
@@ -367,13 +395,10 @@ class _Replay:
                 waiting[answer].append(i)
 
         def work(ns: int, then: Callable[[], None]) -> None:
+            ended = self._worked(recipe.model, max([self._now, *(loop or ())]), ns)
             if loop is not None:
-                loop[0] = max(self._now, loop[0]) + ns
-                ns = loop[0] - self._now
-            elif (python := round(ns * self._python.get(recipe.model, 0))) > 0:
-                self._gil = max(self._gil, self._now) + python
-                ns += self._gil - python - self._now
-            self._later(ns, then)
+                loop[0] = ended
+            self._later(ended - self._now, then)
 
         def over() -> None:
             ended()

@@ -15,7 +15,7 @@ from math import prod
 
 from bls_notebook.profiling.records.tuning import ModelSetting
 
-from .queue_simulation import UNLIMITED, Batcher, ModelKey, Recipe, is_stuck, replay
+from .queue_simulation import NOT_SHARED, UNLIMITED, Batcher, ModelKey, Recipe, Work, is_stuck, replay
 
 ENOUGH = 0.95  # fraction of the best speed that a setting must reach
 MOST = 64  # instances of a model
@@ -32,8 +32,8 @@ class Space:
     """The settings to search: for each model the setting now, its ways to batch (first today's), its most instances.
 
     ``capacity`` also has the models without a setting. ``batcher`` returns the batcher of a setting, None for one
-    request at a time. ``bound`` is the shortest time that processors and the GIL allow (ns), ``python``
-    the fractions of models' own work that hold the GIL.
+    request at a time. ``bound`` is the shortest time that processors and the GIL allow (ns), ``needs`` what the
+    models' own work needs of them.
     """
 
     requests: Sequence[Recipe]
@@ -43,7 +43,7 @@ class Space:
     most: Mapping[str, int]
     batcher: Callable[[str, ModelSetting], Batcher | None]
     bound: Callable[[Setting], int] = lambda setting: 0
-    python: Mapping[ModelKey, float] = field(default_factory=dict)
+    needs: Work = NOT_SHARED
     replays: int = 0
     _walls: dict[tuple[ModelSetting, ...], int] = field(default_factory=dict)
     _recursive: bool = False
@@ -79,7 +79,7 @@ class Space:
             for key in self.capacity
             if key[0] in setting and (made := self.batcher(key[0], setting[key[0]])) is not None
         }
-        return max(1, replay(self.requests, counts, batchers, python=self.python), self.bound(setting))
+        return max(1, replay(self.requests, counts, batchers, work=self.needs), self.bound(setting))
 
 
 NEVER = 1 << 62

@@ -1,7 +1,7 @@
 """Simulate a measured workload with other instance counts or with changed code. Pure.
 
-The queues and the GIL are simulated (`queue_simulation`) from the requests of a sequential run; the processors, and the
-measured share of the GIL, bound the result from below.
+The queues, the GIL and the processors are simulated (`queue_simulation`) from the requests of a sequential run; the
+processor time of the whole process, and the measured share of the GIL, bound the result from below.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from bls_notebook.records import grouped
 
 from .batch_calls import AS_ONE, GATHERED, ONE_BY_ONE
 from .queue_simulation import (
+    NOT_SHARED,
     UNLIMITED,
     ModelKey,
     Recipe,
     Sent,
+    Work,
     batches_seen,
     capacities,
     is_stuck,
@@ -37,6 +39,7 @@ from .span_tree import SpanTree
 DISTURBED = 0.1  # wait for processors over processor time: above it, other programs disturbed the run
 BLOCKED = 0.5  # fraction of the time that an event loop runs the model's own code: above it, the loop is blocked
 _EXPLAINED = 1.3  # measured over simulated time: above it, larger instance counts are not predicted
+_SOME = 0.02  # fraction of a model's own time: less processor time is not simulated
 _MOST = 64  # instances, at most, that are predicted
 
 
@@ -64,10 +67,36 @@ def python_times(session: SessionData) -> dict[ModelKey, int]:
     return {key: ns for key, ns in times.items() if ns}
 
 
-def python_shares(session: SessionData) -> dict[ModelKey, float]:
-    """Return the fraction of each model's own time that samples saw the GIL held; of models in processes, none."""
+def computing_times(session: SessionData) -> dict[ModelKey, int]:
+    """Return the processor time that each model used itself, ns; without models of which it is unknown."""
+    tree, used = SpanTree.of(session), Counter[ModelKey]()
+    for execution, (first, *_) in tree.members.items():
+        if first.ran and first.cpu >= 0:
+            calls = tree.children.get(execution, ())
+            used[key_of(first)] += first.cpu - sum(max(0, call.cpu) for call in calls if call.thread == first.thread)
+    instances = {name: key_of(model) for model in session.models if model.processes for name in model.instances}
+    for worker in session.workers:
+        if worker.instance in instances:
+            used[instances[worker.instance]] += worker.cpu
+    return dict(used)
+
+
+def needs_of_work(session: SessionData, python: int, cores: int) -> Work:
+    """Return what models' own work needs, if the GIL was held for `python` ns.
+
+    Samples show which models held it. They are few, so that time is what they are scaled to.
+    """
     own = {key: sum(times) for key, times in self_times(session).items()}
-    return {key: min(1.0, ns / own[key]) for key, ns in python_times(session).items() if own.get(key)}
+    computing = computing_times(session)
+    apart = {key_of(model) for model in session.models if model.processes}
+    held = python_times(session) or {key: ns for key, ns in computing.items() if key not in apart}
+    whole = max(1, sum(held.values()))
+    scaled = {key: min(ns * python / whole, computing.get(key, own.get(key, 0))) for key, ns in held.items()}
+
+    def shares(times: Mapping[ModelKey, float]) -> dict[ModelKey, float]:
+        return {key: min(1.0, ns / own[key]) for key, ns in times.items() if ns > _SOME * own.get(key, ns)}
+
+    return Work(shares(scaled), shares(computing), cores)
 
 
 def _serial_loops(
@@ -173,7 +202,9 @@ class SimulatedWorkload:
             self._bound = self._bound_apart = self.own_cpu = 0
         # Requests that ran beside others were longer by their waits for the GIL.
         is_alone = sequential is not gathered or at_once
-        self.shares = python_shares(sequential) if is_alone and not self.computes_once else {}
+        self.needs = NOT_SHARED
+        if is_alone and not self.computes_once:
+            self.needs = needs_of_work(sequential, self.python, measured.cores)
         self.work = max(self.python, self.own_cpu)  # the time that the GIL and the processors need at least, ns
         self.now = max(self._queues(self.capacity), self.work)  # the time with today's instances and code, ns
 
@@ -203,8 +234,9 @@ class SimulatedWorkload:
     def _queues(
         self, capacity: Mapping[ModelKey, int], requests: tuple[Recipe, ...] | None = None, apart: bool = False
     ) -> int:
-        """Return the time that instances, queues and the GIL allow; `apart`: each instance has a GIL of its own."""
-        return replay(requests or self.requests, capacity, self.batches, self._sent, {} if apart else self.shares)
+        """Return the time that instances, queues, processors and the GIL allow; `apart`: each instance has a GIL."""
+        needs = self.needs._replace(python={}) if apart else self.needs
+        return replay(requests or self.requests, capacity, self.batches, self._sent, needs)
 
     def _wall(self, capacity: Mapping[ModelKey, int], requests: tuple[Recipe, ...] | None = None) -> int:
         return max(self._queues(capacity, requests), self._bound, 1)

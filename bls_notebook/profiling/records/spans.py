@@ -107,6 +107,9 @@ class Span(Record):
     ``line`` is the line of code that sent the request, in source number ``source`` of the session, counted
     from 1; both are 0 if unknown. ``stack`` is the number of the stack that ends with this line, 0 if unknown.
     ``inputs`` have the real shapes. ``correlation_id`` and ``flags`` are those of the request's sequence.
+
+    ``cpu`` is the processor time (ns) of the thread that ran `execute`, with the calls that it ran itself; -1 if
+    unknown: several threads, or a process of its own.
     """
 
     id: int
@@ -141,6 +144,7 @@ class Span(Record):
     flags: int = 0
     stack: int = 0
     inputs: tuple[TensorSeen, ...] = ()
+    cpu: int = -1
 
     @property
     def ran(self) -> bool:
