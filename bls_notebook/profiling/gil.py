@@ -47,8 +47,8 @@ class GilProbe:
         if self._thread is not None and self._over.is_set():
             self._thread.join(_LAST)
         return tuple(
-            LockHeld(max(start - begin, 0), min(stop, end) - begin, threads)
-            for start, stop, threads in list(self._turns.intervals)
+            LockHeld(max(start - begin, 0), min(stop, end) - begin, threads, cpu)
+            for start, stop, threads, cpu in list(self._turns.intervals)
             if start < end and stop > begin
         )
 

@@ -26,7 +26,8 @@ _OWN = "/proc/thread-self/schedstat"
 
 
 class GilTurns:
-    """Collects the `intervals` in which the GIL was held: begin, end (ns), and the threads that computed.
+    """Collects the `intervals` in which the GIL was held: begin, end (ns), the threads that computed, and the processor
+    time of the process meanwhile (ns).
 
     A thread that only waits `beside` the others is not named.
     """
@@ -35,7 +36,7 @@ class GilTurns:
         self._beside = beside
         has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
         self.measures = has_gil and os.path.exists("/proc/self/task")  # else there are no intervals
-        self.intervals: list[tuple[int, int, tuple[int, ...]]] = []
+        self.intervals: list[tuple[int, int, tuple[int, ...], int]] = []
         self._taken = 0  # samples
         self._begin = 0  # of the interval in which the last sample was late
         self._before: dict[int, int] = {}  # processor time of each thread at its first sample
@@ -58,13 +59,13 @@ class GilTurns:
                 # Since the last sample, because all of its calls may wait for the GIL; and of the last one, because
                 # other threads may have kept the GIL until the end.
                 delay = now - before[0] - (apart - before[1]) - round(1e9 * wait)
-                self.note(now, delay, used - before[2])
+                self.note(now, delay, used - before[2], now - before[0])
                 if ended:
                     return
                 yield
 
-    def note(self, now: int, delay: int, used: int) -> None:
-        """Note a delay of the sample at `now`, and the processor time of the process meanwhile (ns)."""
+    def note(self, now: int, delay: int, used: int, since: int) -> None:
+        """Note a delay of the sample at `now`, and the processor time of the process `since` the one before (ns)."""
         if not self.measures or delay < _LATE or used < _COMPUTED * delay:
             self._begin = 0
             return
@@ -73,17 +74,17 @@ class GilTurns:
             if len(self.intervals) >= _MOST:
                 return
             self._begin, self._before = now - delay, worked
-            self.intervals.append((self._begin, now, ()))
+            self.intervals.append((self._begin, now, (), used * delay // max(since, delay)))
             return
         least = _WORKED * (now - self._begin)
         threads = [thread for thread, ns in worked.items() if ns - self._before.get(thread, ns) > least]
-        self.intervals[-1] = self._begin, now, tuple(sorted(threads))
+        self.intervals[-1] = self._begin, now, tuple(sorted(threads)), self.intervals[-1][3] + used
 
     def ns(self) -> int:
         """Return the time in which several threads took turns; -1 if unknown."""
         if not self.measures or not os.path.exists(_OWN):
             return -1
-        return sum(end - begin for begin, end, threads in self.intervals if len(threads) > 1)
+        return sum(end - begin for begin, end, threads, _ in self.intervals if len(threads) > 1)
 
 
 def _worked() -> dict[int, int]:

@@ -59,9 +59,9 @@ def test_only_threads_that_compute_while_the_sampler_waits_take_turns(
     for now in (11, 12, 13):
         for thread, share in enumerate(shares, 1):
             times[thread] += round(share * second)
-        turns.note(now * second, second if late else 0, second)
+        turns.note(now * second, second if late else 0, second, 2 * second)
     assert turns.ns() == seconds * second
-    assert turns.intervals == [(10 * second, 13 * second, threads)] * late
+    assert turns.intervals == [(10 * second, 13 * second, threads, round(2.5 * second))] * late
 
 
 def test_a_thread_beside_the_others_takes_no_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,10 +69,10 @@ def test_a_thread_beside_the_others_takes_no_turns(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(gil_turns, "_worked", lambda: dict(times))
     turns = GilTurns(beside=threading.current_thread())
     for now in (2, 3):
-        turns.note(now * 1_000_000_000, 1_000_000_000, 1_000_000_000)
+        turns.note(now * 1_000_000_000, 1_000_000_000, 1_000_000_000, 1_000_000_000)
         times.update(dict.fromkeys(times, now * 1_000_000_000))
-    turns.note(4_000_000_000, 1_000_000_000, 1_000_000_000)
-    assert [threads for *_, threads in turns.intervals] == [(1,)]
+    turns.note(4_000_000_000, 1_000_000_000, 1_000_000_000, 1_000_000_000)
+    assert [threads for _, _, threads, _ in turns.intervals] == [(1,)]
 
 
 @pytest.mark.parametrize(("waited", "worked", "found"), [(0, 0, True), (60, 0, False), (0, 60, False)])
@@ -95,4 +95,4 @@ def test_the_last_wait_counts_without_the_samplers_own_work_and_its_waits_for_a_
     monkeypatch.setattr(gil_turns, "own_wait", lambda: nullcontext(lambda: times["waited"]))
     turns = GilTurns()
     assert list(turns.samples(Over(), 0.003)) == []
-    assert [end - begin for begin, end, _ in turns.intervals] == [60 * ms] * found
+    assert [end - begin for begin, end, *_ in turns.intervals] == [60 * ms] * found

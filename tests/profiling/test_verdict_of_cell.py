@@ -238,12 +238,23 @@ def test_the_cells_own_code_failures_and_nothing_at_all() -> None:
     assert Session().verdict() == Verdict("", "")
 
 
+def test_a_speedup_beside_waits_for_processors_is_an_estimate() -> None:
+    record = session({"a": Model([10 * MS], instances=4)}, tuple("aaaa"))
+    sure = of(record)
+    crowded = of(replace(record, cpu_waited=20 * MS, others=0))
+    assert (sure.cause, crowded.cause) == ("helped", "helped")
+    assert (sure.speedup, crowded.speedup) == pytest.approx((4, 2), rel=0.01)
+    assert (sure.note, "The speedup is an estimate" in crowded.note) == ("", True)
+
+
 def test_pure_python_busy_processors_and_little_work() -> None:
     record = session(TWO, tuple("aaaa"))
     held = replace(record, lock=(LockHeld(0, record.wall),))
     assert of(held, 1.0).cause == "gil"
     assert of(held, 1.6).cause != "gil"  # threads that compute at the same time do not take turns
     assert of(replace(record, lock=(LockHeld(0, round(0.4 * record.wall)),)), 1.0).cause != "gil"
+    several = LockHeld(0, record.wall, cpu=2 * record.wall)
+    assert of(replace(record, lock=(several,)), 1.0).cause != "gil", "threads computed without the GIL meanwhile"
     assert of(record, 3.9).cause == "cores"
     assert of(session({"a": Model([10_000])}, *"aaaa")).cause == "little"
     assert of(session({"a": Model([100_000])}, tuple("aaaaaaaa")), 1.0).cause == "little"  # each waits for the others

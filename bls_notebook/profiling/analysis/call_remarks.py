@@ -29,6 +29,26 @@ def remarks(session: SessionData, cause: str) -> list[str]:
     return [blocked, in_turn, _order_of_arrival(session), _unawaited(session)]
 
 
+def estimate(e: WorkloadEvidence, sentence: str) -> str:
+    """Say that the template of a verdict's sentence claims a speedup which is an estimate; empty if it does not."""
+    if not e.estimated or not ("{speedup" in sentence or "{brought" in sentence):
+        return ""
+    return (
+        "The speedup is an estimate, because the requests waited for processors or the GIL beside each other: "
+        "`bls.compare` measures it."
+    )
+
+
+def uneven(e: WorkloadEvidence) -> str:
+    """Say that a server would distribute the requests otherwise, if that matters."""
+    if e.failed is not None or e.uneven is None:
+        return ""
+    return (
+        f"Instances of `{e.uneven[0]}` are free once `execute` has passed a request to threads. Here they take turns; "
+        "a server gives some several requests and others few, so it may need longer."
+    )
+
+
 def small_batches(e: WorkloadEvidence) -> str:
     """Say that the instances of callers limit the batches of a model; empty if none shows that."""
     key = e.batcher

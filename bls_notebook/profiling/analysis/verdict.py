@@ -16,7 +16,7 @@ from bls_notebook.profiling.records.verdicts import WORTH, Verdict, WhatIf, give
 from bls_notebook.records import Remedy
 from bls_notebook.records import count as count_of
 
-from .call_remarks import remarks, small_batches
+from .call_remarks import estimate, remarks, small_batches, uneven
 from .critical_path import shares
 from .queue_simulation import ModelKey, key_of
 from .verdict_evidence import (
@@ -24,6 +24,7 @@ from .verdict_evidence import (
     IN_TURN,
     LITTLE,
     LOCKED,
+    ONE_CORE,
     ROUGH,
     TOGETHER,
     WorkloadEvidence,
@@ -39,7 +40,6 @@ CACHED_CALLS = 1_000_000  # ns of a request whose calls the cache answered: belo
 GAIN_TOGETHER = 1.5  # predicted speedup above which sending requests together is worth it
 IDLE_CORES = 0.4  # idle fraction of the processors: above it, the one thread of an event loop may be the limit
 BUSY_CORES = 0.2  # idle fraction of the processors: below it, they are busy
-ONE_CORE = 1.5  # cores that a run used: above it, requests did not take turns with the GIL for most of the time
 _COMPUTES = 0.25  # processor time over the time of requests in turn, on a busy machine: above it, they compute
 _PART = 0.1  # fraction of a request's work from which a model is named
 NEAR = 0.8  # fraction of the best speedup that counts as near it
@@ -321,7 +321,7 @@ def verdict(evidence: WorkloadEvidence) -> Verdict:
         found,
         sentence=sentence.format_map(words).strip(),
         advice=" ".join(filter(None, advice)),
-        note=" ".join(filter(None, (_roughness(e, name), _uneven(e), e.limited))),
+        note=" ".join(filter(None, (_roughness(e, name), estimate(e, sentence), uneven(e), e.limited))),
     )
     return with_lost_errors(found, e.session)
 
@@ -383,16 +383,6 @@ def _roughness(e: WorkloadEvidence, cause: str) -> str:
 
 # Causes in which the parts of a request's time do not matter.
 _WITHOUT_SHARES = ("failed", "notebook", "cached", "one", "batched", "little")
-
-
-def _uneven(e: WorkloadEvidence) -> str:
-    """Say that a server would distribute the requests otherwise, if that matters."""
-    if e.failed is not None or e.uneven is None:
-        return ""
-    return (
-        f"Instances of `{e.uneven[0]}` are free once `execute` has passed a request to threads. Here they take turns; "
-        "a server gives some several requests and others few, so it may need longer."
-    )
 
 
 def _where(e: WorkloadEvidence) -> str:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from bls_notebook.engine import execute_failed
 from bls_notebook.profiling.intervals import minus, total, union
-from bls_notebook.profiling.records.spans import SessionData, Span
+from bls_notebook.profiling.records.spans import LockHeld, SessionData, Span
 from bls_notebook.profiling.records.verdicts import WORTH, Measured, Verdict, calls_of, failed_roots
 from bls_notebook.records import quartiles, spoken
 
@@ -24,13 +24,14 @@ from .critical_path import of_roots
 from .queue_simulation import ModelKey, capacities, key_of, recipes, replay
 from .request_loop import RequestLoop, request_loop
 from .span_tree import SpanTree, holds
-from .workload_simulation import BLOCKED, THREADS, SimulatedWorkload, python_times, self_times
+from .workload_simulation import BLOCKED, DISTURBED, THREADS, SimulatedWorkload, python_times, self_times
 
 COMPARED, TOGETHER, IN_TURN = "compared", "together", "in turn"
 COUNTS = (1, 2, 4)
 LITTLE = 300_000  # ns of a request: below it, sending and task switches are a large part of the time
 LOCKED = 0.5  # fraction of the time in which the GIL was held: above it, Python code is what takes the time
 ROUGH = 0.2  # fraction of the time that runnable threads waited for a processor: more makes the figures rough
+ONE_CORE = 1.5  # cores that a run used: above it, requests did not take turns with the GIL for most of the time
 _MOST = 2_000  # spans of a cell that are judged: the first ones
 _IDLE = 0.25  # idle fraction of the processors: below it, requests may wait for these and not for each other
 _SLOWER = 1.7  # slowdown beside other requests above which requests wait for each other
@@ -60,6 +61,8 @@ class WorkloadEvidence:
 
     ``way`` is compared (``session`` is the gathered one of two runs), together or in turn (the requests of one run).
     ``counts`` are instance counts to predict. ``limited`` is a note if only the first requests were judged.
+    ``estimated``: the requests of a cell waited for processors or the GIL beside each other, so how long they would
+    take one after the other is an estimate.
     """
 
     way: str
@@ -68,6 +71,7 @@ class WorkloadEvidence:
     counts: Sequence[int] = COUNTS
     failed: FailedRequests | None = None
     limited: str = ""
+    estimated: bool = False
 
     @property
     def measured(self) -> Measured:
@@ -306,16 +310,18 @@ def session_evidence(session: SessionData) -> WorkloadEvidence:
     alone = busy if way == IN_TURN else sum(replay([recipe], now) for recipe in recipes(session))
     part = busy / max(1, session.wall)
     cpu, waited = round(session.cpu * part), round(session.disturbed * part)
+    own_waits = round(session.cpu_waited * part) - waited if way == TOGETHER else 0
     held, own_cpu = _held(session) / max(1, busy), session.cpu - sum(worker.cpu for worker in session.workers)
     measured = Measured(
-        requests=len(roots), sequential=alone, gathered=busy, cpu_sequential=cpu, cpu_gathered=cpu,
-        waited_sequential=waited, waited_gathered=waited, cores=session.cores or 1 << 10,
+        requests=len(roots), sequential=max(alone - own_waits, cpu), gathered=busy, cpu_sequential=cpu,
+        cpu_gathered=cpu, waited_sequential=waited, waited_gathered=waited, cores=session.cores or 1 << 10,
         # No longer than the process of the engine computed.
         gil_share=min(held, own_cpu / max(1, session.wall) if session.cpu else 1.0),
     )  # fmt: skip
     serial = blocked_loops(session, session.disturbed)
     simulation = SimulatedWorkload(session, session, measured, serial, at_once=way == IN_TURN)
-    return WorkloadEvidence(way, session, simulation, limited=limited)
+    estimated = way == TOGETHER and max(own_waits / max(1, alone), held) > DISTURBED
+    return WorkloadEvidence(way, session, simulation, limited=limited, estimated=estimated)
 
 
 _NOTHING = SimulatedWorkload(SessionData(), SessionData(), Measured(0, 0, 0))  # of failed requests
@@ -339,8 +345,12 @@ def _busy(session: SessionData) -> int:
 
 
 def _held(session: SessionData) -> int:
-    """Return how long samples saw the GIL held while others wanted it, ns."""
-    return total(union((each.begin, each.end) for each in session.lock))
+    """Return how long samples saw the GIL held while others wanted it, and one processor at work, ns."""
+    return total(union((each.begin, each.end) for each in session.lock if _is_of_one_core(each)))
+
+
+def _is_of_one_core(held: LockHeld) -> bool:
+    return held.cpu <= ONE_CORE * (held.end - held.begin)
 
 
 def answered_by_cache(sequential: SessionData, gathered: SessionData) -> Cached:

@@ -191,12 +191,14 @@ class LockHeld(Record):
     """An interval (ns) in which a thread held the GIL while others wanted it.
 
     ``threads`` are the threads that computed in this interval, so they took turns, by `threading.get_ident`;
-    empty if the interval was too short to find them.
+    empty if the interval was too short to find them. ``cpu`` is the processor time of the process meanwhile: if it
+    is longer than the interval, threads also computed without the GIL.
     """
 
     begin: int
     end: int
     threads: tuple[int, ...] = ()
+    cpu: int = 0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
