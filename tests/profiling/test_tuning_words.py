@@ -80,7 +80,7 @@ def test_a_better_setting_that_the_search_missed_is_said() -> None:
     walls = Walls(140 * MS, 140 * MS, 140 * MS)
     found = tuning(models=same, predicted=walls, measured=Walls(136 * MS, 0, 109 * MS), pbtxt=())
     assert found.sentence == (
-        "No better setting was predicted, but there is one: 8 requests at once took 136 ms as it is, and 109 ms with "
+        "No better setting was predicted, but there is one: 8 requests at once took 136 ms today, and 109 ms with "
         "up to twice as many instances."
     )
 

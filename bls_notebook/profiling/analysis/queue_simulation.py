@@ -1,7 +1,7 @@
 """Simulate the queues of recorded requests, to predict their time with other instance counts. Pure.
 
 A `Recipe` is a recorded request: its own work, the requests that it sent, and the answers that each of them
-waited for. The simulation knows instances, queues, batches and, if it gets what the models' `Work` needs, that Python
+waited for. The simulation knows instances, queues, batches and, with the needs of the models' `Work`, that Python
 code takes turns with the GIL, and that code which computes waits for a processor.
 """
 
@@ -204,9 +204,9 @@ def capacities(session: SessionData, serial: Collection[ModelKey] = ()) -> dict[
 
 
 class Work(NamedTuple):
-    """What models' own work needs: a fraction of it holds the GIL (`python`), another one computes on a processor.
+    """The needs of models' own work: a fraction of it holds the GIL (`python`), another one computes on a processor.
 
-    With 0 `cores`, there is a processor for each request.
+    With 0 `cores`, each request has a processor.
     """
 
     python: Mapping[ModelKey, float] = MappingProxyType({})
@@ -227,7 +227,7 @@ def replay(
     """Return the simulated time of the last answer, ns.
 
     Each model serves its `capacity` of requests at once; for models with a batcher, a batch counts as one. Requests
-    are `sent` at these times (ns), by default all at 0. `work` says what models' own work needs.
+    are `sent` at these times (ns), by default all at 0. `work` has the needs of models' own work.
     """
     return _Replay(capacity, batchers, work).run(requests, sent)
 

@@ -32,8 +32,8 @@ class Space:
     """The settings to search: for each model the setting now, its ways to batch (first today's), its most instances.
 
     ``capacity`` also has the models without a setting. ``batcher`` returns the batcher of a setting, None for one
-    request at a time. ``bound`` is the shortest time that processors and the GIL allow (ns), ``needs`` what the
-    models' own work needs of them.
+    request at a time. ``bound`` is the shortest time that processors and the GIL allow (ns), ``needs`` the
+    needs of the models' own work.
     """
 
     requests: Sequence[Recipe]

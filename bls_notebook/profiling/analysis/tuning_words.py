@@ -33,7 +33,7 @@ def sentence(found: Tuning) -> str:
             f"{time_of(walls.now)}. What other settings bring cannot be predicted."
         )
     if not found.changed and 0 < took.best < ENOUGH * took.now:
-        twice = f"{time_of(took.now)} as it is, and {time_of(took.best)} with up to twice as many instances"
+        twice = f"{time_of(took.now)} today, and {time_of(took.best)} with up to twice as many instances"
         return f"No better setting was predicted, but there is one: {several} took {twice}."
     if not found.changed:
         so = f"The setting is the smallest that gets there: {several} took {time_of(took.now)}."

@@ -82,9 +82,9 @@ def computing_times(session: SessionData) -> dict[ModelKey, int]:
 
 
 def needs_of_work(session: SessionData, python: int, cores: int) -> Work:
-    """Return what models' own work needs, if the GIL was held for `python` ns.
+    """Return the needs of models' own work, if the GIL was held for `python` ns.
 
-    Samples show which models held it. They are few, so that time is what they are scaled to.
+    Samples show the models that held it. They are few, so they are scaled to that time.
     """
     own = {key: sum(times) for key, times in self_times(session).items()}
     computing = computing_times(session)
