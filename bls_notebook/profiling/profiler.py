@@ -180,10 +180,12 @@ class Profile(Scope, SessionAnalysis):
             )
             held = self._probe.held(self._start, end)
             cpu, waited = (sum(getattr(use, field) for use in self._used) for field in ("cpu", "cpu_waited"))
-            session = replace(session, lock=held, cpu=cpu, cpu_waited=waited, cores=cores(), workers=self._used[1:])
-            others = -1 if self._share < 0 else round(self._share * session.cores * session.wall)
-            session = replace(session, others=others)
-            session = replace(session, unbatched=self._unbatched if self._end else _unbatched(self._before))
+            processors = cores()
+            session = replace(
+                session, lock=held, cpu=cpu, cpu_waited=waited, cores=processors, workers=self._used[1:],
+                others=-1 if self._share < 0 else round(self._share * processors * session.wall),
+                unbatched=self._unbatched if self._end else _unbatched(self._before),
+            )  # fmt: skip
             if self._end:
                 session = with_server_times(session, *self._servers)
                 self._record, self._log, self._sampler = session, None, None
