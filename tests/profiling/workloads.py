@@ -58,6 +58,20 @@ class TritonPythonModel:
         return answer(requests)
 """
 
+_COMPUTES_AND_WAITS = """
+class TritonPythonModel:
+    def initialize(self, args):
+        self.values = np.linspace(0, 9, 20_000)
+        self.out = np.empty_like(self.values)
+
+    def execute(self, requests):
+        end = time.thread_time() + 0.005
+        while time.thread_time() < end:
+            np.sin(self.values, out=self.out)
+        time.sleep(0.015)
+        return answer(requests)
+"""
+
 _SYNC_IN_ASYNC = """
 class TritonPythonModel:
     async def execute(self, requests):
@@ -291,6 +305,8 @@ WORKLOADS = (
     Workload("pure Python, 4 instances", "gil", {"burner": (_BURNER, _count(4))}),
     Workload("NumPy, 1 instance", "queue", {"sine": (_NUMPY, _count(1))}),
     Workload("NumPy, 2 instances", "helped cores", {"sine": (_NUMPY, _count(2))}),
+    Workload("NumPy, then waits, 1 instance", "queue", {"both": (_COMPUTES_AND_WAITS, _count(1))}),
+    Workload("NumPy, then waits, 8 instances", "helped partly", {"both": (_COMPUTES_AND_WAITS, _count(8))}),
     Workload(
         "batcher",
         "batched",
