@@ -24,6 +24,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import is_
 from time import perf_counter_ns
 from typing import Any
 from weakref import WeakSet
@@ -33,7 +34,7 @@ from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_counters import FOLD_AT
-from bls_notebook.engine.tensors.outputs import answer, check_returned, rescheduled_in_vain
+from bls_notebook.engine.tensors.outputs import answer, check_returned, replaced_request, rescheduled_in_vain
 from bls_notebook.engine.tensors.received_inputs import rows_of
 from bls_notebook.engine.waiting.clock import Recheck
 from bls_notebook.engine.waiting.idle_memory import idle_memory
@@ -187,10 +188,18 @@ def _execute(instance: Instance, execution: SendingExecution, box: list[Any]) ->
 
 
 def _check_left(box: list[Any], requests: list[InferenceRequest], execution: SendingExecution) -> None:
-    """Raise ReturnError if the model took requests out of its list: Triton counts those that are left."""
-    returned = box[0]
-    if isinstance(returned, list) and len(requests) not in (len(execution.tickets), len(returned)):
+    """Raise ReturnError if the model changed its list of requests: Triton counts it, and answers its elements."""
+    returned, received = box[0], execution.requests
+    unchanged = len(requests) == len(received) and all(map(is_, requests, received))
+    if unchanged or not isinstance(returned, list):
+        return
+    if len(requests) not in (len(received), len(returned)):
         check_returned(box.pop(), len(requests))
+    answered = [id(request) for request, response in zip(requests, returned, strict=False) if response is not None]
+    if not {*answered} <= {*map(id, received)}:
+        raise ReturnError(replaced_request())
+    if len({*answered}) < len(answered):
+        raise ReturnError(SECOND_RESPONSE)
 
 
 @dataclass(frozen=True)

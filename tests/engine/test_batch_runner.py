@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -357,3 +358,25 @@ def test_requests_that_the_model_takes_out_of_its_list(repo: bls.ModelRepository
         "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
         "InferenceRequest(s) size is:0, and InferenceResponse(s) size is:1"
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("isolation", ["kernel", pytest.param("process", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["def", "async def"])
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("requests[0] = None", "execute replaced a request in the list that it got"),
+        ("requests[1] = requests[0]", "Non-decoupled model cannot send more than one response."),
+        ("requests.reverse()", ""),
+    ],
+)
+def test_requests_that_the_model_replaces_in_its_list(
+    repo: bls.ModelRepository, kind: str, isolation: str, change: str, problem: str
+) -> None:
+    body = f"answers = [reply(number(r)) for r in requests]\n    {change}\n    return answers"
+    source = model(f"{kind} execute(self, requests):\n    {body}").replace("from tests.engine import gates\n", "")
+    both = "dynamic_batching { preferred_batch_size: [ 2 ] max_queue_delay_microseconds: 60000000 }"
+    repo.define("m", source, config(2, both), isolation=isolation)
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = list(pool.map(lambda value: outcome(repo.infer("m", row(value))), (1, 2)))
+    assert all(problem in text for text in outcomes) if problem else outcomes == [1, 2]

@@ -387,7 +387,8 @@ class ProcessInstance:
         header = answer.header
         for request, flags in zip(requests, header["flags"], strict=True):
             request._release_flags = flags
-        del requests[header.get("left", len(requests)) :]
+        if "left" in header:
+            requests[:] = [requests[number] if number >= 0 else None for number in header["left"]]  # type: ignore[misc]
         if "responses" not in header:
             return _stand_in(header["returned"])
         tensors = self.process.upcalls.gpus.received(answer.take(header.get("rows", ())))

@@ -17,6 +17,7 @@ import gc
 import importlib.util
 import inspect
 import json
+import operator
 import os
 import signal
 import socket
@@ -177,8 +178,9 @@ class WorkerInstance:
         self, returned: Any, requests: list[InferenceRequest], given: list[InferenceRequest]
     ) -> tuple[dict[str, Any], list[Any]]:
         header: dict[str, Any] = {"flags": [r._release_flags for r in requests]}
-        if len(given) != len(requests):
-            header["left"] = len(given)
+        if len(given) != len(requests) or not all(map(operator.is_, given, requests)):
+            numbers = {id(request): number for number, request in enumerate(requests)}
+            header["left"] = [numbers.get(id(request), -1) for request in given]
         if self.kernel.read:
             header["read"] = taken(self.kernel.read)
         tensors: list[Any] = []

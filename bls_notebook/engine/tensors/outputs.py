@@ -153,6 +153,13 @@ def returned_none(event: str) -> str:
     )
 
 
+def replaced_request() -> str:
+    return (
+        "execute replaced a request in the list that it got: leave the list as it is, or change a copy, "
+        "list(requests). (The real server would lose the process of the model.)"
+    )
+
+
 def rescheduled_in_vain() -> str:
     return (
         "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not "
