@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 
 from bls_notebook import pb_utils
+from bls_notebook.backends import CLASS_NAME
 from bls_notebook.repository import API
 
 from .checked_model import CheckedModel
@@ -53,7 +54,7 @@ def api_findings(model: CheckedModel) -> Iterator[Finding]:
         if isinstance(node, ast.Call):
             for what in _call_problems(scope, node):
                 yield model.in_code("call-refused", code, node.lineno, what=what)
-            yield from _control_findings(model, code, scope, node)
+            yield from _files_findings(model, code, scope, node)
             if last_name(node.func) == "as_numpy" and node.args and "tritonclient" not in code.words:
                 yield model.in_code("call-refused", code, node.lineno, what="`as_numpy` has no parameters")
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
@@ -79,18 +80,31 @@ def api_findings(model: CheckedModel) -> Iterator[Finding]:
                 what = "self" if sent == 1 else "self, args"
                 yield model.in_code("method-parameters", code, method.lineno, name=method.name, what=what)
     yield from _attribute_findings(model, code)
+    yield from _start_findings(model, code)
 
 
-def _control_findings(model: CheckedModel, code: PythonSource, scope: NameScope, call: ast.Call) -> Iterator[Finding]:
-    """Yield loads of several files, and calls in `initialize` that a server refuses while it starts."""
-    module, _, name = scope.dotted_name(call.func).rpartition(".")
-    if module != API or name not in _CONTROL:
-        return
-    files = scope.origin(argument(call, "files", 2)) if name == "load_model" else None
-    if isinstance(files, ast.Dict) and len(files.keys) > 1:
-        yield model.in_code("load-files", code, call.lineno)
-    if getattr(scope.node, "name", "") == "initialize" and not scope.inside(call, (ast.Try,)):
-        yield model.in_code("start-refused", code, call.lineno, name=name)
+def _files_findings(model: CheckedModel, code: PythonSource, scope: NameScope, call: ast.Call) -> Iterator[Finding]:
+    """Yield loads of several files."""
+    if scope.dotted_name(call.func) == f"{API}.load_model":
+        files = scope.origin(argument(call, "files", 2))
+        if isinstance(files, ast.Dict) and len(files.keys) > 1:
+            yield model.in_code("load-files", code, call.lineno)
+
+
+def _start_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
+    """Yield model control in `initialize`, and in the functions that it calls: a server that starts refuses it."""
+    initialize = code.method(CLASS_NAME, "initialize")
+    todo = [] if initialize is None else [initialize]
+    for scope in todo:  # the loop extends `todo`
+        for call in scope.nodes:
+            if not isinstance(call, ast.Call) or scope.inside(call, (ast.Try,)):
+                continue
+            module, _, name = scope.dotted_name(call.func).rpartition(".")
+            callee = scope.source.helper(call.func, scope)
+            if module == API and name in _CONTROL and isinstance(scope.source, PythonSource):
+                yield model.in_code("start-refused", scope.source, call.lineno, name=name)
+            elif callee is not None and callee not in todo and not callee.yields:
+                todo.append(callee)
 
 
 def _is_input_by_place(scope: NameScope, node: ast.Subscript) -> bool:

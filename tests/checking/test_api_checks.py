@@ -64,20 +64,27 @@ def test_files_of_load_model(check: Check, files: str) -> None:
 
 
 STARTS = {
-    "load_model": ("pb_utils.load_model('b')", True),
-    "is_model_ready": ("print(pb_utils.is_model_ready('b'))", True),
-    "caught": ("try:\n    pb_utils.load_model('b')\nexcept pb_utils.TritonModelException:\n    pass", False),
-    "of another package": ("keras.models.load_model('b')", False),
+    "load_model": ("pb_utils.load_model('b')", 1),
+    "is_model_ready": ("print(pb_utils.is_model_ready('b'))", 1),
+    "caught": ("try:\n    pb_utils.load_model('b')\nexcept pb_utils.TritonModelException:\n    pass", 0),
+    "of another package": ("keras.models.load_model('b')", 0),
+    "in a method": ("self.prepare()", 1),
+    "in a helper module": ("loading.prepare()", 1),
+    "in two": ("self.prepare()\nloading.prepare()", 2),
+    "in a method, caught": ("try:\n    self.prepare()\nfinally:\n    pass", 0),
 }
+PREPARE = "def prepare(*names):\n    pb_utils.load_model('b')\n"
 
 
 @pytest.mark.parametrize("way", STARTS)
 def test_model_control_in_initialize(check: Check, way: str) -> None:
     body, found = STARTS[way]
-    method = "\n    def initialize(self, args):\n" + "".join(f"        {line}\n" for line in body.split("\n"))
-    for source, expected in ((execute("", OUT) + method, found), (execute(body, OUT), False)):
-        codes_of_a = codes(check({**model("a", CONFIG, "import keras\n" + source), **model("b")}, "a"))
-        assert ("start-refused" in codes_of_a) == expected
+    prepare = "".join(f"    {line}\n" for line in PREPARE.splitlines())
+    method = "\n    def initialize(self, args):\n" + "".join(f"        {line}\n" for line in body.split("\n")) + prepare
+    files = {"a/1/loading.py": f"import triton_python_backend_utils as pb_utils\n{PREPARE}", **model("b")}
+    for source, expected in ((execute("", OUT) + method, found), (execute(body, OUT) + prepare, 0)):
+        of_a = codes(check({**model("a", CONFIG, "import keras\nimport loading\n" + source), **files}, "a"))
+        assert of_a.count("start-refused") == expected
 
 
 @pytest.mark.parametrize("size", [0, 1])
