@@ -92,19 +92,28 @@ def _files_findings(model: CheckedModel, code: PythonSource, scope: NameScope, c
 
 
 def _start_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
-    """Yield model control in `initialize`, and in the functions that it calls: a server that starts refuses it."""
+    """Yield BLS requests in `initialize` and the functions that it calls, and model control before a server started."""
     initialize = code.method(CLASS_NAME, "initialize")
     todo = [] if initialize is None else [initialize]
     for scope in todo:  # the loop extends `todo`
+        source = scope.source
         for call in scope.nodes:
-            if not isinstance(call, ast.Call) or scope.inside(call, (ast.Try,)):
+            if not isinstance(call, ast.Call) or scope.inside(call, (ast.Try,)) or not isinstance(source, PythonSource):
                 continue
             module, _, name = scope.dotted_name(call.func).rpartition(".")
-            callee = scope.source.helper(call.func, scope)
-            if module == API and name in _CONTROL and isinstance(scope.source, PythonSource):
-                yield model.in_code("start-refused", scope.source, call.lineno, name=name)
+            callee = source.helper(call.func, scope)
+            if module == API and name in _CONTROL:
+                yield model.in_code("start-refused", source, call.lineno, name=name)
             elif callee is not None and callee not in todo and not callee.yields:
                 todo.append(callee)
+            elif _is_send(scope, call.func):
+                yield model.in_code("call-refused:initialize", source, call.lineno, name=ast.unparse(call)[:80])
+
+
+def _is_send(scope: NameScope, function: ast.expr) -> bool:
+    """Return whether a call of this function sends a request."""
+    is_method = isinstance(function, ast.Attribute) and function.attr in ("exec", "async_exec")
+    return is_method and kind_of(scope, function.value) == "InferenceRequest"
 
 
 def _is_input_by_place(scope: NameScope, node: ast.Subscript) -> bool:

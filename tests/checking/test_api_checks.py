@@ -87,6 +87,14 @@ def test_model_control_in_initialize(check: Check, way: str) -> None:
         assert of_a.count("start-refused") == expected
 
 
+def test_requests_in_initialize(check: Check) -> None:
+    helper = "import triton_python_backend_utils as pb_utils\ndef warm(x):\n    " + CALL + "\n    return r.exec()\n"
+    calls = execute("", OUT) + "\n    def initialize(self, args):\n        helper.warm(np.zeros(1, np.float32))\n"
+    for source, number in ((calls, 1), (calls.replace("def initialize", "def other"), 0)):
+        files = {**model("a", CONFIG, "import helper\n" + source), "a/1/helper.py": helper, **model("b")}
+        assert codes(check(files, "a")).count("call-refused") == number
+
+
 @pytest.mark.parametrize("size", [0, 1])
 def test_requests_in_a_warm_up(check: Check, size: int) -> None:
     warm = f'model_warmup [ {{ name: "w" batch_size: {size} inputs [ {{ key: "IN" value {{ data_type: TYPE_FP32 '
