@@ -112,8 +112,9 @@ def _start_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding
 
 def _is_send(scope: NameScope, function: ast.expr) -> bool:
     """Return whether a call of this function sends a request."""
-    is_method = isinstance(function, ast.Attribute) and function.attr in ("exec", "async_exec")
-    return is_method and kind_of(scope, function.value) == "InferenceRequest"
+    if not isinstance(function, ast.Attribute) or function.attr not in ("exec", "async_exec"):
+        return False
+    return kind_of(scope, function.value) == "InferenceRequest"
 
 
 def _is_input_by_place(scope: NameScope, node: ast.Subscript) -> bool:

@@ -212,6 +212,7 @@ class InstanceMaker:
         self._version = version
         self._folder = folder
         self._homes: list[ModuleHome] = []  # of new instances, until a model owns them
+        self._imports: dict[str, None] = {}  # warnings about modules that a server would not import
         self._opened: BackendModel | None = None
         self._first: HomeThread | None = None  # of the first instance, which has opened the files
 
@@ -258,6 +259,7 @@ class InstanceMaker:
             places = None if source.place is None else {str(self._folder / (code or RUNTIME)): source.place}
             home = ModuleHome(source.model, self._version, self._searched(backend_folder), places)
             self._homes.append(home)
+            home.warnings = self._imports
             caller = caller_var.get()
             if isinstance(caller, Initializing):
                 caller.modules = home
@@ -297,14 +299,14 @@ class InstanceMaker:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The backend's warnings about settings without effect here and such, and about a copy of the API."""
+        """The backend's warnings about settings without effect here and such, a copy of the API, and imports."""
         copies = [f for folder in (self._folder, self._source.folder) for f in (folder / API, folder / f"{API}.py")]
         copy = next((file.name for file in copies if file.exists()), "")
         warning = (
             f"its folder has a copy of {copy}, which a server, too, imports instead of its own; remove it, because it "
             "replaces the API of every release"
         )
-        return (*getattr(self._opened, "warnings", ()), *([warning] if copy else []))
+        return (*getattr(self._opened, "warnings", ()), *([warning] if copy else []), *self._imports)
 
     def make(self, wanted: Sequence[InstanceSpec], config: str) -> list[Instance]:
         """Create and initialize instances; if one fails, finalize the others and raise its error."""

@@ -43,6 +43,7 @@ from .module_names import ModelFinder, ModuleName, make_way, named, shared_names
 SHARED = frozenset({*sys.stdlib_module_names, *sys.builtin_module_names, C_API})
 _SUFFIXES = tuple(importlib.machinery.all_suffixes())
 FINDER = ModelFinder()
+_added: dict[str, set[str]] = {}  # folders outside of models that model.py files added to `sys.path`, with the models
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,8 @@ class ModuleHome(ModelHome):
         self.folders = [str(f) for f in folders]
         self._roots = [os.path.abspath(folder) for folder in self.folders]
         self._search: list[str] = []  # `sys.path` as the code left it, if it added own folders
+        self._before: list[str] = []  # `sys.path` before the code ran
+        self.warnings: dict[str, None] = {}  # an ordered set
         self._own: set[str] = set()  # cache of `owns`: top-level names
         self._foreign: set[str] = set()
         self._ended = False
@@ -149,7 +152,7 @@ class ModuleHome(ModelHome):
         spec = named(spec, self)
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
-        before = sys.path.copy()
+        before = self._before = sys.path.copy()
         try:
             assert spec.loader is not None
             spec.loader.exec_module(module)
@@ -161,6 +164,9 @@ class ModuleHome(ModelHome):
             self._search = sys.path.copy() if own else []
             for entry in own:  # where other code would find the modules
                 sys.path.remove(entry)
+            for entry in sys.path:
+                if sys.path.count(entry) > before.count(entry):
+                    _added.setdefault(entry, set()).add(self.model)
         if package:
             setattr(parent, tail, module)
         add_names(self._get(API))  # the user's own copy, if there is one
@@ -184,8 +190,7 @@ class ModuleHome(ModelHome):
         spec = PathFinder.find_spec(top, [*installed, *self.folders])
         if spec is None:
             return False
-        location = spec.origin or next(iter(spec.submodule_search_locations or ()), "")
-        is_own = self._within(location)
+        is_own = self._within(_file_of(spec))
         (self._own if is_own else self._foreign).add(top)
         return is_own
 
@@ -250,7 +255,25 @@ class ModuleHome(ModelHome):
         module = builtins.__import__(name, globals, locals, fromlist or (), level)
         if top != "cupy":
             self._foreign.add(top)
+            self._compare(top)
         return module
+
+    def _compare(self, top: str) -> None:
+        """Warn if a module is not the one that a process of this model alone would import."""
+        others = {e for e in _added if self.model not in _added[e] and sys.path.count(e) <= self._before.count(e)}
+        spec = getattr(sys.modules.get(top), "__spec__", None) if others and top not in SHARED else None
+        got = os.path.realpath(_file_of(spec))
+        if spec is None or not any(got.startswith(os.path.realpath(entry) + os.sep) for entry in others):
+            return
+        wanted = PathFinder.find_spec(top, [entry for entry in sys.path if entry not in others])
+        adds = any("sys.path" in line for lines in self.sources.values() for line in lines)
+        if adds if wanted is None else os.path.realpath(_file_of(wanted)) == got:
+            return  # it may add a folder only if no other model has
+        there = "does not find it" if wanted is None else f"imports {_file_of(wanted)}"
+        self.warnings[
+            f"its module {top!r} is {got}, because another model changed `sys.path`; a server, where each model is a "
+            f"process, {there}. Put {top} beside model.py"
+        ] = None
 
     @staticmethod
     def _absolute(name: str, globals: Mapping[str, Any] | None, level: int) -> str:
@@ -300,6 +323,11 @@ class _Source(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         vars(module).update({"__builtins__": self._home.builtins, HOME: self._home})
         super().exec_module(module)
+
+
+def _file_of(spec: ModuleSpec | None) -> str:
+    """Return the file of a module, or the folder of a package without one; empty if unknown."""
+    return "" if spec is None else spec.origin or next(iter(spec.submodule_search_locations or ()), "")
 
 
 def _importable(folders: Sequence[str]) -> Iterator[str]:

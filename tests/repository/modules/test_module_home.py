@@ -6,6 +6,7 @@ import importlib
 import linecache
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -361,3 +362,23 @@ def test_errors_name_modules_as_the_server_does(disk: bls.ModelRepository, body:
     message = says(disk, source, name="a.b", **files)
     assert words in message
     assert "#" not in message.replace("a@1#0", "")
+
+
+def test_modules_that_a_model_finds_only_because_of_another_ones_path(
+    disk: bls.ModelRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    warnings = {}
+    for name in ("first", "second", "third", "guarded"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "bls_test_shared.py").write_text(WHO.format(name))
+        adds = "" if name == "third" else f"import sys\nsys.path.insert(0, {str(tmp_path / name)!r})\n"
+        if name == "guarded":  # its folder is there already: a server's process adds it
+            adds = adds.replace(name, "first").replace("sys.path.insert", "'x' in sys.path or sys.path.insert")
+        source = saying("bls_test_shared.WHO", f"{adds}import bls_test_shared\n")
+        assert says(disk, source, name=name) == "first"
+        warnings[name] = "".join(next(record.warnings for record in disk.index() if record.name == name))
+    del sys.modules["bls_test_shared"]
+    assert warnings["first"] == warnings["guarded"] == ""
+    assert f"imports {tmp_path / 'second' / 'bls_test_shared.py'}" in warnings["second"]
+    assert "does not find it" in warnings["third"]
