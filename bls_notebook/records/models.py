@@ -57,6 +57,7 @@ class ModelRecord(Record):
     differences from the earlier definition, if a cell redefined the model. `stub` is the reason why a stub answers for
     the model, or empty. `remote` is the address of the server that runs the model, empty for this process.
     `config_source` is the config.pbtxt that a cell kept, or empty. `processes` is true if each instance is a process.
+    `server_reason` is the error of a failed load in Triton's words, or empty.
     """
 
     name: str
@@ -78,6 +79,7 @@ class ModelRecord(Record):
     remote: str = ""
     config_source: str = ""
     processes: bool = False
+    server_reason: str = ""
 
 
 class ModelRecords(list[ModelRecord], Printable):

@@ -496,7 +496,7 @@ class Catalog:
                     if source.stub is None:  # a stub replaces an ensemble without its steps
                         self._load_members(source, chain, set() if tried is None else tried)
                 except ModelLoadError as error:
-                    self._service.index.failed(source, str(error))
+                    self._service.index.failed(source, error)
                     raise
                 with self._service.lock_of(name):
                     if name in self._definitions:

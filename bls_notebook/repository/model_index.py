@@ -8,6 +8,7 @@ from dataclasses import replace
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.model_spec import TensorSpec
 from bls_notebook.engine.core.server import Server
+from bls_notebook.engine.errors import BLSError
 from bls_notebook.records.models import ModelRecord, TensorSpecRecord
 
 from .config.field_effects import idle_fields
@@ -111,14 +112,16 @@ class Index:
             if version not in serving:
                 self._set(_unavailable(source.name, version, source.origin, "", "LOADING"))
 
-    def failed(self, source: ModelSource, reason: str) -> None:
+    def failed(self, source: ModelSource, error: BLSError | str) -> None:
         """Record why versions could not be loaded; versions in service keep their records."""
+        reason, server_reason = str(error), str(getattr(error, "reason", ""))
         records = self._records.get(source.name, {})
         versions = [version for version, record in list(records.items()) if record.state == "LOADING"]
         if not versions and not self._server.serving(source.name):
             versions = [next(iter(source.versions), 1)]
         for version in versions:
-            self._set(_unavailable(source.name, version, source.origin, reason))
+            record = _unavailable(source.name, version, source.origin, reason)
+            self._set(replace(record, server_reason="" if server_reason == reason else server_reason))
 
     def unloaded(self, key: str) -> None:
         """Record that a model was unloaded on request, even if no version served."""

@@ -138,10 +138,10 @@ class Service:
                 loaded = load_versions(self.server, source, keep, lambda versions: self.index.loading(source, versions))
         except OSError as error:  # the folder was removed, or is not readable
             problem = ModelLoadError(f"model {name!r} could not be loaded: {error}", name)
-            self.index.failed(source, str(problem))
+            self.index.failed(source, problem)
             raise problem from error
         except BLSError as error:
-            self.index.failed(source, str(error))
+            self.index.failed(source, error)
             raise
         seconds = perf_counter() - started
         self.dependencies.want(source, members_of_source(source))

@@ -7,6 +7,7 @@ that a load request brings along.
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,6 +34,8 @@ EXTENSIONS = (
     "statistics", "trace", "logging",
 )  # fmt: skip
 _Result = TypeVar("_Result")
+_REASON = re.compile(r"^load failed for model '.*?': version \d+ is at UNAVAILABLE state: ", re.DOTALL)
+_NO_VERSION = "at least one version must be available"
 _NOT_LOADED = "not loaded"  # the index's reason for a model on disk that was never loaded
 _UNLOADED = "unloaded"  # its reason for a model that was unloaded: on request, or "unloaded: it needs ..."
 _TWICE = "model appears in two or more repositories"
@@ -107,15 +110,22 @@ class ServedModels:
         return {"model_stats": rows}
 
     def index(self, ready: bool = False) -> list[dict[str, str]]:
-        """Return the repository index in Triton's form: a model that was never loaded has only its name."""
+        """Return the repository index in Triton's form.
+
+        A model has only its name if it was never loaded, or if its load failed before a version was.
+        """
         rows = []
         for record in self.repository.index():
             if ready and record.state != "READY":
                 continue
-            if record.reason == _NOT_LOADED:
+            refused = record.server_reason if record.state == "UNAVAILABLE" else ""
+            if refused and (record.source == "files" or _NO_VERSION in refused):
+                continue  # a server lists folders, and versions
+            if record.reason == _NOT_LOADED or (refused and not _REASON.search(refused)):
                 rows.append({"name": record.name})
                 continue
-            row = {"name": record.name, "version": str(record.version), "state": record.state, "reason": record.reason}
+            reason = _REASON.sub("", refused).removesuffix(";\n") or record.reason
+            row = {"name": record.name, "version": str(record.version), "state": record.state, "reason": reason}
             has_reason = record.reason and record.state != "UNLOADING"
             absent = ("version",) if record.reason == _TWICE else () if has_reason else ("reason",)
             rows.append({key: value for key, value in row.items() if key not in absent})

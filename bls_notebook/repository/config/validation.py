@@ -22,7 +22,19 @@ from bls_notebook.records.models import fits
 from .protobuf_message import ModelConfigMessage, model_config_pb2
 
 MAX_DIMS = 1000  # more would make work, and no array has as many; the server has no limit
+_SIZES = "must be integer >= 1, or -1 to indicate a variable-size dimension"
 _DIM_RULE = "use sizes of at least 1, or -1 for a variable size"
+
+
+class Problem(str):
+    """A problem of a configuration; `reason` is Triton's message."""
+
+    reason: str
+
+    def __new__(cls, problem: str, reason: str) -> Problem:
+        new = super().__new__(cls, problem)
+        new.reason = reason if ": " in reason else f"Invalid argument: {reason}"
+        return new
 
 
 def tensor_problems(config: ModelConfigMessage, folder: Path | None) -> Iterator[str]:
@@ -35,7 +47,7 @@ def tensor_problems(config: ModelConfigMessage, folder: Path | None) -> Iterator
         yield from _of_tensor(config, tensor, "input")
         if tensor.format in (formats.FORMAT_NHWC, formats.FORMAT_NCHW) and len(tensor.dims) != 3:
             has = f"input '{tensor.name}' has an image format but {len(tensor.dims)} dims"
-            yield f"{has}; give it 3, or no format"
+            yield Problem(f"{has}; give it 3, or no format", f"model input NHWC/NCHW require 3 dims for {config.name}")
     for tensor in config.output:
         yield from _of_tensor(config, tensor, "output")
         if tensor.label_filename and folder is not None:
@@ -44,40 +56,48 @@ def tensor_problems(config: ModelConfigMessage, folder: Path | None) -> Iterator
 
 
 def _of_tensor(config: ModelConfigMessage, tensor: Any, direction: str) -> Iterator[str]:
-    who = f"{direction} '{tensor.name}'"
+    who, of = f"{direction} '{tensor.name}'", f"for {config.name}"
     if not tensor.name:
-        yield f"an {direction} has no name; give it one"
+        yield Problem(f"an {direction} has no name; give it one", f"model {direction} must specify 'name' {of}")
     if tensor.data_type == 0:
-        yield f"{who} has no data_type; set it, for instance to TYPE_FP32"
+        why = f"{who} has no data_type; set it, for instance to TYPE_FP32"
+        yield Problem(why, f"model {who} must specify 'data_type' {of}")
     dims = list(tensor.dims)
     if (most := max(len(dims), len(tensor.reshape.shape))) > MAX_DIMS:
         yield f"{who} has {most:,} dims; NumPy's arrays have at most 64"
         return
     if not dims:
-        yield f"{who} has no dims; set them, for instance to [ -1 ]"
+        why = f"{who} has no dims; set them, for instance to [ -1 ]"
+        yield Problem(why, f"model {who} must specify 'dims' {of}")
     if any(dim < 1 and dim != -1 for dim in dims):
-        yield f"{who} has dims {dims}; {_DIM_RULE}"
+        yield Problem(f"{who} has dims {dims}; {_DIM_RULE}", f"model {who} dimension {_SIZES} {of}")
     if tensor.HasField("reshape"):
         yield from _of_reshape(config, who, dims, list(tensor.reshape.shape))
     if config.platform != "tensorrt_plan":
         if tensor.is_shape_tensor:
-            yield f"{who} is a shape tensor, which only TensorRT models have; leave that out"
+            why = f"{who} is a shape tensor, which only TensorRT models have; leave that out"
+            yield Problem(why, f"shape tensors are only supported for TensorRT platform {of}")
         if tensor.is_non_linear_format_io:
-            yield f"{who} has a non-linear format, which only TensorRT models have; leave that out"
+            why = f"{who} has a non-linear format, which only TensorRT models have; leave that out"
+            yield Problem(why, f"Non-linear IO format is only supported for the TensorRT platform {of}")
 
 
 def _of_reshape(config: ModelConfigMessage, who: str, dims: list[int], shape: list[int]) -> Iterator[str]:
     if not shape and config.max_batch_size == 0:
-        yield (
+        yield Problem(
             f"{who} has an empty reshape, which would make it a scalar in a model that does not batch; "
-            "leave reshape out, or set max_batch_size"
+            "leave reshape out, or set max_batch_size",
+            f"model {who} cannot have empty reshape for non-batching model as scalar tensors are not supported "
+            f"for {config.name}",
         )
     if any(dim < 1 and dim != -1 for dim in shape):
-        yield f"{who} has reshape {shape}; {_DIM_RULE}"
+        reason = f"model {who} reshape dimensions {_SIZES} for {config.name}"
+        yield Problem(f"{who} has reshape {shape}; {_DIM_RULE}", reason)
     if _runs(dims) != _runs(shape):
-        yield (
+        yield Problem(
             f"{who} has dims {dims} but reshape {shape}; both must have equally many elements, "
-            "also between variable sizes"
+            "also between variable sizes",
+            f"model {who} has different size for dims and reshape for {config.name}",
         )
 
 
@@ -97,7 +117,7 @@ def _of_labels(who: str, filename: str, folder: Path) -> Iterator[str]:
     if not path.resolve().is_relative_to(folder.resolve()):
         yield f"{who}: label file '{filename}' is outside the model's folder; put it inside"
     if not path.is_file():
-        yield f"{who}: there is no label file {path}; add it, or leave label_filename out"
+        yield Problem(f"{who}: there is no label file {path}; add it, or leave label_filename out", _no_file(path))
 
 
 def _of_batch_tensors(config: ModelConfigMessage) -> Iterator[str]:
@@ -110,18 +130,24 @@ def _of_batch_tensors(config: ModelConfigMessage) -> Iterator[str]:
             if batch.kind not in kinds.values():
                 yield f"{who} has kind {batch.kind}; use one of {', '.join(kinds.keys())}"
             if len(batch.source_input) != 1:
-                yield f"{who} needs exactly one source_input, got {len(batch.source_input)}"
+                count = f"expects 1 source input, got {len(batch.source_input)} for {config.name}"
+                reason = f"{kind.replace('_', ' ')} kind '{kinds.Name(batch.kind)}' {count}"
+                yield Problem(f"{who} needs exactly one source_input, got {len(batch.source_input)}", reason)
             elif batch.source_input[0] not in inputs:
                 named = f"names source_input '{batch.source_input[0]}'"
-                yield f"{who} {named}, which is not an input; use one of {_listed(inputs)}"
+                why = f"{who} {named}, which is not an input; use one of {_listed(inputs)}"
+                yield Problem(why, f"unknown source input name '{batch.source_input[0]}' for {config.name}")
             if kind == "batch_input" and batch.data_type not in (pb.TYPE_INT32, pb.TYPE_FP32):
-                yield f"{who} must be of data_type TYPE_INT32 or TYPE_FP32"
+                reason = f"batch input data type must be TYPE_INT32 or TYPE_FP32 for {config.name}"
+                yield Problem(f"{who} must be of data_type TYPE_INT32 or TYPE_FP32", reason)
             targets = list(batch.target_name) if kind == "batch_output" else []
             for target in targets:
                 if target not in outputs:
-                    yield f"{who} names '{target}', which is not an output; use one of {_listed(outputs)}"
+                    why = f"{who} names '{target}', which is not an output; use one of {_listed(outputs)}"
+                    yield Problem(why, f"unknown target output name '{target}' for {config.name}")
                 if targets.count(target) > 1:
-                    yield f"{who} names output '{target}' twice; keep one of them"
+                    reason = f"target output name '{target}' can only be specified once for {config.name}"
+                    yield Problem(f"{who} names output '{target}' twice; keep one of them", reason)
 
 
 def _listed(names: set[str]) -> str:
@@ -149,7 +175,8 @@ def _of_warmup_input(where: str, sample: Any, declared: Any, folder: Path | None
     types = model_config_pb2().DataType
     dims = list(sample.dims)
     if any(dim < 0 for dim in dims):
-        yield f"{where} has dims {dims}; a warm-up needs fixed sizes, none of them -1"
+        reason = f"warmup setting expects all variable-size dimensions are specified for {where.rpartition(', ')[2]}"
+        yield Problem(f"{where} has dims {dims}; a warm-up needs fixed sizes, none of them -1", reason)
     if sample.WhichOneof("input_data_type") is None:
         yield f"{where} has no data; set zero_data: true, random_data: true or input_data_file"
     if sample.input_data_file and folder is not None:
@@ -166,7 +193,11 @@ def _of_warmup_input(where: str, sample: Any, declared: Any, folder: Path | None
 
 def _of_file(who: str, path: Path) -> Iterator[str]:
     if not path.is_file():
-        yield f"{who}: there is no file {path}; put the data there"
+        yield Problem(f"{who}: there is no file {path}; put the data there", _no_file(path))
+
+
+def _no_file(path: Path) -> str:
+    return f"Internal: failed to open text file for read {path}: No such file or directory"
 
 
 _VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
@@ -279,9 +310,12 @@ def initial_state_problems(config: ModelConfigMessage, folder: Path | None) -> I
 
 def _of_initial_state(who: str, state: Any, initial: Any, folder: Path | None) -> Iterator[str]:
     if initial.data_type != state.data_type:
-        yield f"{who}: the data_type of its initial_state differs from its own; make them equal"
+        used = f"The data type used for 'initial_state' field of state '{state.input_name}'"
+        why = f"{who}: the data_type of its initial_state differs from its own; make them equal"
+        yield Problem(why, f"{used} does not match the state data type.")
     if not initial.name:
-        yield f"{who}: its initial_state has no name; give it one"
+        reason = f"Field 'name' must be set when using initial_state for state input '{state.input_name}'."
+        yield Problem(f"{who}: its initial_state has no name; give it one", reason)
     if min(initial.dims, default=0) < 0 or not fits(initial.dims, state.dims):
         yield (
             f"{who}: dims {list(initial.dims)} of its initial_state do not fit its dims {list(state.dims)}; "
@@ -399,7 +433,9 @@ def refuse(config: ModelConfigMessage, *problems: Iterator[str]) -> None:
     """Raise a ConfigError for the first problem, if there is any."""
     for each in problems:
         for why in each:
-            raise ConfigError(f"model '{config.name}': {why}")
+            error = ConfigError(f"model '{config.name}': {why}")
+            error.reason = why.reason if isinstance(why, Problem) else ""
+            raise error
 
 
 def validate(config: ModelConfigMessage, *, folder: Path | None = None) -> None:

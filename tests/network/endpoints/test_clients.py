@@ -322,6 +322,11 @@ def test_health(client: Client) -> None:
     assert not is_ready(client, "nowhere")
 
 
+def index(client: Client) -> dict[str, dict[str, str]]:
+    rows = client.get_model_repository_index()
+    return {row["name"]: row for row in (rows if client.http else rows["models"])}
+
+
 def is_ready(client: Client, *model: str) -> bool:
     try:
         return bool(client.is_model_ready(*model))
@@ -375,6 +380,7 @@ def test_models_can_be_loaded_and_unloaded(kind: str, target: Target, run: Runne
     with pytest.raises(InferenceServerException) as caught:
         load("raise ValueError('oh dear')")
     assert "oh dear" in caught.value.message()
+    assert "sent" not in index(client)  # there is no folder
     load(SENT)
     assert same(client.infer("sent", {"IN": ONE}).as_numpy("OUT"), -ONE)
     answer = client.get_model_config("sent")
@@ -386,8 +392,7 @@ def test_models_can_be_loaded_and_unloaded(kind: str, target: Target, run: Runne
     with pytest.raises(InferenceServerException) as caught:
         client.infer("sent", {"IN": ONE})
     refused(caught.value, 404, "'sent'")
-    rows = client.get_model_repository_index()
-    states = {row["name"]: row.get("state", "") for row in (rows if client.http else rows["models"])}
+    states = {name: row.get("state", "") for name, row in index(client).items()}
     assert states.pop("sent", "UNAVAILABLE") == "UNAVAILABLE"
     assert states == {"count": "READY", "echo": "READY", "total": "READY"}
     client.close()

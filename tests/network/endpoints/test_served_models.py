@@ -4,9 +4,34 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import bls_notebook as bls
 from tests.network.endpoints.test_endpoint import ask, number, twice
 
+TENSORS = (
+    'input [{ name: "X" data_type: TYPE_INT32 dims: [-1] }] output [{ name: "Y" data_type: TYPE_INT32 dims: [-1] }]\n'
+)
+# Recorded from tritonserver 2.51: the rest of a row of the index after a failed load; None if there is no row.
+FAILED: dict[str, tuple[str, dict[str, str] | None]] = {
+    "a field that is unknown": ("nonsense: 3\n", {}),
+    "a reshape of another size": (
+        'input [{ name: "Z" data_type: TYPE_INT32 dims: [2] reshape { shape: [3] } }]\n',
+        {"reason": "Invalid argument: model input 'Z' has different size for dims and reshape for m"},
+    ),
+    "a shape tensor": (
+        'input [{ name: "Z" data_type: TYPE_INT32 dims: [2] is_shape_tensor: true }]\n',
+        {"reason": "Invalid argument: shape tensors are only supported for TensorRT platform for m"},
+    ),
+    "no backend": (
+        'backend: "pyton"\n',
+        {
+            "reason": "Invalid argument: unable to find backend library for backend 'pyton', try specifying runtime on "
+            "the model configuration."
+        },
+    ),
+    "no version": ("version_policy { specific { versions: [7] } }\n", None),
+}
 KINDS = (("input", "X"), ("output", "Y"))
 
 
@@ -31,3 +56,16 @@ def test_a_configuration_has_the_instances_in_service(tmp_path: Path) -> None:
             repo.load("twice", {"backend": "python", "instance_group": [{"count": count, "kind": "KIND_CPU"}]})
             groups = ask(endpoint, "/v2/models/twice/config")[1]["instance_group"]
             assert [group["count"] for group in groups] == [count]
+
+
+@pytest.mark.parametrize("case", FAILED)
+def test_the_index_after_a_failed_load(tmp_path: Path, case: str) -> None:
+    wrong, expected = FAILED[case]
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "1" / "model.py").write_text(twice())
+    (tmp_path / "m" / "config.pbtxt").write_text(TENSORS + wrong)
+    state = {"version": "1", "state": "UNAVAILABLE"} if expected else {}
+    with bls.ModelRepository(tmp_path) as repo, bls.endpoint(repo) as endpoint:
+        assert ask(endpoint, "/v2/repository/models/m/load", {})[0] != 200
+        rows = ask(endpoint, "/v2/repository/index", {})[1]
+    assert rows == ([] if expected is None else [{"name": "m", **state, **expected}])
