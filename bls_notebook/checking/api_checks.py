@@ -41,6 +41,7 @@ _TEXTS = frozenset({"str", "repr", "traceback.format_exc"})
 _METHODS = frozenset({"has_error", "as_numpy", "is_cancelled"})  # that other classes hardly have
 _USES = (ast.If, ast.While, ast.IfExp, ast.UnaryOp, ast.BoolOp, ast.BinOp, ast.Subscript, ast.Attribute)
 _CONTROL = frozenset({"load_model", "unload_model", "is_model_ready"})
+_AS_TEXT = frozenset({"str", "print", "TritonModelException", "log_error", "log_info", "log_warn"})
 _PARAMETERS = {"__init__": 0, "initialize": 1}  # parameters besides `self`
 _DYNAMIC = re.compile(r"AttributeError|\b(has|get|set)attr\b|__dict__|__slots__|\bvars\(|(?<![.\w])exec\(|\blocals\(")
 
@@ -55,8 +56,12 @@ def api_findings(model: CheckedModel) -> Iterator[Finding]:
             for what in _call_problems(scope, node):
                 yield model.in_code("call-refused", code, node.lineno, what=what)
             yield from _files_findings(model, code, scope, node)
+            if last_name(node.func) in _AS_TEXT and node.args and _is_error(scope, node.args[0]):
+                yield model.in_code("error-as-text", code, node.lineno, what=ast.unparse(node.args[0]))
             if last_name(node.func) == "as_numpy" and node.args and "tritonclient" not in code.words:
                 yield model.in_code("call-refused", code, node.lineno, what="`as_numpy` has no parameters")
+        elif isinstance(node, ast.FormattedValue) and _is_error(scope, node.value):
+            yield model.in_code("error-as-text", code, node.lineno, what=ast.unparse(node.value))
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             function = node.value.func
             if last_name(function) == "append" and ast.unparse(node.targets[0]) == ast.unparse(function)[:-7]:
@@ -108,6 +113,12 @@ def _start_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding
                 todo.append(callee)
             elif _is_send(scope, call.func):
                 yield model.in_code("call-refused:initialize", source, call.lineno, name=ast.unparse(call)[:80])
+
+
+def _is_error(scope: NameScope, node: ast.expr) -> bool:
+    """Return whether an expression is the error of a response."""
+    value = scope.origin(node)
+    return is_call_of(value, "error") and not (value.args or value.keywords)
 
 
 def _is_send(scope: NameScope, function: ast.expr) -> bool:

@@ -92,6 +92,14 @@ class TritonError:
     def __repr__(self) -> str:
         return f"TritonError({self._message!r}, {self._code})"
 
+    def __str__(self) -> str:
+        """In a model, return what a server's model gets: no message, which only `message()` returns."""
+        from ._runtime import caller_var  # imports this module
+
+        return (
+            repr(self) if caller_var.get() is None else f"<c_python_backend_utils.TritonError object at {id(self):#x}>"
+        )
+
 
 class UnreadableError(TritonError):
     """An error with a name that is not valid UTF-8: as in Triton, a model cannot read its message."""

@@ -96,6 +96,10 @@ _NUMPY_DLPACK = (
     "Tensor.from_dlpack({0!r}, ...) of a NumPy array: with NumPy 1, a server's process of the model crashes later; use "
     "Tensor({0!r}, array)"
 )
+_EXPORTED_OLD = (
+    "Tensor {0!r}: its array was changed before to_dlpack(), and a server exports the content of before; export a new "
+    "Tensor({0!r}, array)"
+)
 _ndarray = np.ndarray
 
 
@@ -128,7 +132,8 @@ class Tensor:
     _datatype: str
     _line: allocation_log.Origin | None  # the line that made it; set only while a memory recording wants lines
     _name: str
-    # The content that a server sends: None before it is sent, False if it was received and not read, or a sample.
+    # The content that a server sends: None before it is sent, False if it was received and not read, `...` if it is of
+    # `from_dlpack`, neither sent nor read; or a sample.
     _sent: object
 
     def __init__(self, name: str, numpy_array: np.ndarray[Any, Any], /) -> None:
@@ -181,7 +186,7 @@ class Tensor:
         if self._sent is False or self._array.__class__ is not _ndarray:
             return False
         content = sample_of(self._array)
-        if self._sent is None:
+        if self._sent is None or self._sent is ...:
             self._sent = content
         return self._sent != content
 
@@ -208,7 +213,7 @@ class Tensor:
             raise TritonModelException(
                 "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
             )
-        if self._sent is False:
+        if self._sent is False or self._sent is ...:  # a server returns a copy, which it does not send
             self._sent = sample_of(array)
         return array
 
@@ -235,6 +240,9 @@ class Tensor:
         if allocation_log.recording is not None:
             allocation_log.recording.exported(self)
         there = None if isinstance(self._array, _ndarray) else backend_of(self._array)
+        caller = caller_var.get()
+        if self._sent and self._sent is not ... and caller is not None and self._has_changed():
+            caller.note_warnings([_EXPORTED_OLD.format(self._name)])
         self._sent = False  # a server also sends later writes through the capsule
         capsule = self._exported().__dlpack__() if there is None else there.capsule(self._array, self)
         if self._datatype == "BF16":
@@ -270,7 +278,7 @@ class Tensor:
             an unsupported type or device.
         """
         made = _from_dlpack(name, tensor)
-        made._sent = None
+        made._sent = ...
         if isinstance(tensor, _ndarray):
             caller = caller_var.get()
             if caller is not None:

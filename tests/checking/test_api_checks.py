@@ -32,6 +32,8 @@ LINES = [
     ('model_name="b"', 'model_name="b", model_version="1"', "call-refused"),
     ("print(a.error().message())", 'pb_utils.InferenceResponse(error=a.error)', "call-refused"),
     ("print(a.error().message())", 'a.as_numpy("OUT")', "call-refused"),
+    ("print(a.error().message())", "raise pb_utils.TritonModelException(a.error())", "error-as-text"),
+    ("print(a.error().message())", "failed = a.error()\n                print(f'no: {failed}')", "error-as-text"),
     ("a.has_error()", "a.has_error", "method-not-called"),
     ("            responses.append", "            responses = responses.append", "append-assigned"),
     ("    def execute", "    def initialize(self): pass\n    def execute", "method-parameters"),

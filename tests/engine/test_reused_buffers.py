@@ -102,11 +102,16 @@ SENT_BEFORE = {
     "the elements of a large one": ("t = pb.Tensor('X', big); self.send(t); big += 256; self.send(t)", 512),
     "a request that is sent twice": ("r = self.request(pb.Tensor('X', b)); r.exec(); b[:] = 3; self.sum(r)", 6),
     "an input that is passed on": ("x = self.input(requests); x.as_numpy()[:] = 4; self.send(x)", 8),
+    "what as_numpy of a tensor of from_dlpack returned": (
+        "t = pb.Tensor.from_dlpack('X', pb.Tensor('X', b)); t.as_numpy()[:] = 3; self.send(t)",
+        6,
+    ),
     "nothing": ("t = pb.Tensor('X', b); self.send(t); self.send(t)", 0),
     "the array, before the Tensor is sent": ("t = pb.Tensor('X', b); b[:] = 3; self.send(t)", 6),
+    "the source of from_dlpack": ("t = pb.Tensor.from_dlpack('X', pb.Tensor('X', b)); b[:] = 3; self.send(t)", 6),
     "the array, of a new Tensor": ("self.send(pb.Tensor('X', b)); b[:] = 3; self.send(pb.Tensor('X', b))", 6),
 }
-AS_ON_A_SERVER = [*SENT_BEFORE][4:]
+AS_ON_A_SERVER = [*SENT_BEFORE][5:]
 
 
 @pytest.mark.parametrize("isolation", ["kernel", pytest.param("process", marks=pytest.mark.slow)])
@@ -139,6 +144,18 @@ def execute(self, requests):
         response = repo.infer("a", ints(number))
         warned = [text for text in response.warnings if "A server sends the content of that time" in text]
         assert (value(response), len(warned)) == (sent, way not in AS_ON_A_SERVER), way
+
+
+@pytest.mark.parametrize("change", ["x.as_numpy()[:] = 4", "x.as_numpy()"])
+def test_an_array_that_is_changed_before_to_dlpack(repo: bls.ModelRepository, change: str) -> None:
+    repo.define("a", model(f"""
+def execute(self, requests):
+    x = requests[0].inputs()[0]
+    {change}
+    return [answer(int(np.from_dlpack(x)[0]))]
+"""), pbtxt())  # fmt: skip
+    warned = [text for text in repo.infer("a", ints(1)).warnings if "a server exports the content of before" in text]
+    assert len(warned) == ("=" in change)
 
 
 def test_an_output_that_is_made_once_and_filled_again(repo: bls.ModelRepository) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
+import bls_notebook as bls
 from bls_notebook.pb_utils import (
     InferenceRequest,
     InferenceResponse,
@@ -179,3 +181,17 @@ def test_wrong_responses_and_flags_of_a_sender(arguments: Any, error: type[Excep
 def test_outputs_should_not_be_empty() -> None:
     with pytest.raises(TritonModelException, match=r"Output tensor .* should not be empty"):
         InferenceResponse([A, None])  # type: ignore[list-item]
+
+
+def test_the_text_of_an_error_has_no_message_in_a_model(repo: bls.ModelRepository) -> None:
+    body = "pb_utils.InferenceResponse(error=pb_utils.TritonError(f'{pb_utils.TritonError(\"lost\")}'))"
+    repo.define("m", f"""
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        return [{body} for _ in requests]
+""")  # fmt: skip
+    error = repo.infer("m", {}).error
+    assert error is not None
+    assert re.fullmatch(r"<c_python_backend_utils\.TritonError object at 0x[0-9a-f]+>", error.message())
+    assert "lost" in str(TritonError("lost"))
