@@ -110,9 +110,9 @@ def serialize_byte_tensor(input_tensor: np.ndarray[Any, Any]) -> bytes | tuple[(
     -------
     bytes, or an empty tuple for an empty tensor, or None for any other dtype, as in Triton.
     """
-    input_tensor = np.asarray(input_tensor)  # a plain array, if it is of a subclass
-    if input_tensor.size == 0:
+    if input_tensor.size == 0:  # an AttributeError for a list, as on a server
         return ()
+    input_tensor = np.asarray(input_tensor)  # a plain array, if it is of a subclass
     if input_tensor.dtype == np.object_:
         elements = [element_bytes(e) for e in input_tensor.ravel().tolist()]
     elif input_tensor.dtype.kind == "S":

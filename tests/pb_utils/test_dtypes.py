@@ -138,3 +138,8 @@ def test_a_cut_is_noticed(elements: list[bytes], data: st.DataObject) -> None:
     cut = data.draw(st.sampled_from([i for i in range(len(encoded)) if i not in whole]))
     with pytest.raises(struct.error):
         pb_utils.deserialize_bytes_tensor(encoded[:cut])
+
+
+def test_a_list_cannot_be_serialized() -> None:
+    with pytest.raises(AttributeError, match="'list' object has no attribute 'size'"):
+        pb_utils.serialize_byte_tensor([b"a"])  # type: ignore[arg-type]

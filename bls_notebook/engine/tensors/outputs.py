@@ -121,10 +121,12 @@ def placed(
 
 
 _new = InferenceResponse.__new__
+_API = InferenceResponse.__module__.rpartition(".")[0] + "."
 
 
 def _triton_type(value: object) -> str:
-    return str(type(value)).replace(f"{InferenceResponse.__module__}.", "c_python_backend_utils.")
+    kind = type(value)
+    return f"<class 'c_python_backend_utils.{kind.__name__}'>" if kind.__module__.startswith(_API) else str(kind)
 
 
 def check_returned(returned: Any, count: int) -> list[InferenceResponse | None]:

@@ -76,6 +76,7 @@ class HttpApplication:
                     scope, receive, sent
                 )
             else:
+                scope["path"] = scope["raw_path"].decode("ascii", "replace")  # Triton does not unquote paths
                 scope.setdefault("state", {})["trusted"] = True
                 bodies = scope["bodies"] = Body(self._admission), Body(self._admission)  # as sent, and unpacked
                 try:

@@ -35,6 +35,7 @@ EXTENSIONS = (
 )  # fmt: skip
 _Result = TypeVar("_Result")
 _REASON = re.compile(r"^load failed for model '.*?': version \d+ is at UNAVAILABLE state: ", re.DOTALL)
+_NUMBER = re.compile(r"\s*[+-]?\d{1,1000}", re.ASCII)
 _NO_VERSION = "at least one version must be available"
 _NOT_LOADED = "not loaded"  # the index's reason for a model on disk that was never loaded
 _UNLOADED = "unloaded"  # its reason for a model that was unloaded: on request, or "unloaded: it needs ..."
@@ -162,15 +163,18 @@ def _load_errors(name: str) -> Iterator[None]:
 
 
 def version_of(text: str) -> int:
-    """Return the number of a version; -1 for an empty text."""
-    if not text or text == "-1":
+    """Return the number of a version as C's `stol` reads it, up to the first other character; -1 for an empty text."""
+    if not text:
         return -1
-    if not text.isascii() or not text.isdigit() or len(text) > 18 or int(text) <= 0:
+    number = _NUMBER.match(text)
+    if number is None or abs(int(number[0])) >= 1 << 63:
         refuse(
             f"failed to get model version from specified version string '{text}' (details: stol), version "
             "should be an integral value > 0"
         )
-    return int(text)
+    if int(number[0]) < 0:
+        refuse(f"invalid model version specified '{text}' , version should be an integral value > 0")
+    return int(number[0])
 
 
 def _described(spec: TensorSpec) -> dict[str, Any]:

@@ -83,6 +83,8 @@ class DecodedRequest:
         """Add a requested output; ProtocolError if the request already has one of this name."""
         if output.name in self.outputs:
             self.refuse_second("output", output.name)
+        if not output.name:
+            refuse(f"unexpected inference output '' for model '{self.model.name}'")
         self.outputs[output.name] = output
 
     def refuse_second(self, kind: str, name: str) -> NoReturn:

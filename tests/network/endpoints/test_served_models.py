@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.network.endpoints.served_models import version_of
+from bls_notebook.network.kserve.errors import ProtocolError
 from tests.network.endpoints.test_endpoint import ask, number, twice
 
 TENSORS = (
@@ -69,3 +71,32 @@ def test_the_index_after_a_failed_load(tmp_path: Path, case: str) -> None:
         assert ask(endpoint, "/v2/repository/models/m/load", {})[0] != 200
         rows = ask(endpoint, "/v2/repository/index", {})[1]
     assert rows == ([] if expected is None else [{"name": "m", **state, **expected}])
+
+
+# Recorded from tritonserver 2.51, over gRPC: the number that it reads, or its error.
+VERSIONS: dict[str, int | str] = {
+    "": -1, "1": 1, "01": 1, "+1": 1, " 1": 1, "1x": 1, "1.0": 1, "0": 0,
+    "-1": "invalid model version specified '-1' , version should be an integral value > 0",
+    "x": "failed to get model version from specified version string 'x' (details: stol), version should be an "
+    "integral value > 0",
+    "9" * 20: f"failed to get model version from specified version string '{'9' * 20}' (details: stol), version should "
+    "be an integral value > 0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", VERSIONS)
+def test_versions(text: str) -> None:
+    expected = VERSIONS[text]
+    if isinstance(expected, int):
+        assert version_of(text) == expected
+    else:
+        with pytest.raises(ProtocolError) as caught:
+            version_of(text)
+        assert caught.value.message == expected
+
+
+@pytest.mark.parametrize(("path", "status"), [("t", 200), ("%74", 404), ("t/versions/%31", 404), ("t/versions/0", 404)])
+def test_paths_are_not_unquoted(path: str, status: int) -> None:
+    with bls.ModelRepository() as repo, bls.endpoint(repo) as endpoint:
+        repo.define("t", twice())
+        assert ask(endpoint, f"/v2/models/{path}/infer", number())[0] == status
