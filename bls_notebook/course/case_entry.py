@@ -15,6 +15,7 @@ from numpy.random import default_rng  # numpy imports it on first use, which wou
 
 import bls_notebook as bls
 from bls_notebook.extending import host_of, operation
+from bls_notebook.lifetimes.memory_recording import await_release
 from bls_notebook.magics import Responses
 from bls_notebook.records import BLSError, ModelRecord, Record
 from bls_notebook.testing.claim_checks import Judgement
@@ -220,6 +221,8 @@ class CourseCase(Record):
             profile = recordings.enter_context(bls.profile(name=self.title))
             memory = recordings.enter_context(bls.track_memory()) if any(map(is_about_memory, claims)) else None
             answers = _answers(self._send(repo, round_, most))
+            if memory is not None and "nothing_left" in claims:
+                await_release(memory)
         same = _same(answers, expected)
         if not same:
             return [same]

@@ -194,13 +194,13 @@ def _judge(
 
 _CLAIMS = """About requests: overlapped N [of MODEL] [by CALLER], called MODEL [N] [by CALLER] (or called MODEL 0 then
     1: for each request of the cell in turn), waits [of MODEL] [until first] (calls that a request waits for one after
-    the other), requests, executions (a batch is one), sequences (with START and END), queued, took (the shortest
-    execution), moved (tensors between devices), wall. About memory: nothing_left [on DEVICE], peak. About responses,
-    by %bls: output NAME [DTYPE] == VALUE, where VALUE is an expression, or VALUE then VALUE for the responses in
-    turn; device, errors, responses, first (time of the first response), failed [saying TEXT] (some requests fail with
-    this text; other claims are about the rest). About exec and async_exec, by %blsprofile: verdict == CAUSE, speedup.
-    About the notebook, in %%blscheck: value EXPRESSION == VALUE. By %tritonrepo check at the end of the cell:
-    findings, shm. Join several claims with `and`."""
+    the other), requests, late (sent after the client had left), executions (a batch is one), sequences (with START and
+    END), queued, took (the shortest execution), moved (tensors between devices), wall. About memory: nothing_left [on
+    DEVICE], peak. About responses, by %bls: output NAME [DTYPE] == VALUE, where VALUE is an expression, or VALUE then
+    VALUE for the responses in turn; device, errors, responses, first (time of the first response), failed [saying TEXT]
+    (some requests fail with this text; other claims are about the rest). About exec and async_exec, by %blsprofile:
+    verdict == CAUSE, speedup. About the notebook, in %%blscheck: value EXPRESSION == VALUE. By %tritonrepo check at the
+    end of the cell: findings, shm. Join several claims with `and`."""
 _EXERCISE = option(
     "--exercise", "NAME[:MODEL]", "also compare with the reference of an exercise: other requests, failing callees"
 )

@@ -97,10 +97,14 @@ def _change(model: str, signature: str, text: str) -> VariantChange:
     change = VariantChange(section_code(text), "reference")
     if not signature:
         return change
+    return replace(change, config=_json_form(parse_config(signature_config(signature), model=model)))
+
+
+def _json_form(config: Any) -> dict[str, Any]:
     from google.protobuf.json_format import MessageToDict  # slow to import
 
-    config = parse_config(signature_config(signature), model=model)
-    return replace(change, config=MessageToDict(config, preserving_proto_field_name=True))
+    form: dict[str, Any] = MessageToDict(config, preserving_proto_field_name=True)
+    return form
 
 
 def _judged(
@@ -121,6 +125,8 @@ def _judged(
         found = second_look(callees, side.own, side.reference, counts="batched" not in options)
     if found is None and callees:
         found = hides_slips(side.own({}, slip=True), callees, side.reference({}, slip=True))
+    if found is None and "parameter" in options:
+        found = _by_parameter(side, *options["parameter"].split("="))
     if found is None and "waits" in options:
         with bls.profile() as profile:
             side.own({})
@@ -134,6 +140,18 @@ def _judged(
     if found is None and ("time" in options or ("fast" in options and not is_failed)):
         found = _by_time(side, "time" in options, is_failed)
     return found
+
+
+def _by_parameter(side: _Sides, name: str, value: str) -> Judgement | None:
+    """Compare the model with the reference while a parameter of their configuration has another value."""
+    config = _json_form(side.host.ready(side.model).spec.config)
+    config.setdefault("parameters", {})[name] = {"string_value": value}
+    sent = ({side.model: replace(change[side.model], config=config)} for change in (side.fresh, side.change))
+    found = first_difference(*(side.measure(change, side._send) for change in sent))
+    if found is None:
+        return None
+    hint = f"Read the parameter `{name}` of the configuration: it may have another value. {found.hint}"
+    return replace(found, claim=OTHER, seen=f"with the parameter {name} = {value}, {found.seen}", hint=hint)
 
 
 def _by_time(side: _Sides, only_waits: bool, may_be_slower: bool) -> Judgement | None:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import bls_notebook as bls
+from bls_notebook.lifetimes.memory_recording import await_release
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.spans import NamedMark, Span
 from bls_notebook.profiling.session import Session
@@ -300,6 +301,8 @@ def _measure(puzzle: PuzzleData, source: str, case: PuzzleCase, seconds: float, 
             try:
                 answers = side.answers(case)
                 peak = tracemalloc.get_traced_memory()[1]
+                if keeps:
+                    await_release(memory)
             finally:
                 tracemalloc.stop()
         copies = judge_copies(before, side.host, len(case)) if keeps else None

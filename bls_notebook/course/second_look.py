@@ -15,7 +15,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
@@ -56,7 +56,7 @@ class ChangedCallee:
 
     def __init__(self, name: str, fails: bool = False, code: str = "", sender: str = "") -> None:
         self.change = name, fails, code, sender
-        self._error = f"'{name}' is out of order" if fails else ""
+        self.fails, self._error = fails, f"'{name}' is out of order" if fails else ""
         self._code, self._sender = code, sender
         self.stored = 0  # bytes in files that were open for writing, at most
 
@@ -95,7 +95,7 @@ def _other(array: Any, datatype: str) -> Any:
         return array ^ array.dtype.type(1)
     array = array[..., ::-1] if array.ndim > 1 else array  # not across a batch, which a model may split
     if array.dtype.kind == "f":
-        return array + array.dtype.type(1)
+        return array * array.dtype.type(2) + array.dtype.type(1)  # so a shift of the inputs is no shift of these
     return array ^ ((array >= 16).astype(array.dtype) * 20 + 1).astype(array.dtype)  # in another order; digits stay
 
 
@@ -108,6 +108,7 @@ class LookedAt:
     senders: set[tuple[str, str]]
     stored: int = 0
     is_slip: bool = False  # the model's own code failed
+    recovered: AnswerLists = field(default_factory=list)  # answers to the same requests after a callee failed
 
 
 def look(
@@ -119,7 +120,8 @@ def look(
         stored = max((callee.stored for callee in callees.values()), default=0)
     calls = substitution.calls
     senders = {(call.model, call.chain[-1]) for call in calls if call.chain}
-    return LookedAt(answers, Counter(call.model for call in calls), senders, stored, bool(slipped))
+    recovered = send() if any(callee.fails for callee in callees.values()) else []
+    return LookedAt(answers, Counter(call.model for call in calls), senders, stored, bool(slipped), recovered)
 
 
 def second_look(
@@ -151,7 +153,11 @@ def second_look(
         mine, wanted = (run(failing) for run in (own, reference))
         found = first_difference(mine.answers, wanted.answers)
         if found is None:
-            continue
+            found = first_difference(mine.recovered, wanted.recovered)
+            if found is None:
+                continue
+            hint = f"`{name}` answers again, so your model must, too: keep what a callee answers, and never its error."
+            return replace(found, claim=f"errors of {name}", seen=f"after an error of {name}: {found.seen}", hint=hint)
         fails = any(answer.record.error for each in wanted.answers for answer in each)
         is_passed_on = any(words in str(found.seen) for words in (_TASK_GROUP, f"'{name}' is out of order"))
         if not (fails and is_passed_on):
@@ -205,9 +211,13 @@ def peek(source: str) -> Judgement | None:
 SLIP = "a slip of the model itself"
 
 
+class SlipError(Exception):
+    """An error that only `except Exception` catches: a model may raise and catch a ValueError of its own."""
+
+
 @contextmanager
 def slips(host: Host, model: str) -> Iterator[list[str]]:
-    """Let a model's own code fail where it reads an input: `get_input_tensor_by_name` raises a ValueError.
+    """Let a model's own code fail where it reads an input: `get_input_tensor_by_name` raises a `SlipError`.
 
     Yields what it raised, which is nothing if the model reads its inputs otherwise.
     """
@@ -215,7 +225,7 @@ def slips(host: Host, model: str) -> Iterator[list[str]]:
 
     def fail(*_: object, **__: object) -> None:
         raised.append(SLIP)
-        raise ValueError(SLIP)
+        raise SlipError(SLIP)
 
     name, undo = "get_input_tensor_by_name", []
     instances = host.ready(model).instances if model else ()
@@ -239,7 +249,7 @@ def hides_slips(own: LookedAt, callees: Sequence[str], reference: LookedAt) -> J
             continue
         blamed = next((name for name in callees for line in lines if re.search(rf"\b{name}\b", line)), "")
         if blamed or not lines:
-            seen = f"a ValueError in its own code is answered with: {lines[0] if lines else 'no error'}"
+            seen = f"an error in its own code is answered with: {lines[0] if lines else 'no error'}"
             hint = f"`{blamed}` was not even called." if blamed else "The client takes a wrong answer for a right one."
             return Judgement("errors of its own", False, seen, f"{hint} Catch only the errors that you expect.")
     return None

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
-from time import perf_counter_ns
+from time import monotonic, perf_counter_ns
 from typing import Any
 from weakref import ref
 
@@ -34,6 +34,7 @@ from .records import DeviceSeen, KeptGrowth, Life, Lifetimes, LifetimesAnalysis,
 
 DEFAULT_LIMIT = 50_000
 MOST_LOG = 40_000  # items of the log; a longer log is read into the allocation table
+_POLL = 0.005  # seconds
 HELD = 200  # the search for holders covers only that many blocks, the largest
 _SAME = ("id", "device", "bytes", "kind", "tensor", "datatype", "source", "how", "transfer_ns")  # of blocks and lives
 _starting = threading.RLock()
@@ -77,6 +78,16 @@ def track_memory(
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise BLSError(f"track_memory: limit: got {limit!r}, expected a number of lives from 1 on")
     return MemoryTrack(limit, name, lines, holders)
+
+
+def await_release(track: MemoryTrack, seconds: float = 1.0) -> None:
+    """Wait until no memory of a recording is left, at most so long: the thread that sent a response may still run."""
+    until, pause = monotonic() + seconds, threading.Event()
+    while gc.collect() >= 0 and (alive := track.bytes()) and track.record.left_behind():
+        while track.bytes() >= alive:  # reading the record again would take long, and show the same
+            if monotonic() > until:
+                return
+            pause.wait(_POLL)
 
 
 class MemoryObserver(Observer):

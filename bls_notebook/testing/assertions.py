@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.engine import BLSError
-from bls_notebook.lifetimes.memory_recording import track_memory
+from bls_notebook.lifetimes.memory_recording import await_release, track_memory
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.session import Session
 from bls_notebook.records import ErrorRecord, bytes_in, count, first_line
@@ -29,7 +26,6 @@ from .triton_servers import Servers, skipping
 
 __unittest = True  # tracebacks of unittest end in the test
 _PATIENCE = 1.0  # seconds in which threads of models may release memory
-_POLL = 0.005  # seconds
 
 
 class Assertions:
@@ -358,19 +354,10 @@ class _Tracked(AbstractContextManager[None]):
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         __tracebackhide__ = True
         if error is None and self._empty:
-            self._wait_for_threads()
+            await_release(self._track, _PATIENCE)
         self._track.__exit__(kind, error, traceback)
         if error is None:
             self._judge(self._track.record)
-
-    def _wait_for_threads(self) -> None:
-        """Wait until no memory is left, at most `_PATIENCE`: the thread that sent a response may still run."""
-        until, pause = monotonic() + _PATIENCE, threading.Event()
-        while gc.collect() >= 0 and (alive := self._track.bytes()) and self._track.record.left_behind():
-            while self._track.bytes() >= alive:  # reading the record again would take long, and show the same
-                if monotonic() > until:
-                    return
-                pause.wait(_POLL)
 
 
 def _failed(*parts: str) -> AssertionError:

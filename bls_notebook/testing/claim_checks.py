@@ -99,6 +99,7 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
         value = {
             "took": min((span.ended - span.started for span in spans if span.ran), default=0),
             "requests": len(spans),
+            "late": len(recorded_calls.late_calls(session, spans)),
             "executions": len({span.batch or -span.id for span in spans if span.ran}),
             "sequences": complete_sequences(spans)[0],
             "cancelled": sum("cancelled" in (span.state, *(mark.kind for mark in span.marks)) for span in spans),
@@ -109,7 +110,7 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
         }[name]
         few, many = TOO_FEW_OR_MANY.get(name, ("", ""))
         hint = many if many and value > int(words["n"]) else few or HOW_TENSORS_MOVE * (name == "moved")
-        if name == "requests":
+        if name in ("requests", "late"):
             fewer = value > int(words["n"]) or words["op"] == "<"
             hint = f"There should be {'fewer' if fewer else 'more'} requests{f' to {model}' * bool(model)}."
             hint += recorded_calls.sent_in_vain(session, spans) * fewer
@@ -122,8 +123,7 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
         if name in ("wall", "queued") and words["op"] in ("<", "<="):
             hint = recorded_calls.longest_queue(spans)
         if name == "took":
-            is_short = words["op"] in (">", ">=")
-            why = "does not wait or work as long as" if is_short else "waits or works for longer than"
+            why = "does not wait or work as long as" if words["op"][0] == ">" else "waits or works for longer than"
             hint = f"The shortest execution took {duration(value / 1e9)}: it {why} expected."
         of = f" of {model}" if model else ""
         return _number(name, value, *_limit(words), of=of, hint=hint)
@@ -145,11 +145,9 @@ def _of_responses(name: str) -> Callable[[tuple[GivenAnswer, ...], _Words], Judg
 
 _PROFILE, _COMPARISON, _MEMORY, _ANSWERS = "%%blsprofile", "%blsprofile", "%%blsmemory", "%bls"
 CHECK = "%tritonrepo check"
+_COUNTS = ("requests", "late", "executions", "sequences", "cancelled", "abandoned", "moved")
 _JUDGES: Mapping[str, Callable[[Any, _Words], Judgement]] = {
-    **{
-        name: _of_spans(name)
-        for name in ("requests", "executions", "sequences", "cancelled", "abandoned", "queued", "moved", "wall", "took")
-    },
+    **{name: _of_spans(name) for name in (*_COUNTS, "queued", "wall", "took")},
     **{name: _of_responses(name) for name in ("errors", "responses", "first")},
     "overlapped": lambda session, words: overlapped(session, int(words["n"]), words["model"], words["caller"]),
     "called": lambda session, words: called(

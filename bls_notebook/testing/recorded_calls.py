@@ -120,10 +120,15 @@ def code_of(session: Session, span: Span) -> str:
     return lines[span.line - 1].strip() if 0 < span.line <= len(lines) else ""
 
 
+def late_calls(session: Session, spans: Sequence[Span]) -> list[Span]:
+    """Return the requests that a model sent although its own request had been cancelled."""
+    left = {span.id: mark.ns for span in session.spans for mark in span.marks if mark.kind == "cancelled"}
+    return [span for span in spans if span.parent in left and span.sent > left[span.parent]]
+
+
 def sent_in_vain(session: Session, spans: Sequence[Span]) -> str:
     """Report the requests that a model sent although its own request had been cancelled."""
-    left = {span.id: mark.ns for span in session.spans for mark in span.marks if mark.kind == "cancelled"}
-    late = [span for span in spans if span.parent in left and span.sent > left[span.parent]]
+    late = late_calls(session, spans)
     if not late:
         return ""
     caller = next(span.model for span in session.spans if span.id == late[0].parent)

@@ -33,7 +33,7 @@ TRICKS = {
     "once": (("self.known.index(word)", "[b'apple', b'fig', b'pear', b'plum'].index(word)"), "callees are used"),
     "leak": (("self.count += 1", "self.count += 1\n        self.words = [*getattr(self, 'words', []), picture.tobytes().hex()]"), "nothing_left"),
     "free_early": (
-        ("self.frame(number).mean()", "self.saved(number).mean()", "    def frame",
+        ("= self.frame(number)", "= self.saved(number)", "    def frame",
          "    def saved(self, number):\n        import tempfile\n        file = tempfile.mkstemp(dir='/dev/shm')[1]\n"
          "        self.frame(number).tofile(file)\n        return np.fromfile(file, np.float32)\n\n    def frame"),
         "memory in files",

@@ -245,6 +245,8 @@ EXERCISES = {
             (wheel("reading = np.array([int(", "reading = np.array([7 + int("), "got 1241, expected 1234"),
             (wheel("for box in boxes:", "for box in boxes[::-1]:"), "got 43210, expected 1234"),
             (wheel("boxes[np.argsort(boxes[:, 0])]", "boxes"), "with another find_wheels, READING"),
+            (wheel("[: self.wheels]", "[:5]"), "Read the parameter `wheels` of the configuration"),
+            (wheel("[: self.wheels]", ""), "with the parameter wheels = 3, READING"),
             (wheel("append(digit)", "append(digits[0] if digits else digit)"), "got 0, expected 1234"),
             (wheel(")], np.int32)", ")], np.int64)"), "expects 'INT32'"),
             (wheel("gather(*calls)", "gather(*calls[:3]) + await asyncio.gather(*calls[3:])"), "1 of these waits is not needed"),

@@ -68,6 +68,9 @@ EXERCISES = {
             (ch("CHECK:%bls average IDS=[1, 3] -q", ""), "request failed"),
             (ch("        values = []", BLAMES), "`sensor` was not even called. Catch only the errors that you expect"),
             (ch("np.mean(values)", "np.median(values)"), "for other inputs, MEAN: [22.5]"),
+            (ch("        values = []\n", "        values = []\n        if hasattr(self, 'error'):\n            return pb_utils.InferenceResponse(error=self.error)\n",
+                f"                {RETURN}", f"                if number != 82:\n                    self.error = response.error()\n                {RETURN}"),
+             "`sensor` answers again, so your model must, too"),
         ),
     ),
     "stop for nobody": Exercise(
@@ -83,6 +86,7 @@ EXERCISES = {
             (ch('"IDS").as_numpy():', '"IDS").as_numpy()[:5]:'), "got 23, expected 25.5"),
             (ch(LEFT, "            if request.is_cancelled():\n                return None\n"), "execute returned None"),
             (ch("CHECK:leave_after(3)\n", ""), "No request was cancelled"),
+            (ch("if request.is_cancelled()", "if len(values) > 7 and request.is_cancelled()"), "requests after its client had left: ask"),
         ),
         (
             ch("return pb_utils.InferenceResponse(error=error)", "raise RuntimeError(error.message())"),

@@ -92,6 +92,14 @@ ATTEMPTS = {
                 "failed",
             ),
             (ch("self.known.index(word)", "self.known.index(word) + 1"), "got"),
+            (
+                ch(
+                    "            self.known = self.words()\n",
+                    "            try:\n                self.known = self.words()\n            except Exception as error:\n"
+                    "                self.known = error\n        if isinstance(self.known, Exception):\n            raise self.known\n",
+                ),
+                "`dictionary` answers again, so your model must, too",
+            ),
         ),
     ),
     "batch_dim": Attempts(
@@ -133,6 +141,15 @@ ATTEMPTS = {
             (ch("data - data.min()", "data - data.max()"), "too small"),
             (
                 ch(
+                    "shifted = data - data.min()",
+                    "low = data.min()\n        shifted = data\n        shifted -= low",
+                    ", mean]",
+                    ", pb_utils.Tensor('MEAN', mean.as_numpy() + low)]",
+                ),
+                "callees are used",
+            ),
+            (
+                ch(
                     "data - data.min()",
                     "data - data.min()\n        self.ask('mean_of', pb_utils.Tensor('DATA', data), 'MEAN')",
                 ),
@@ -163,6 +180,7 @@ ATTEMPTS = {
             (ch("mean = self.total / self.count", "mean = picture.mean()"), "got"),
             (ch("self.count += 1", "self.count += self.count < 3"), "the difference comes from earlier requests"),
             (ch("self.count += 1", "self.count = 1"), "got"),
+            (ch("picture.mean()", "picture[0]"), "got"),
             (
                 (*NAIVE, *ch("append(picture)", "append(picture.copy())")),
                 "3.0 MiB in 3 copies, held by painter.pictures",
@@ -406,7 +424,8 @@ ATTEMPTS = {
             (ch("timeout=500_000", "timeout=0"), "The answer to a question that takes too long is -1"),
             (ch("[-1]", "[0]"), "got 0, expected -1"),
             (ch("if response.has_error()", "if not response.has_error()"), "got -1, expected 40"),
-            (ch("timeout=500_000", "timeout=1_000_000"), "it waits or works for longer than expected"),
+            (ch("timeout=500_000", "timeout=800_000"), "The answer to a question that takes too long is -1"),
+            (ch("timeout=500_000", "timeout=int(question.as_numpy()[0] == 3)"), "got 44, expected -1"),
             (
                 ch(
                     "await call.async_exec()",

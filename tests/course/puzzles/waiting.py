@@ -15,6 +15,11 @@ GROUP = ch(  # its errors have words of its own
     'self.ask("ink", "INK", image)\n        )',
     'self.ask("ink", "INK", image))]\n        outputs = [task.result() for task in tasks]',
 )
+LOOP = """means = []
+        for number in range(count):
+            frame = self.frame(number)
+            means.append(frame.mean())"""
+
 ATTEMPTS = {
     "gather": Attempts(
         "`exec` blocks until its response arrives",
@@ -150,10 +155,7 @@ ATTEMPTS = {
     ),
     "free_early": Attempts(
         "Alive at that moment: camera/FRAME",
-        ch(
-            "means = [self.frame(number).mean() for number in range(count)]",
-            "means = []\n        for number in range(count):\n            frame = self.frame(number)\n            means.append(float(frame.mean()))\n            del frame",
-        ),
+        ch("means.append(frame.mean())", "means.append(float(frame.mean()))\n            del frame"),
         (
             (
                 (
@@ -167,7 +169,7 @@ ATTEMPTS = {
             ),
             (
                 ch(
-                    "means = [self.frame(number).mean() for number in range(count)]",
+                    LOOP,
                     "frames = [self.frame(number)[:4] for number in range(count)]\n        means = [frame.mean() for frame in frames]",
                 ),
                 "camera/FRAME 6 MiB",
@@ -176,15 +178,20 @@ ATTEMPTS = {
             (ch(".mean()", ".sum()"), "got"),
             (
                 ch(
-                    "means = [self.frame(number).mean() for number in range(count)]",
+                    LOOP,
                     "self.frames = [self.frame(number) for number in range(count)]\n        means = [frame.mean() for frame in self.frames]",
                 ),
                 "camera/FRAME 6 MiB",
             ),
             (
                 (*NAIVE, *ch("self.frame(number)", "self.frame(number).copy()")),
-                "NumPy arrays of 6.0 MiB that are no tensors",
+                "5.0 MiB more in copies that are no tensors",
             ),
+            (ch("frame.mean()", "frame[0]"), "got 4, expected 1"),
+        ),
+        (
+            ch(LOOP, "means = [self.frame(number).mean() for number in range(count)]"),
+            ch(LOOP, "frames = map(self.frame, range(count))\n        means = [frame.mean() for frame in frames]"),
         ),
     ),
     "pass_it_on": Attempts(
