@@ -221,7 +221,7 @@ def gpu_findings(models: Iterable[CheckedModel]) -> Iterator[Finding]:
     if first is not None:
         gpus = count(max(gpus_in(model.given) for model in (first, *others)), "GPU")
         have = f"has {existing}" if existing else "has none"
-        also = f", and those of {listed([model.name for model in others], 6)}" if others else ""
+        also = f" and those of {listed([model.name for model in others], 6)}" if others else ""
         yield first.in_config("device-missing", "instance_group", gpus=gpus, have=have, also=also)
 
 
