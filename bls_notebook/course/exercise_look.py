@@ -1,6 +1,7 @@
 """A second look at the model of an exercise: other requests, other answers of its callees, and their failures.
 
 ``exercises/`` has a file for each exercise, with the sections Model (the signature), Callees, Requests and Solution.
+The outputs (Other) or the code (Variant) of a callee may be changed.
 The solution is the reference: the model of the learner must do the same, with at most as many requests.
 """
 
@@ -23,6 +24,7 @@ from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.testing.claim_values import GivenAnswer, answer_of
 
 from .case_text import arrays
+from .puzzle_check import CALLEES
 from .puzzle_requests import LIMIT
 from .puzzle_text import section_code, sections_of, signature_config
 from .second_look import (
@@ -82,8 +84,10 @@ def look_at_exercise(
         if title.startswith("Reference "):
             reference[title[10:]] = _change(title[10:], text.partition("\n")[0].strip("`"), text)
     side = _Sides(host_of(repo), model, reference, requests, "typed" in options)
+    variants = {title[8:]: section_code(text) for title, text in texts.items() if title.startswith("Variant ")}
     with side.host.uncounted():
-        return _judged(side, callees, others, options, is_failed)
+        found = _judged(side, callees, others, options, is_failed)
+        return _by_variants(side, variants) if found is None and variants else found
 
 
 def _repeated(line: str) -> list[str]:
@@ -152,6 +156,19 @@ def _by_parameter(side: _Sides, name: str, value: str) -> Judgement | None:
         return None
     hint = f"Read the parameter `{name}` of the configuration: it may have another value. {found.hint}"
     return replace(found, claim=OTHER, seen=f"with the parameter {name} = {value}, {found.seen}", hint=hint)
+
+
+def _by_variants(side: _Sides, sources: Mapping[str, str]) -> Judgement | None:
+    """Compare the model with the reference while callees have other code, and the configuration of their side."""
+    sent = (
+        {**change, **{name: replace(change.get(name, VariantChange()), source=text) for name, text in sources.items()}}
+        for change in (side.fresh, side.change)
+    )
+    found = first_difference(*(side.measure(change, side._send) for change in sent))
+    if found is None:
+        return None
+    hint = f"Use the outputs of each call: your model must not do the work of a callee itself. {found.hint}"
+    return replace(found, claim=CALLEES, seen=f"with another {next(iter(sources))}, {found.seen}", hint=hint)
 
 
 def _by_time(side: _Sides, only_waits: bool, may_be_slower: bool) -> Judgement | None:

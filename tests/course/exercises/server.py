@@ -46,6 +46,7 @@ EXERCISES = {
         "13_server_environments", ("server-01", "server-03", "server-05", "server-11"), "server-15", "",
         ch(f'check_export("{PATH}")', STUB),
         (
+            (ch(PATH, ""), "config.pbtxt names no environment"),
             (ch(PATH, "python3.11.tar.gz"), "is not below the model's folder"),
             (ch(PATH, "python3.12.tar.gz"), "`$$TRITON_MODEL_DIRECTORY/FILE`"),
             (ch(PATH, "$$TRITON_MODEL_DIRECTORY/python3.11.tar.gz"), "is for Python 3.11"),
@@ -72,6 +73,8 @@ EXERCISES = {
             (models(bytes_in("enlarge", "poster")), "1 request failed"),
             (models('repo.define("poster", plain["poster"][0].replace("large.mean(", "large[:, :, ::512].mean("), plain["poster"][1])\n' + edit("enlarge", "config.instance_group[0].count = 2")),
              "for other inputs, MEAN"),
+            (models('repo.define("poster", plain["poster"][0].replace("large.mean(", "request.inputs()[0].as_numpy().mean("), plain["poster"][1])\n' + edit("enlarge", "config.instance_group[0].count = 2")),
+             "must not do the work of a callee itself"),
             (models(edit("enlarge", "config.output[0].dims[:] = [3, 256, 256]")), "outputs as configured"),
             (models('repo.define("poster", plain["poster"][0].replace("enlarge", "rater"), plain["poster"][1])'), "No request to enlarge"),
             (models('repo.define("poster", plain["poster"][0].replace("(1, 2, 3)", "(1, 2)").replace("(-1, 1)", "(-1, 1)[:4]"), plain["poster"][1])'), "expected"),

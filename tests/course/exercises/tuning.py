@@ -25,6 +25,7 @@ EXERCISES = {
             (ch(READ, 'configure("read", 1)'), "without `dynamic_batching` each request runs alone"),
             (ch(CLEAN, 'configure("clean", 1)'), "at most 1 request of clean at work"),
             (ch(CLEAN, 'configure("clean", 2)'), "at most 2 requests of clean at work"),
+            (ch(PAGE8, 'configure("page", 7)', CLEAN, 'configure("clean", 5)'), "is 7, expected 8"),
             (ch(CLEAN, 'configure("clean", 8)'), "instances() is 17, expected 13"),
             (ch(READ, 'configure("read", 8)'), "instances() is 20, expected 13"),
             (ch(READ, 'configure("read", 4)', CLEAN, 'configure("clean", 1)'), "at most 1 request of clean at work"),
