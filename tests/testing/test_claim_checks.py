@@ -84,6 +84,15 @@ def test_a_request_waits_for_a_call_until_it_cancels_it() -> None:
     assert judge(replace(run, spans=(run.spans[0], replace(north, marks=()), south)), "waits == 1 of page")
 
 
+def test_a_call_is_late_if_its_caller_was_cancelled_before() -> None:
+    average, early, late = session(steps=("scan",) * 3).spans
+    average = replace(average, model="average", sent=0, marks=(Mark(20, "cancelled"),))
+    spans = (average, replace(early, parent=average.id, sent=10), replace(late, parent=average.id, sent=30))
+    judged = judge(replace(session(), spans=spans), "late == 0 of scan")
+    assert judged.seen == "late of scan: 1"
+    assert "average sent 1 request after its client had left" in judged.hint
+
+
 def test_a_call_is_abandoned_if_its_await_is_cancelled_or_its_caller_is_answered_first() -> None:
     page, north, south = session(steps=("scan",) * 3).spans
     north = replace(north, parent=page.id, sent=10, ended=60, marks=(Mark(20, "abandoned"),))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import re
+import sys
+import threading
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,7 +18,9 @@ from bls_notebook.course.case_display import CaseScore
 from bls_notebook.course.case_text import CaseModel, case_folders
 from bls_notebook.course.score_file import read_scores, save_score, score_file
 from bls_notebook.display.svg import model_inks
+from bls_notebook.lifetimes.memory_recording import await_release
 from tests.course.cases.fixes import FIXED, FIXES, Fix
+from tests.waiting import LIMIT
 
 CASES = [(number, seed) for number in FIXES for seed in (0, 4 if number == 8 else 5)]  # with all models
 
@@ -205,3 +210,37 @@ def test_a_score_survives_the_kernel_and_a_damaged_file_costs_nothing() -> None:
     file.mkdir()
     save_score(rows[0])  # cannot be written
     assert read_scores() == {}
+
+
+def test_memory_that_a_thread_still_releases_is_not_left_behind(
+    repository: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine, the thread that sent a response may end after the client has it."""
+    busy, module = threading.Event(), ModuleType("slow_thread")
+    threads: list[threading.Thread] = []
+
+    def hold(tensor: object) -> None:
+        if busy.is_set():
+            return
+        threads.append(threading.Thread(target=lambda _: busy.wait(LIMIT), args=(tensor,)))
+        threads[-1].start()
+
+    def release(memory: Any) -> None:
+        busy.set()
+        while threads:
+            threads.pop().join()
+        await_release(memory)
+
+    vars(module)["hold"] = hold
+    monkeypatch.setitem(sys.modules, "slow_thread", module)
+    monkeypatch.setattr(case_entry, "await_release", release)
+    case = bls.case(6)
+    case.fix(repository)
+    sharpen = next(model for model in case.fixed if model.name == "sharpen")
+    source = sharpen.source.replace("import time\n", "import time\n\nimport slow_thread\n", 1)
+    repository.define(
+        "sharpen", source.replace("        value = ", "        slow_thread.hold(picture)\n        value = ", 1)
+    )
+    check = case.check(repository)
+    busy.set()
+    assert check, check.hint
