@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from bls_notebook.engine.errors import ModelNotFoundError
 from bls_notebook.extending import host_of, operation
 from bls_notebook.progress import stepped
 from bls_notebook.records import count, first_line
@@ -67,15 +68,20 @@ def check(*names: str, release: str = "", repo: ModelRepository | None = None) -
     host = host_of(repo)
     if release:
         known_release(release)
-    known = {record.name for record in host.repository.index()}
+    known = {record.name: record.reason for record in host.repository.index()}
     findings: list[Finding] = []
     folders: list[CheckedModel] = []
     remote: dict[str, str] = {}
-    for name in stepped(sorted(known.union(names)), "models", len(known.union(names))):
+    wanted = {*known, *names}
+    for name in stepped(sorted(wanted), "models", len(wanted)):
         if name not in known:
             host.source(name)  # raises
         with _one_failure(findings, name):
-            source = host.source(name)
+            try:
+                source = host.source(name)
+            except ModelNotFoundError:
+                findings.append(finding("cell-failed", name, why=first_line(known[name])))
+                continue
             if source.remote is None:
                 folders.append(read_model(source, host.find(name)))
             else:

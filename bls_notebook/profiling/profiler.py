@@ -244,6 +244,7 @@ def _unbatched(before: Mapping[LoadedModel, StatisticsRecord]) -> tuple[str, ...
         then = before.get(model, StatisticsRecord(model.name))
         since = replace(
             now,
+            inferences=now.inferences - then.inferences,
             executions=now.executions - then.executions,
             success=Times(now.compute_infer.count - then.compute_infer.count),
             cache_hit=Times(),

@@ -139,6 +139,9 @@ def why_not_batched(record: StatisticsRecord) -> Unbatched | None:
     if requests / record.executions >= _FEW:
         return None
     said = f"{count(requests, 'request')} ran in {count(record.executions, 'execution')}, hardly any together"
+    rows = record.inferences / requests
+    if record.waited and 2 * rows > record.max_batch_size:
+        return Unbatched(said, *(text.format(rows=rows, most=record.max_batch_size) for text in _REASONS["large"]))
     if record.scheduler == "default" and record.waited:
         return Unbatched(
             said,

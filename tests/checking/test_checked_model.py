@@ -162,3 +162,12 @@ def test_a_source_that_is_too_long_ends_no_check(
     found = findings({**model("short"), **model("long", source="x = 1\n" * 1000 + MODEL)}).findings
     assert [(f.model, f.code) for f in found] == [("long", "check-failed")]
     assert "too long to be analyzed" in found[0].what
+
+
+def test_a_cell_that_failed_is_reported_with_the_reason_of_its_failure() -> None:
+    with bls.ModelRepository() as repository:
+        with pytest.raises(bls.ModelLoadError):
+            repository.define("broken", "import no_such_package\n" + MODEL, CONFIG)
+        (found,) = bls.check(repo=repository).findings
+    assert (found.model, found.code) == ("broken", "cell-failed")
+    assert "no_such_package" in found.what

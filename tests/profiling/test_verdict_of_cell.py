@@ -29,6 +29,12 @@ def of(record: Session, cpu: float = 0.1) -> Verdict:
     return found
 
 
+def batching(record: Session, name: str, most: int) -> Session:
+    """The session with a dynamic batcher of one model."""
+    batcher = {"scheduler": "dynamic_batching", "max_batch_size": most}
+    return replace(record, models=tuple(replace(m, **batcher) if m.name == name else m for m in record.models))
+
+
 def test_requests_one_after_the_other() -> None:
     found = of(session(TWO, *"aaaa"))
     assert (found.cause, found.model) == ("in_turn", "a")
@@ -37,10 +43,17 @@ def test_requests_one_after_the_other() -> None:
 
 
 def test_the_gain_of_a_batcher_that_got_requests_in_turn_is_unknown() -> None:
-    record = session(TWO, *"aaaa")
-    found = of(replace(record, models=tuple(replace(m, scheduler="dynamic_batching") for m in record.models)))
+    found = of(batching(session(TWO, *"aaaa"), "a", 2))
     assert (found.cause, found.count, found.predicted) == ("in_turn", 0, 0.0)
     assert "; the batcher of `a` can then serve several by one execute. `bls.compare(" in found.advice
+
+
+def test_a_batcher_that_cannot_get_two_requests_at_once_or_together_hides_no_gain() -> None:
+    one_caller = {"a": Model([MS, "b"], 1), "b": Model([10 * MS])}
+    for record in (batching(session(TWO, *"aaaa"), "a", 1), batching(session(one_caller, *"aaaa"), "b", 8)):
+        found = of(record)
+        assert "batcher" not in found.advice
+        assert "with `instance_group.count` 4 for `a`" in found.advice
 
 
 def test_requests_that_queue() -> None:

@@ -21,6 +21,7 @@ def seen(requests: int, executions: int, **given: Any) -> StatisticsRecord:
         (seen(64, 64, ended=(("rows", 50),)), "too many rows"),
         (seen(64, 64, ended=(("preferred", 50),)), "preferred size"),
         (seen(64, 64, ended=(("queue", 50),)), "`max_queue_delay_microseconds` is 0"),
+        (seen(64, 64, inferences=320, ended=(("queue", 50),)), "5 rows on average, so two exceed `max_batch_size` 8"),
         (seen(64, 64, waited=0, ended=(("delay", 60),)), "each request alone waits for it in vain"),
     ],
 )

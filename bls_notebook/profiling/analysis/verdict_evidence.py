@@ -139,9 +139,22 @@ class WorkloadEvidence:
 
     @cached_property
     def idle_batcher(self) -> str:
-        """A model whose batcher got requests in turn, one at a time, so that its gain is unknown; empty without one."""
-        names = (model.name for model in self.session.models if model.scheduler == "dynamic_batching")
-        return next(names, "") if self.way == IN_TURN and not self.simulation.batches else ""
+        """A model whose batcher got requests in turn, one at a time, so that its gain is unknown; empty without one.
+
+        The batcher must have room for two requests, and no caller above it serves one request at a time.
+        """
+        if self.way != IN_TURN or self.simulation.batches:
+            return ""
+        batchers = {key_of(m): m.max_batch_size for m in self.session.models if m.scheduler == "dynamic_batching"}
+        spans = {span.id: span for span in self.session.spans}
+        for span in self.session.spans:
+            if 2 * span.rows <= batchers.get(key_of(span), 0):
+                caller = spans.get(span.parent)
+                while caller is not None and self.simulation.capacity.get(key_of(caller), 2) > 1:
+                    caller = spans.get(caller.parent)
+                if caller is None:
+                    return span.model
+        return ""
 
     @cached_property
     def best(self) -> float:
