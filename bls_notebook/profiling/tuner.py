@@ -411,11 +411,15 @@ class _Tuner:
         callers = {m[0].model for e, m in tree.members.items() if tree.children.get(e)}
         for name, requests in seen.of.items():
             rows = max(rows for _, rows in requests)
-            most = min(MOST, self._reached[name]) * rows
-            try:
-                times, computed, batcher = batch_times(self._repository, name, requests, most)
-            except BLSError as error:
-                self.unseen.append(f"batches of `{name}` were not measured: {error}")
+            most, own = min(MOST, self._reached[name]) * rows, self._repository.config(name).max_batch_size
+            for limit in dict.fromkeys((most, min(most, own))):  # the code of a model may refuse more than its own
+                try:
+                    times, computed, batcher = batch_times(self._repository, name, requests, limit)
+                    break
+                except BLSError as error:
+                    failure = error
+            else:
+                self.unseen.append(f"batches of `{name}` were not measured: {failure}")
                 continue
             if not times or (name in callers and batcher is None):
                 continue

@@ -94,8 +94,8 @@ def _queue(point: SweepPoint, sweep: Sweep) -> str:
         return ""
     return (
         f"With {_setting(point, sweep)}, each request to `{most.name}` spent {duration(most.queued)} in its queue, of "
-        f"{duration(whole)} in the queue and `execute` of `{sweep.model}`, on average: more instances of `{most.name}`, or "
-        "larger batches, may answer more."
+        f"{duration(whole)} in queue and `execute` of `{sweep.model}`, on average: more instances of `{most.name}`, "
+        "or larger batches, may answer more."
     )
 
 
@@ -212,7 +212,9 @@ def _resources(sweep: Sweep) -> Iterator[doc.Block]:
     if len(sweep.samples) < _WATCHED:
         return
     last = sweep.samples[-1]
-    words = f"memory {size(last.memory)}, {size(last.shm)} of all programs in /dev/shm, {count(last.files, 'open file')}"
+    words = (
+        f"memory {size(last.memory)}, {size(last.shm)} in /dev/shm by all programs, {count(last.files, 'open file')}"
+    )
     grown = [
         f"{each.quantity} grew by {_amount(each.quantity, each.amount)} in {duration(each.seconds)} "
         f"with {_setting(point, sweep)}"

@@ -112,6 +112,19 @@ def test_batches_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(ns >= 10_000_000 for _, ns in model.batch_times)  # each `execute` waits for 10 ms
 
 
+@pytest.mark.slow
+def test_batches_are_measured_up_to_the_size_that_the_code_of_a_model_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "_PATIENCE", 60_000_000_000)
+    simulate_times(monkeypatch, {"b": Model([20 * MS])})
+    own = "def auto_complete_config(config):\n        config.set_max_batch_size(2)\n        return config\n"
+    with bls.ModelRepository() as repo:
+        source = HEAD + LIMITED.replace("    def initialize", f"    @staticmethod\n    {own}\n    def initialize")
+        repo.define("b", source, CONFIG)
+        found = bls.tune("b", {"IN": np.ones((1, 1), np.float32)}, n=4, verify=False, repeat=1, repo=repo)
+    assert [size for size, _ in found.models[0].batch_times] == [1, 2]
+    assert "not measured" not in found.sentence
+
+
 def test_nothing_is_predicted_where_instances_wait_for_each_other(tuned: Callable[..., Tuning]) -> None:
     found = tuned({"locked": Model([Locked(20 * MS)], instances=4)}, n=4, verify=True)
     assert found.models == () == found.pbtxt

@@ -270,6 +270,8 @@ def test_a_coroutine_that_blocks() -> None:
     found = changed({"a": Model([10 * MS])}, is_async=True, decoupled=True)
     assert (found.cause, found.model, found.predicted) == ("blocking", "a", pytest.approx(8, rel=0.05))
     assert found.sentence.endswith("may share an instance, so async brought nothing.")
+    two = changed({"a": Model([10 * MS], instances=2)}, is_async=True, decoupled=True)
+    assert "ran one after the other in each instance though they may share an instance; async was 2.0" in two.sentence
 
 
 def test_nothing_is_predicted_from_waits_for_processors_that_others_used() -> None:

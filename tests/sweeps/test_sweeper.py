@@ -217,7 +217,7 @@ def test_the_queue_that_takes_most_of_the_time_is_named() -> None:
         given = {"instances": [["m", 4]], "rows": 1, "concurrency": 2, "seconds": 1.0, "models": models}
         return " ".join(render(Sweep("m", "kernel", (SweepPoint.from_dict(given),))).text.split())
 
-    assert "each request to `slow` spent 30.0 ms in its queue, of 51.0 ms in the queue and `execute` of `m`" in shown(0.03)
+    assert "each request to `slow` spent 30.0 ms in its queue, of 51.0 ms in queue and `execute` of `m`" in shown(0.03)
     assert "in its queue" not in shown(0.01)
 
 

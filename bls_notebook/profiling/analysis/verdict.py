@@ -219,7 +219,7 @@ CAUSES: dict[str, Cause] = {
         when=lambda e: e.blocked and (not e.is_bound or e.spare > IDLE_CORES),
         model=attrgetter("blocked"),
         sentence="{took}The coroutine of {name} blocks its event loop (it computes, or waits without await): its "
-        "requests ran one after the other though they may share an instance{so}.",
+        "requests ran one after the other{in_each} though they may share an instance{so}.",
         remedy="Await instead (asyncio.sleep, an async client), or do the work by asyncio.to_thread{prediction:: }.",
     ),
     "cores": Cause(
@@ -454,6 +454,7 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         "of": str(m.cores),
         "who": f"The {instances} of `{v.model}`" if number > 1 else f"Requests to `{v.model}`",
         "whose": "instance" if number > 1 else "request",
+        "in_each": " in each instance" if number > 1 else "",
         "together": time_of(together),
         "alone": time_of(alone),
         "longest": time_of(max(self_times(e.session).get(key, [0]) if key else [0])),

@@ -99,7 +99,8 @@ def _sent(server: Server, session: Session, span: Span) -> CodePlace | None:
         return None
     source, code = session.sources[span.source - 1], code_of(session, span)
     model = server.find(source.model)
-    files = [] if model is None else [file for file in _files(model) if Path(file).name == source.name]
+    names = {} if model is None else {f: Path(f).name if label_of(f) == f else "model.py" for f in _files(model)}
+    files = [file for file, name in names.items() if name == source.name]
     label = label_of(files[0]) if files else source.name  # for a model in a cell, the cell's label
     file = f"{source.model}/{source.version}/{source.name}" if label in (*files, source.name) else label
     return CodePlace(source.model, file, span.line, code)

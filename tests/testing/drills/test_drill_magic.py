@@ -43,6 +43,22 @@ def test_the_head_and_the_list_count_the_same_faults(drilled: Cells) -> None:
     assert "bad: 2 of 1 kind" in html
 
 
+def test_places_in_cells_are_named_as_in_tracebacks(drilled: Cells) -> None:
+    cell = drilled("""%%tritonmodel asks --input "IN FP32 [1]" --output "OUT FP32 [1]"
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse(self.ask(request)) for request in requests]
+    def ask(self, request):
+        call = pb_utils.InferenceRequest(
+            model_name="twice", requested_output_names=["OUT"], inputs=request.inputs())
+        return call.exec().output_tensors()""")
+    assert cell.success
+    (case,) = drilled("found = %blsdrill asks IN=[1.0] --faults stall\nfound").value.cases
+    assert case.sent is not None
+    assert case.sent.file.startswith("Cell In[")
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
