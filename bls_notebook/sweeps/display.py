@@ -55,7 +55,7 @@ def sweep_document(sweep: Sweep) -> Iterator[doc.Block]:
     failed = dict.fromkeys(message for point in sweep.points for message, _ in point.failed)
     totals = {message: sum(dict(point.failed).get(message, 0) for point in sweep.points) for message in failed}
     yield doc.Warnings([f"{total:,} failed: {message}" for message, total in totals.items()], label="failed")
-    shown = sweep.best or max(sweep.points, key=lambda point: point.row_rate)
+    shown = sweep.best or sweep.most(sweep.points)
     if queue := _queue(shown, sweep):
         yield doc.Words(parts.quiet(parts.coded(queue)), indent="  ")
     if len(shown.models) > 1:
@@ -69,7 +69,7 @@ def _sentence(sweep: Sweep) -> str:
     if not measured:
         return "No point has figures."
     if best is not None or not sweep.budget:
-        most = best or max(measured, key=lambda point: point.row_rate)
+        most = best or sweep.most(measured)
         within = f"Within {duration(sweep.budget)}, the" if best else "The"
         p95 = f": 95% of the requests take {duration(most.latency.p95)} or less" if most.latency.p95 else ""
         rows = f" ({_number(most.row_rate)} rows/s)" if most.rows > 1 else ""

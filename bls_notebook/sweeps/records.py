@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from bls_notebook.records import Record, RecordFile
@@ -10,6 +12,7 @@ from bls_notebook.records import Record, RecordFile
 SCHEMA = 1
 LEAST = {"p50": 1, "p95": 20, "p99": 100}
 """The responses without which a percentile is unknown: with fewer, it would be the slowest response."""
+_EQUAL = 0.98  # a fraction of the most rows per second: above it, loads differ by chance
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -122,7 +125,15 @@ class Sweep(Record):
     def best(self) -> SweepPoint | None:
         """The point with the most rows per second within the budget; None without one."""
         within = [point for point in self.points if point.keeps(self.budget)]
-        return max(within, key=lambda point: point.row_rate, default=None)
+        return self.most(within) if within else None
+
+    @staticmethod
+    def most(points: Sequence[SweepPoint]) -> SweepPoint:
+        """Return the point with the most rows per second; of loads that reach as many, the one with the lowest p95."""
+        top = max(points, key=lambda point: point.row_rate)
+        setting = top.rows, top.instances
+        equal = [p for p in points if (p.rows, p.instances) == setting and p.row_rate >= _EQUAL * top.row_rate]
+        return min(equal, key=lambda point: point.latency.p95 or inf)
 
     def save(self, path: str | Path) -> Path:
         """Write the sweep to a JSON file, for `bls.open_file`; compressed if its name ends with ``.gz``."""

@@ -200,6 +200,8 @@ def test_the_best_point_has_most_rows_within_the_budget() -> None:
     ]
     assert Sweep("m", "kernel", (*others, most), budget=0.1).best == most
     assert Sweep("m", "kernel", (*others, most)).best is None
+    loads = [point(concurrency=n, latency={"count": 100 + n, "p50": n / 10, "p95": n / 10}) for n in (1, 2)]
+    assert "The most is 101 requests/s, with 1 at once" in render(Sweep("m", "kernel", (*loads,))).text
     shown = render(Sweep("m", "kernel", (point(latency=quick, instances=[["m", 2]]),) * 2)).html
     assert re.findall(r' alt="[^"]*with \S+ at once, ([^"]*?):', shown) == ["m × 2"]
     equal = [point(latency=quick, instances=[["m", number]]) for number in (2, 4)]
