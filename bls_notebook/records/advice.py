@@ -201,7 +201,7 @@ def _wrong_shape(found: re.Match[str], record: ErrorRecord, known: Known) -> str
         return f"the dimensions are in another order: `{name}.transpose({', '.join(map(str, order))})`"
     fixed = wanted[len(first) :]
     whole, row = prod(got), 0 if -1 in fixed else prod(fixed)
-    if row and (whole == row or (first and whole % row == 0)):
+    if row and whole and (whole == row or (first and whole % row == 0)):
         return f"the number of elements fits: `{name}.reshape({', '.join(map(str, (*first, *fixed)))})`"
     any_size = (", where -1 is any size" if -1 in wanted else "") + (
         " and the first dimension is the batch" if batched else ""

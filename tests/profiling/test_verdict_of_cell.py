@@ -300,6 +300,9 @@ def test_requests_of_unequal_times_beside_each_other_are_no_proof_of_a_speedup()
     found = of(Session(spans, (ModelSeen("a", instances=("a_0",), decoupled=True),), wall=60 * MS))
     assert (found.cause, "took 30 ms to 60 ms" in found.sentence) == ("unequal", True), found.sentence
     assert "times as fast" not in found.sentence
+    first = replace(span, id=9, model="b", ended=MS)
+    found = of(Session((first, *spans), (ModelSeen("a", instances=("a_0",), decoupled=True),), wall=60 * MS))
+    assert (found.cause, found.advice) == ("unequal", "`bls.compare('a', inputs)` settles it.")
     # They queue, too, but more instances may only wait for each other.
     late = tuple(
         replace(s, id=s.id + 4, queued=0, started=s.ended, ended=2 * s.ended, inferred=2 * s.ended) for s in spans[::2]

@@ -266,6 +266,17 @@ def test_sync_exec_in_an_async_execute(decoupled: bool, speedup: float) -> None:
     assert (found.cause, found.model, found.predicted) == ("sync_exec", "a", pytest.approx(speedup, rel=0.05))
 
 
+def test_one_exec_after_awaited_calls_has_nothing_to_gather() -> None:
+    models = {"a": Model([MS, "b", "c"]), "b": Model([10 * MS], 64), "c": Model([10 * MS], 64)}
+    awaits = [
+        seen(replace(r, spans=tuple(replace(s, kind="async" if s.model == "b" else s.kind) for s in r.spans)), "a",
+             is_async=True)
+        for r in runs(models)
+    ]  # fmt: skip
+    found = judged((awaits[0], awaits[1]))
+    assert (found.cause, found.model, found.count) == ("one_at_a_time", "a", 4)
+
+
 def test_a_coroutine_that_blocks() -> None:
     found = changed({"a": Model([10 * MS])}, is_async=True, decoupled=True)
     assert (found.cause, found.model, found.predicted) == ("blocking", "a", pytest.approx(8, rel=0.05))

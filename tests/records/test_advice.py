@@ -38,6 +38,15 @@ def test_words_without_end_are_not_searched_to_their_end() -> None:
         advised(ErrorRecord(word * 1_000_000, chain=("m",)), KNOWN)
 
 
+@pytest.mark.parametrize(
+    ("shape", "hint"), [("[32]", "`MEL.reshape(-1, 16)`"), ("[0]", "send `MEL` with shape [-1, 16]")]
+)
+def test_only_a_tensor_with_elements_is_to_be_reshaped(shape: str, hint: str) -> None:
+    note = "NOTE: Setting a non-zero max_batch_size"
+    message = f"unexpected shape for input 'MEL' for model 'm'. Expected [-1,16], got {shape}. {note}"
+    assert hint in advised(ErrorRecord(message, chain=("m",)), KNOWN).hint
+
+
 def test_a_hint_that_is_known_stays() -> None:
     assert advised(ErrorRecord("Model 'x' is not ready", hint="wait"), KNOWN).hint == "wait"
 

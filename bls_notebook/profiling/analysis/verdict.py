@@ -426,7 +426,8 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
     # If requests of a cell waited for processors, it is not known how long they would take in the other way.
     brought = "" if name == "busy" and not is_compared else _brought(e)
     magic = Remedy("", ", or `%bls … --async`")
-    asked = e.root[0] if e.root is not None else v.model
+    roots = [span.model for span in e.session.spans if not span.parent]
+    asked = v.model if v.model in roots or not roots else roots[0]
     compare = Remedy(f"`bls.compare({asked!r}, inputs)`", f"`%blsprofile {asked}`")
     processes = Remedy(f"`repo.load({v.model!r}, isolation='process')`", f"`%tritonrepo load {v.model} --process`")
     words = {

@@ -176,13 +176,13 @@ class SimulatedWorkload:
         self.serial = list(own)
         self.capacity = capacities(gathered, self.serial)
         tree = SpanTree.of(sequential)
-        self._sync_callers = dict.fromkeys(
-            key_of(span)
-            for span in sequential.spans
-            if (model := self.models.get(key_of(span))) is not None  # the model was loaded
-            and model.is_async
-            and any(_blocks(child, span, sequential) for child in tree.children.get(span.id, ()))
-        )
+        self._sync_callers: dict[ModelKey, int] = {}  # with the most calls by `exec` of one request
+        for span in sequential.spans:
+            model = self.models.get(key := key_of(span))
+            if model is not None and model.is_async:  # the model was loaded
+                number = sum(_blocks(child, span, sequential) for child in tree.children.get(span.id, ()))
+                if number:
+                    self._sync_callers[key] = max(number, self._sync_callers.get(key, 0))
         sent = [] if at_once else [s.sent for s in gathered.spans if not s.parent]
         self._sent = [moment - sent[0] for moment in sent]
         # The processor time of one thread, plus its wait for a processor, but no more than the run took.
@@ -295,7 +295,7 @@ class SimulatedWorkload:
 
         def changed(recipe: Recipe) -> Recipe:
             sent = tuple(replace(s, recipe=changed(s.recipe)) for s in recipe.sent)
-            if recipe.model in self._sync_callers and sent:
+            if self._sync_callers.get(recipe.model, 0) > 1 and sent:  # one call after others that it awaited needs them
                 sent = tuple(Sent(s.recipe, (), sent[0].gap) for s in sent)
                 return replace(recipe, sent=sent, waited=tuple(range(len(sent))))
             return replace(recipe, sent=sent)
