@@ -64,6 +64,14 @@ def test_requests_that_queue() -> None:
     assert found.advice.endswith("predicted 2.0 times as fast as now.")
 
 
+def test_groups_of_requests_are_only_partly_under_way_together() -> None:
+    found = of(session(TWO, tuple("aaaa"), MS, tuple("aaaa")))
+    assert found.sentence.startswith("8 requests took 40 ms, partly under way together. ")
+    pairs = of(session({"a": Model([10 * MS], 1)}, *(tuple("aa"), MS) * 8))
+    assert "Nothing queued" not in pairs.sentence
+    assert "at best" not in pairs.sentence
+
+
 def test_requests_that_are_as_fast_as_they_can_be_and_one_alone() -> None:
     assert of(session({"a": Model([10 * MS], 8)}, tuple("aaaaaaaa"))).cause == "helped"
     found = of(session(PIPELINE, "a"))

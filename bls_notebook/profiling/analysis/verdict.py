@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from statistics import median
 
+from bls_notebook.profiling.intervals import union
 from bls_notebook.profiling.records.spans import NOTEBOOK, ModelSeen
 from bls_notebook.profiling.records.verdicts import WORTH, Verdict, WhatIf, give_or_take, listed, time_of, times
 from bls_notebook.records import Remedy
@@ -110,13 +111,11 @@ def suspected(e: WorkloadEvidence) -> str:
     return "which may be why they took so long" if computes or lacks_cores(e) else ""
 
 
-_NOTHING_QUEUED = (
-    "{took}Nothing queued for long: {brought}, of {best} at best; the longest request takes {chain} by itself.{most: }"
-)
+_NOTHING_QUEUED = "{took}{no_queue}: {brought}{at_best}; the longest request takes {chain} by itself.{most: }"
 _UNEXPLAINED: tuple[Callable[[WorkloadEvidence], bool], str] = (
     lambda e: e.is_unexplained,
     "{took}Unknown what the requests waited for: no instance had a queue for long, but together they took longer "
-    "than their recorded work explains; {brought}, of {best} at best.{most: }",
+    "than their recorded work explains; {brought}{at_best}.{most: }",
 )
 # In this order: the first cause with evidence is the verdict.
 CAUSES: dict[str, Cause] = {
@@ -257,7 +256,7 @@ CAUSES: dict[str, Cause] = {
         remedy="{compare} settles it.",
         counts=UNKNOWN,
     ),
-    "helped": Cause(when=is_near, sentence="{took}Async helped: {speedup} times as fast, of {best} at best.{most: }"),
+    "helped": Cause(when=is_near, sentence="{took}Async helped: {speedup} times as fast{at_best}.{most: }"),
     "partly": Cause(
         when=lambda e: e.measured.speedup > WORTH, sentence=_NOTHING_QUEUED, counts=ADVISED, exception=_UNEXPLAINED
     ),
@@ -405,7 +404,8 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
     seen = e.simulation.models.get(key) if key else None
     number = 0 if seen is None else len(seen.instances)
     waits = waits_for(key, e.session, m.gathered).requests
-    of_roots = any(span.model == v.model for span in e.session.spans if not span.parent)
+    roots = [span for span in e.session.spans if not span.parent]
+    of_roots = any(span.model == v.model for span in roots)
     several = f"{waits} of them" if of_roots else count_of(waits, "call")
     instances = "one instance" if number == 1 else f"{number} instances"
     # A staircase of a cell shows requests of which the shortest was alone.
@@ -414,7 +414,8 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
     on_server = max((what.on_server for what in v.what_ifs), default=0.0)
     callers = "calls by models" if e.cached.are_calls else "requests"
     is_of_clients = e.session.sender != NOTEBOOK
-    how = "under way together" if e.way == TOGETHER else "one after the other"
+    partly = "partly " if len(union((span.sent, span.ended) for span in roots)) > 1 else ""
+    how = f"{partly}under way together" if e.way == TOGETHER else "one after the other"
     name = v.cause
     took = f"{e.requests} requests took {time_of(m.gathered)}, {how}. "
     if e.requests == 1:
@@ -426,8 +427,7 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
     # If requests of a cell waited for processors, it is not known how long they would take in the other way.
     brought = "" if name == "busy" and not is_compared else _brought(e)
     magic = Remedy("", ", or `%bls … --async`")
-    roots = [span.model for span in e.session.spans if not span.parent]
-    asked = v.model if v.model in roots or not roots else roots[0]
+    asked = v.model if of_roots or not roots else roots[0].model
     compare = Remedy(f"`bls.compare({asked!r}, inputs)`", f"`%blsprofile {asked}`")
     processes = Remedy(f"`repo.load({v.model!r}, isolation='process')`", f"`%tritonrepo load {v.model} --process`")
     words = {
@@ -455,6 +455,9 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         "of": str(m.cores),
         "who": f"The {instances} of `{v.model}`" if number > 1 else f"Requests to `{v.model}`",
         "whose": "instance" if number > 1 else "request",
+        "no_queue": "Each group was sent when the one before had been answered"
+        if partly
+        else "Nothing queued for long",
         "in_each": " in each instance" if number > 1 else "",
         "together": time_of(together),
         "alone": time_of(alone),
@@ -466,7 +469,8 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         "at": f" (line {e.loop.line})" if e.in_turn and e.loop is not None else "",
         "gather_batch": _gather_batch(e, v) if e.in_turn else "",
         "speedup": times(v.speedup),
-        "best": times(v.best),
+        # Later groups are simulated at the times of the run, although they would be sent earlier.
+        "at_best": "" if partly else f", of {times(v.best)} at best",
         "chain": time_of(v.chain),
         "most": _most(e, v.model) if has_shares else "",
         "count": _count(e, v),
