@@ -80,6 +80,8 @@ def check(*names: str, release: str = "", repo: ModelRepository | None = None) -
             try:
                 source = host.source(name)
             except ModelNotFoundError:
+                if known[name] in ("", "unloaded"):  # its folder was deleted
+                    raise
                 findings.append(finding("cell-failed", name, why=first_line(known[name])))
                 continue
             if source.remote is None:
