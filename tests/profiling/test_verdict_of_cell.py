@@ -9,7 +9,7 @@ import pytest
 from bls_notebook.engine.errors import execute_failed
 from bls_notebook.profiling.analysis.span_tree import lock_waits
 from bls_notebook.profiling.analysis.verdict import CAUSES
-from bls_notebook.profiling.records.spans import LockHeld, Mark, Source
+from bls_notebook.profiling.records.spans import CodeStack, LineSamples, LockHeld, Mark, Source
 from bls_notebook.profiling.records.verdicts import Verdict
 from bls_notebook.profiling.session import ModelSeen, Session, Span
 from bls_notebook.profiling.timeline.picture import timeline_svg
@@ -257,6 +257,16 @@ def test_the_cells_own_code_failures_and_nothing_at_all() -> None:
     failed = replace(record, spans=tuple(replace(s, state="error", error="no\nwhy") for s in record.spans))
     assert of(failed).sentence == "1 of 1 requests to `a` failed: no"
     assert Session().verdict() == Verdict("", "")
+
+
+@pytest.mark.parametrize(("waits", "cause"), [(False, "blocking"), (True, "in_turn")])
+def test_samples_show_that_a_coroutine_blocks_its_loop_before_requests_wait(waits: bool, cause: str) -> None:
+    record = session({"a": Model([10 * MS])}, *"aaa")
+    models = tuple(replace(model, **SHARED) for model in record.models)
+    samples = tuple(LineSamples(span.id, 1, 3, 10 * MS, waits) for span in record.spans)
+    found = of(replace(record, models=models, samples=samples, stacks=(CodeStack(),)))
+    assert found.cause == cause
+    assert ("sent together, its requests would take turns, too" in found.sentence) == (not waits)
 
 
 def test_a_speedup_beside_waits_for_processors_is_an_estimate() -> None:

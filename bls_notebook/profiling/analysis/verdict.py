@@ -219,6 +219,11 @@ CAUSES: dict[str, Cause] = {
         model=attrgetter("blocked"),
         sentence="{took}The coroutine of {name} blocks its event loop (it computes, or waits without await): its "
         "requests ran one after the other{in_each} though they may share an instance{so}.",
+        exception=(
+            lambda e: e.way == IN_TURN,
+            "{took}The coroutine of {name} blocks its event loop (it computes, or waits without await): sent together, "
+            "its requests would take turns{in_each}, too.",
+        ),
         remedy="Await instead (asyncio.sleep, an async client), or do the work by asyncio.to_thread{prediction:: }.",
     ),
     "cores": Cause(

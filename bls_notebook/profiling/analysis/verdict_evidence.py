@@ -21,6 +21,7 @@ from bls_notebook.profiling.records.verdicts import WORTH, Measured, Verdict, ca
 from bls_notebook.records import quartiles, spoken
 
 from .critical_path import of_roots
+from .line_times import loop_shares
 from .queue_simulation import ModelKey, capacities, key_of, recipes, replay
 from .request_loop import RequestLoop, request_loop
 from .span_tree import SpanTree, holds
@@ -332,6 +333,8 @@ def session_evidence(session: SessionData) -> WorkloadEvidence:
         gil_share=min(held, own_cpu / max(1, session.wall) if session.cpu else 1.0),
     )  # fmt: skip
     serial = blocked_loops(session, session.disturbed)
+    if way == IN_TURN:  # no request waited, but samples show whose coroutine computes or blocks
+        serial += [(loop.model, loop.version) for loop in loop_shares(session) if loop.share > BLOCKED]
     simulation = SimulatedWorkload(session, session, measured, serial, at_once=way == IN_TURN)
     estimated = way == TOGETHER and max(own_waits / max(1, alone), held) > DISTURBED
     return WorkloadEvidence(way, session, simulation, limited=limited, estimated=estimated)
