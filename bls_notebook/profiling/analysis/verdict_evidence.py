@@ -24,6 +24,7 @@ from .critical_path import of_roots
 from .line_times import loop_shares
 from .queue_simulation import ModelKey, capacities, key_of, recipes, replay
 from .request_loop import RequestLoop, request_loop
+from .session_statistics import session_statistics
 from .span_tree import SpanTree, holds
 from .workload_simulation import BLOCKED, DISTURBED, THREADS, SimulatedWorkload, python_times, self_times
 
@@ -335,8 +336,9 @@ def session_evidence(session: SessionData) -> WorkloadEvidence:
     serial = blocked_loops(session, session.disturbed)
     if way == IN_TURN:  # no request waited, but samples show whose coroutine computes or blocks
         serial += [(loop.model, loop.version) for loop in loop_shares(session) if loop.share > BLOCKED]
-    simulation = SimulatedWorkload(session, session, measured, serial, at_once=way == IN_TURN)
-    estimated = way == TOGETHER and max(own_waits / max(1, alone), held) > DISTURBED
+    crowded = way == TOGETHER and session_statistics(session).concurrency > WORTH  # several requests were at work
+    estimated = crowded and max(own_waits / max(1, alone), held) > DISTURBED
+    simulation = SimulatedWorkload(session, session, measured, serial, at_once=way == IN_TURN, crowded=estimated)
     return WorkloadEvidence(way, session, simulation, limited=limited, estimated=estimated)
 
 

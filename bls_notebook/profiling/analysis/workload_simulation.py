@@ -161,12 +161,13 @@ class SimulatedWorkload:
     """One workload, measured in both ways, and simulated with other instance counts or other code.
 
     ``serial`` are the models whose coroutines block their event loop, by default the models of the two runs. The
-    requests are sent at the times of the gathered run or, with ``at_once``, all at 0.
+    requests are sent at the times of the gathered run or, with ``at_once``, all at 0. The work of a ``crowded`` run has
+    waits for the GIL and for processors in it, so these are not simulated.
     """
 
     def __init__(
         self, sequential: SessionData, gathered: SessionData, measured: Measured,
-        serial: Collection[ModelKey] | None = None, *, at_once: bool = False,
+        serial: Collection[ModelKey] | None = None, *, at_once: bool = False, crowded: bool = False,
     ) -> None:  # fmt: skip
         self.sequential, self.gathered, self.measured = sequential, gathered, measured
         self.models: dict[ModelKey, ModelSeen] = {key_of(m): m for m in (*sequential.models, *gathered.models)}
@@ -200,10 +201,8 @@ class SimulatedWorkload:
         self.computes_once = any(batcher.way == AS_ONE for batcher in self.batches.values())
         if self.computes_once:
             self._bound = self._bound_apart = self.own_cpu = 0
-        # Requests that ran beside others were longer by their waits for the GIL.
-        is_alone = sequential is not gathered or at_once
         self.needs = NOT_SHARED
-        if is_alone and not self.computes_once:
+        if not crowded and not self.computes_once:
             self.needs = needs_of_work(sequential, self.python, measured.cores)
         self.work = max(self.python, self.own_cpu)  # the time that the GIL and the processors need at least, ns
         self.now = max(self._queues(self.capacity), self.work)  # the time with today's instances and code, ns
