@@ -11,7 +11,18 @@ class TritonModelException(Exception):  # noqa: N818 - Triton's own name
     """Raised by `pb_utils` for misuse, and by models to fail a request."""
 
 
-class ErrorCode(enum.IntEnum):
+class ServerEnum(enum.IntEnum):
+    """An enumeration like those of pybind in the real module: equal to its numbers, without order and arithmetic."""
+
+    def _refused(self, other: object) -> Any:
+        raise TypeError(
+            f"unsupported operand for {self!r} and {other!r}: on a server, it has no order and no arithmetic; use int()"
+        )
+
+    __lt__ = __le__ = __gt__ = __ge__ = __add__ = __radd__ = __sub__ = __rsub__ = _refused
+
+
+class ErrorCode(ServerEnum):
     """Codes of `TritonError` (`TRITONSERVER_Error_Code` of tritonserver.h)."""
 
     UNKNOWN = 0

@@ -6,7 +6,6 @@ Guarantees: safe from any thread. As in the real stub, metrics are unusable and 
 
 from __future__ import annotations
 
-import enum
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any, ClassVar
 from weakref import ref
 
 from . import _runtime
-from .errors import TritonModelException, failed_for
+from .errors import ServerEnum, TritonModelException, failed_for
 
 _CLEARED = (
     "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' "
@@ -24,7 +23,7 @@ _CLEARED = (
 _CREATING = "Failed to create metric."
 
 
-class MetricKind(enum.IntEnum):
+class MetricKind(ServerEnum):
     """Kinds of metric families, with Triton's numbers."""
 
     COUNTER = 0

@@ -7,14 +7,13 @@ A request made with ``trace=request.trace()`` gets a child span of the same trac
 
 from __future__ import annotations
 
-import enum
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import TritonModelException
+from .errors import ServerEnum, TritonModelException
 
 _FLAGS = "01"  # W3C's flag "sampled"
 
@@ -68,7 +67,7 @@ NO_TRACE = InferenceTrace._of("")
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
-class MemoryType(enum.IntEnum):
+class MemoryType(ServerEnum):
     """Kinds of memory, with Triton's numbers (`PreferredMemory::MemoryType`)."""
 
     TRITONSERVER_MEMORY_GPU = 0

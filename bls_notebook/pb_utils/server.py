@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 import os
 import sys
 from collections.abc import Mapping
 from typing import ClassVar
 
 from ._runtime import caller_var, current_caller, find_caller
-from .errors import TritonModelException, plain_text
+from .errors import ServerEnum, TritonModelException, plain_text
 
 
 def _text(function: str, argument: str, value: object) -> str:
@@ -78,7 +77,7 @@ def get_model_dir() -> str:
         return os.path.dirname(os.path.abspath(frame.f_globals.get("__file__") or frame.f_code.co_filename))
 
 
-class LogLevel(enum.IntEnum):
+class LogLevel(ServerEnum):
     """Levels of `Logger.log`, with Triton's numbers."""
 
     INFO = 0

@@ -215,3 +215,14 @@ def big_texts(request):
 def a_list_of_texts_serialized(request):
     some = [[b"a"], _words(b"a", "é", 1, None), np.array(["x"]), np.array([b"x"]), FLOAT, np.zeros(0, object)]
     return _report([_kind(pb_utils.serialize_byte_tensor, each) for each in some])
+
+
+def constants_beside_numbers(request):
+    some = [pb_utils.TritonError.INVALID_ARG, pb_utils.TRITONSERVER_MEMORY_CPU, pb_utils.Logger.INFO]
+    some.append(pb_utils.MetricFamily.COUNTER)
+    pairs = [[each == int(each), each != int(each), int(each) == each, each in {int(each)}] for each in some]
+    order = [_kind(lambda a=a, b=b: a < b) for each in some for a, b in ((each, 9), (each, each), (-1, each))]
+    same = [pb_utils.TritonError("a", some[0]).code() == some[0], some[0] == some[1], hash(some[0]) == 3]
+    return _report(
+        [pairs, order, same, list(range(4))[some[0]], *(_kind(f) for f in (lambda: some[0] + 1, lambda: 1 - some[1]))]
+    )
