@@ -34,6 +34,7 @@ from .second_look import (
     hides_slips,
     higher_peak,
     kept_more,
+    left_after_errors,
     look,
     peek,
     second_look,
@@ -192,9 +193,13 @@ class CourseCase(Record):
             return found
         if "nothing_left" in self.claims:
             models = [model.name for model in self.models]
+            callees = [name for name in models if name != self.model]
+            found = left_after_errors(host_of(repo), callees, own)
+            if found is not None:
+                return found
 
             def grown(side: bls.ModelRepository | None, send: Callable[[], Sequence[object]]) -> int:
-                return growth(host_of(side), models, lambda: len(send()))
+                return growth(host_of(side), models, lambda: len(send()), callees)
 
             hint = "The memory of a model grows with every request."
             return kept_more(partial(grown, repo, own), partial(grown, fixed, reference), KEPT, hint)

@@ -37,6 +37,7 @@ from .second_look import (
     growth,
     hides_slips,
     kept_more,
+    left_after_errors,
     look,
     peek,
     remembers_ended,
@@ -137,7 +138,10 @@ def _judged(
         judged = bls.judge(profile.record, f"waits <= {options['waits']} of {side.model}")
         found = None if judged else replace(judged, seen=f"for other inputs, {judged.seen}")
     if found is None and "kept" in options and not is_failed:
-        mine, wanted = (partial(side.measure, change, side.growth) for change in (side.fresh, side.change))
+        found = side.measure(side.fresh, lambda: left_after_errors(side.host, callees, side._send))
+    if found is None and "kept" in options and not is_failed:
+        grown = partial(side.growth, callees)
+        mine, wanted = (partial(side.measure, change, grown) for change in (side.fresh, side.change))
         found = kept_more(mine, wanted, KEPT, "The memory of the model grows with every request.")
     if found is None and "forgets" in options and not is_failed:
         found = side.measure(side.fresh, lambda: remembers_ended(side.host, side.model, side._send))
@@ -232,8 +236,8 @@ class _Sides:
         with self.host.variant(change) as variant, variant.serving():
             return run()
 
-    def growth(self) -> int:
-        return growth(self.host, [self.model], lambda: len(self._send()))
+    def growth(self, callees: Sequence[str]) -> int:
+        return growth(self.host, [self.model], lambda: len(self._send()), callees)
 
     def shortest(self) -> RequestTimes:
         """Return the shortest times of a request."""

@@ -48,14 +48,15 @@ def difference(got: Sequence[GivenAnswer], expected: Sequence[GivenAnswer]) -> J
 
     for mine, wanted in zip_longest(got, expected):
         error, expected_error = (error_line(answer) if answer else "" for answer in (mine, wanted))
+        typed = error_line(mine, True) if error else ""
         if error and not expected_error:
-            line = error_line(mine, True)
-            hint = f"The model answered with an error: {line}" + ("." if not line.endswith((".", ".)")) else "")
+            hint = f"The model answered with an error: {typed}" + ("." if not typed.endswith((".", ".)")) else "")
             return wrong(FAILED, hint, ("how to fix", str(mine.record.error.hint) if mine.record.error else ""))
         if expected_error and not error:
             return wrong("the request succeeded", f"Expected an error response: {expected_error}")
-        if error and (expected_error not in error or _ACCIDENT.match(error_line(mine, True))):  # it may say more
-            return wrong(f"error: {error}", f"The error should be the callee's own: {expected_error}")
+        accident = typed if _ACCIDENT.match(typed) else ""
+        if accident or (error and expected_error not in error):  # it may say more
+            return wrong(f"error: {accident or error}", f"The error should be the callee's own: {expected_error}")
     if any(map(error_line, expected)):
         return None
     if len(got) != len(expected) and (not got or len(expected) < 2):

@@ -40,12 +40,14 @@ from .puzzle_text import PuzzleData, case_of
 from .second_look import (
     KEPT,
     ChangedCallee,
+    HeldCallee,
     LookedAt,
     by_time,
     growth,
     hides_slips,
     higher_peak,
     kept_more,
+    left_after_errors,
     look,
     peek,
     remembers_ended,
@@ -122,13 +124,20 @@ def _look_again(puzzle: PuzzleData, source: str) -> Judgement | None:
     found = peek(source)
     if found is not None:
         return found
-    found = second_look(names, looking(source), looking(puzzle.solution), is_drilled, counts)
+    remembers = "sequence" in puzzle.naive.signature
+    found = second_look(names, looking(source), looking(puzzle.solution), is_drilled, counts, remembers)
+    if found is None and not counts:
+        waits = (_waits_for(puzzle, source, name, cases) for name in names)
+        found = next((judgement for judgement in waits if judgement is not None), None)
     if found is None and names:
         own, wanted = (looking(text, slip=True)({}) for text in (source, puzzle.solution))
         found = hides_slips(own, names, wanted)
-    if found is None and "sequence" in puzzle.naive.signature:
+    if found is None and remembers:
         with Side(puzzle, source) as side:
             found = remembers_ended(side.host, puzzle.naive.name, _repeated(puzzle, side))
+    if found is None and "nothing_left" in puzzle.constraints:
+        with Side(puzzle, source) as side:
+            found = left_after_errors(side.host, names, _repeated(puzzle, side))
     if found is None and "nothing_left" in puzzle.constraints:
         hint = "The memory of the model grows with every request. Keep what you need of it, such as a number."
         own_bytes, reference = (partial(_growth, puzzle, text) for text in (source, puzzle.solution))
@@ -139,6 +148,21 @@ def _look_again(puzzle: PuzzleData, source: str) -> Judgement | None:
     if found is None and is_drilled:
         found = _slower(puzzle, source, cases)
     return found
+
+
+def _waits_for(puzzle: PuzzleData, source: str, name: str, cases: Sequence[PuzzleCase]) -> Judgement | None:
+    """Return a judgement that fails if the model gives no response while a callee gives none."""
+    held = HeldCallee()
+    try:
+        with Side(puzzle, source) as side, side.host.substitute({name: held}):
+            try:
+                _all_answers(side, cases)
+            finally:
+                held.release.set()
+    except NoAnswerError:
+        hint = f"Take the first response, whichever it is: `{name}` may be the slow one for any request."
+        return Judgement("abandoned == 1", False, f"no response while {name} gives none", hint)
+    return None
 
 
 def _slower(puzzle: PuzzleData, source: str, cases: Sequence[PuzzleCase]) -> Judgement | None:
@@ -166,7 +190,8 @@ def _empty_response(source: str) -> int:
 
 def _growth(puzzle: PuzzleData, source: str) -> int:
     with Side(puzzle, source) as side:
-        return growth(side.host, [puzzle.naive.name], _repeated(puzzle, side))
+        names = [callee.name for callee in puzzle.callees]
+        return growth(side.host, [puzzle.naive.name], _repeated(puzzle, side), names)
 
 
 def _repeated(puzzle: PuzzleData, side: Side) -> Callable[[], int]:

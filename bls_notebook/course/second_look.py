@@ -18,14 +18,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
+from threading import Event
 from time import perf_counter
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+import bls_notebook as bls
 from bls_notebook.devices import resident_bytes, return_free_memory
 from bls_notebook.extending import Host
+from bls_notebook.lifetimes.memory_recording import await_release
 from bls_notebook.lifetimes.owners import reachable, roots_of
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from bls_notebook.profiling.resource_time import thread_times
@@ -46,6 +49,17 @@ _LOOKS, _GROWTHS = 7, 3
 _SLOWER, _NOISE = 1.15, 0.003  # times the reference's time, and seconds more
 _TASK_GROUP = "error: unhandled errors in a TaskGroup"  # asyncio's words, not the model's
 _TIMES = 10  # requests between two measurements of memory
+
+
+class HeldCallee:
+    """Give no response until it is released."""
+
+    def __init__(self) -> None:
+        self.release = Event()
+
+    def answer(self, _: Any, wait: Any) -> Iterator[Any]:
+        self.release.wait()
+        yield from wait.ask()
 
 
 class ChangedCallee:
@@ -95,7 +109,8 @@ def _other(array: Any, datatype: str) -> Any:
         return array ^ array.dtype.type(1)
     array = array[..., ::-1] if array.ndim > 1 else array  # not across a batch, which a model may split
     if array.dtype.kind == "f":
-        return array * array.dtype.type(2) + array.dtype.type(1)  # so a shift of the inputs is no shift of these
+        waves = 3 + 2 * np.sin(8 * np.log1p(np.abs(array)))  # in another order, also after a shift of the inputs
+        return (array * waves + 1).astype(array.dtype)
     return array ^ ((array >= 16).astype(array.dtype) * 20 + 1).astype(array.dtype)  # in another order; digits stay
 
 
@@ -130,8 +145,12 @@ def second_look(
     reference: Callable[[Mapping[str, ChangedCallee]], LookedAt],
     faults: bool = True,
     counts: bool = True,
+    remembers: bool = False,
 ) -> Judgement | None:
-    """Compare a model with a reference while its callees are changed, and while each fails; None if they agree."""
+    """Compare a model with a reference while its callees are changed, and while each fails; None if they agree.
+
+    A model that `remembers` requests may have words of its own after one has failed: they do not count.
+    """
     mine, wanted = (run({name: ChangedCallee(name) for name in callees}) for run in (own, reference))
     found = first_difference(mine.answers, wanted.answers)
     if found is not None:
@@ -151,7 +170,8 @@ def second_look(
     for name, sender in drills:
         failing = {name: ChangedCallee(name, fails=True, sender=sender)}
         mine, wanted = (run(failing) for run in (own, reference))
-        found = first_difference(mine.answers, wanted.answers)
+        judged = slice(1 if remembers else None)
+        found = first_difference(mine.answers[judged], wanted.answers[judged])
         if found is None:
             found = first_difference(mine.recovered, wanted.recovered)
             if found is None:
@@ -315,20 +335,28 @@ def _mapped_shared_memory() -> Iterator[int]:
         return
 
 
-def growth(host: Host, models: Sequence[str], send: Callable[[], int]) -> int:
+def growth(host: Host, models: Sequence[str], send: Callable[[], int], callees: Sequence[str] = ()) -> int:
     """Return the bytes that models allocate and keep with each request, and write to files.
 
-    `send` sends some requests and returns their number. The first `_TIMES` do not count: a model may allocate some
-    memory once, or keep the latest requests.
+    `send` sends some requests and returns their number, and is called again while callees fail. The first `_TIMES` do
+    not count: a model may allocate some memory once, or keep the latest requests.
     """
     instances = [instance for model in models for instance in host.ready(model).instances]
     files = {file for i in instances if i.modules is not None for file in i.modules.sources}
     filters = [tracemalloc.Filter(True, file, all_frames=True) for file in files]
+    failing = {name: ChangedCallee(name, fails=True) for name in callees}
 
-    def sent() -> int:
+    def enough() -> int:
         number = 0
         while number < _TIMES:
             number += send()
+        return number
+
+    def sent() -> int:
+        number = enough()
+        if failing:
+            with host.substitute(failing):
+                enough()
         gc.collect()
         return number
 
@@ -352,6 +380,19 @@ def growth(host: Host, models: Sequence[str], send: Callable[[], int]) -> int:
     finally:
         if not traced:
             tracemalloc.stop()
+
+
+def left_after_errors(host: Host, callees: Sequence[str], send: Callable[[], object]) -> Judgement | None:
+    """Return a judgement that fails if a model keeps tensors of requests whose callees fail; None if not.
+
+    Tensors without an owner do not count: the last exception keeps its frames.
+    """
+    with host.substitute({name: ChangedCallee(name, fails=True) for name in callees}), bls.track_memory() as memory:
+        send()
+        await_release(memory)
+    owned = tuple(life for life in memory.record.lives if life.holders)
+    left = bls.judge({"%%blsmemory": replace(memory.record, lives=owned, kept=())}, "nothing_left")
+    return None if left else replace(left, seen=f"while a callee fails: {left.seen}")
 
 
 def remembers_ended(host: Host, model: str, send: Callable[[], object]) -> Judgement | None:

@@ -129,6 +129,7 @@ FIXES = {
             (("sharpen/1/model.py", "] = picture ", "] = picture.as_numpy()[0, :1] "), "a view keeps all of the tensor's memory"),
             (("sharpen/1/model.py", "    def execute", "    def finalize(self):\n        self.seen.clear()\n\n    def execute"), "held by sharpen.seen"),
             (("sharpen/1/model.py", "] = picture ", "] = request "), "held by sharpen.seen"),
+            ((FIXED, "darkroom/1/model.py", "            raise", "            self.failed = array\n            raise"), "while a callee fails: "),
             (("sharpen/1/model.py", "] = picture ", "] = picture.as_numpy().copy() "), "copies, held by sharpen.seen"),
             (("sharpen/1/model.py", "self.seen[len(self.seen)] = picture ", "self.seen[0] = np.append(self.seen.get(0, []), picture.as_numpy()) "), "added to a copy, held by sharpen.seen"),
             ((FIXED, "sharpen/1/model.py", "value ^ np.uint8(21)", "value"), "got"),

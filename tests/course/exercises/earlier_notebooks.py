@@ -218,6 +218,7 @@ EXERCISES = {
             (ch("self.kept.append(float(clean.sum()))", "self.kept.append(response)"), "mended.kept"),
             (ch("clean[:8].get()", "clean[:8]"), "mended.previews"),
             (ch("clean[:8].get()", "clean[:8].copy()"), "160 B on gpu:0"),
+            (ch("            raise", "            self.failed = signal\n            raise"), "held by mended.failed"),
             (ch("self.kept.append(float(clean.sum()))", "self.kept = [response]"), "mended.kept"),
             (ch("loudest = numpy.array([float(abs(clean).max())]", "loudest = numpy.array([float(clean.max())]"),
              "Every value is 0.5 too small"),

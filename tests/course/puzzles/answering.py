@@ -177,6 +177,17 @@ ATTEMPTS = {
                 "held by painter.pictures",
             ),
             (ch("mean = self", "self.last = picture\n        mean = self"), "held by painter.last"),
+            (
+                ch("raise", "self.failed = request\n            raise"),
+                "while a callee fails: 4 B on cpu in 1 block, held by painter.failed",
+            ),
+            (
+                ch(
+                    "raise",
+                    "self.failed = [*getattr(self, 'failed', []), b'x' * 4096 + str(request).encode()]\n            raise",
+                ),
+                "more after each request",
+            ),
             (ch("mean = self.total / self.count", "mean = picture.mean()"), "got"),
             (ch("self.count += 1", "self.count += self.count < 3"), "the difference comes from earlier requests"),
             (ch("self.count += 1", "self.count = 1"), "got"),
@@ -414,6 +425,15 @@ ATTEMPTS = {
                 ),
                 "1 of these waits is not needed",
             ),
+            (
+                ch(
+                    "done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)",
+                    "await asyncio.wait([fast := tasks[city.as_numpy()[0] % 2]])",
+                    "done.pop()",
+                    "fast",
+                ),
+                "no response while north gives none",
+            ),
         ),
     ),
     "deadline": Attempts(
@@ -469,6 +489,15 @@ ATTEMPTS = {
         "by its correlation ID",
         ch("            del self.sums[key]", "            self.sums.pop(key)"),
         (
+            (
+                ch(
+                    "return pb_utils.get_output_tensor_by_name(response, output)",
+                    "return pb_utils.get_output_tensor_by_name(response, output)",
+                    "raise pb_utils.TritonModelException(response.error().message())",
+                    "return pb_utils.Tensor(output, np.zeros(1, np.int32))",
+                ),
+                "while square fails",
+            ),
             (ch("key = request.correlation_id()", "key = 0"), "by its correlation ID"),
             (
                 ch(
@@ -501,6 +530,12 @@ ATTEMPTS = {
                     "if not request.flags() & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START",
                 ),
                 "failed",
+            ),
+        ),
+        (
+            ch(
+                "        if request.flags() & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START:\n            self.sums[key] = 0\n        self.sums[key] += int(",
+                "        before = 0 if request.flags() & 1 else self.sums[key]  # fails after a failed START\n        self.sums[key] = before + int(",
             ),
         ),
     ),

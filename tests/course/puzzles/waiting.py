@@ -89,6 +89,14 @@ ATTEMPTS = {
             ),
             (ch("await request.async_exec()", "request.exec()"), "`exec` blocks until its response arrives"),
             (ch("for photo in photos])", "for photo in photos[:5]])"), "values, expected"),
+            (
+                ch(
+                    "scores = await asyncio.gather(*[self.score(photo) for photo in photos])",
+                    "scores = sorted([await task for task in asyncio.as_completed([self.score(photo) for photo in photos])])\n"
+                    "        scores = [scores[place] for place in photos.sum(axis=1).argsort().argsort()]",
+                ),
+                "your model must not do the work of a callee itself",
+            ),
         ),
     ),
     "two_steps": Attempts(
