@@ -40,7 +40,7 @@ from .puzzle_answers import difference, error_line
 from .puzzle_check import CALLEES
 
 FILES = "memory in files"
-AnswerLists = list[list[GivenAnswer]]
+AnswerLists = Sequence[list[GivenAnswer]]
 KEPT = 1024  # bytes that a model may keep of a request, such as a few numbers
 _STORED = _PEAK = 2**19  # bytes in files, and in copies, beyond the reference's
 _RESIDENT = 2**16  # bytes for each request, which are no noise of the allocator
@@ -157,7 +157,7 @@ def second_look(
         seen = f"the answers differ from the reference's if {_named(callees)} answers otherwise: {found.seen}"
         hint = "Use the outputs of each call, for any values: your model must not do the work of a callee itself."
         return replace(found, claim=CALLEES, seen=seen, hint=hint)
-    counts = counts and not any(answer.record.error for each in wanted.answers for answer in each)
+    counts = counts and not any(map(_is_failed, wanted.answers))
     for name in callees if counts else ():
         if mine.calls[name] > wanted.calls[name]:
             seen = f"{count(mine.calls[name], 'request')} to {name}"
@@ -170,15 +170,16 @@ def second_look(
     for name, sender in drills:
         failing = {name: ChangedCallee(name, fails=True, sender=sender)}
         mine, wanted = (run(failing) for run in (own, reference))
-        judged = slice(1 if remembers else None)
-        found = first_difference(mine.answers[judged], wanted.answers[judged])
+        pairs = list(zip(mine.answers, wanted.answers, strict=True))
+        pairs[1:] = [pair for pair in pairs[1:] if not (remembers and all(map(_is_failed, pair)))]
+        found = first_difference(*zip(*pairs, strict=True))
         if found is None:
             found = first_difference(mine.recovered, wanted.recovered)
             if found is None:
                 continue
             hint = f"`{name}` answers again, so your model must, too: keep what a callee answers, and never its error."
             return replace(found, claim=f"errors of {name}", seen=f"after an error of {name}: {found.seen}", hint=hint)
-        fails = any(answer.record.error for each in wanted.answers for answer in each)
+        fails = any(map(_is_failed, wanted.answers))
         is_passed_on = any(words in str(found.seen) for words in (_TASK_GROUP, f"'{name}' is out of order"))
         if not (fails and is_passed_on):
             hint = (
@@ -187,6 +188,10 @@ def second_look(
             seen = f"while {name} fails: {found.seen}"
             return replace(found, claim=f"errors of {name}", seen=seen, hint=hint if fails else found.hint)
     return None
+
+
+def _is_failed(answers: Sequence[GivenAnswer]) -> bool:
+    return any(answer.record.error for answer in answers)
 
 
 def _senders(callee: str, seen: LookedAt) -> list[str]:
