@@ -52,6 +52,10 @@ class GilProbe:
             if start < end and stop > begin
         )
 
+    def share(self) -> float:
+        """Return the fraction of the time with the GIL held, by samples; -1 if unknown."""
+        return self._turns.share()
+
     def _sample(self, log: Log) -> None:
         for _ in self._turns.samples(self._over, _PROBE_PAUSE):
             if running_log() is not log:

@@ -22,6 +22,7 @@ FIRST, EARLY = 12, 0.25  # the first samples come at a fraction of the pause: ce
 _COMPUTED = 0.1  # fraction of the delay that the process must have computed; else the machine was suspended
 _WORKED = 0.02  # fraction of an interval: a thread with less processor time did not hold the GIL
 _MOST = 10_000  # intervals kept
+_ENOUGH = 10  # samples for a share of them
 _OWN = "/proc/thread-self/schedstat"
 
 
@@ -38,6 +39,7 @@ class GilTurns:
         self.measures = has_gil and os.path.exists("/proc/self/task")  # else there are no intervals
         self.intervals: list[tuple[int, int, tuple[int, ...], int]] = []
         self._taken = 0  # samples
+        self._seen = self._late = 0  # ns before all samples, and before late ones
         self._begin = 0  # of the interval in which the last sample was late
         self._before: dict[int, int] = {}  # processor time of each thread at its first sample
 
@@ -53,7 +55,6 @@ class GilTurns:
             while True:
                 # At random times, else requests that take as long would meet all samples at the same moment.
                 wait = pause * chance.uniform(0.5, 1.5) * (EARLY if self._taken < FIRST else 1)
-                self._taken += 1
                 ended = over.wait(wait)
                 before, (now, apart, used) = (now, apart, used), times()
                 # Since the last sample, because all of its calls may wait for the GIL; and of the last one, because
@@ -66,9 +67,12 @@ class GilTurns:
 
     def note(self, now: int, delay: int, used: int, since: int) -> None:
         """Note a delay of the sample at `now`, and the processor time of the process `since` the one before (ns)."""
+        self._taken += 1
+        self._seen += since
         if not self.measures or delay < _LATE or used < _COMPUTED * delay:
             self._begin = 0
             return
+        self._late += since
         worked = {ident: ns for ident, ns in _worked().items() if self._beside is None or ident != self._beside.ident}
         if not self._begin:
             if len(self.intervals) >= _MOST:
@@ -79,6 +83,14 @@ class GilTurns:
         least = _WORKED * (now - self._begin)
         threads = [thread for thread, ns in worked.items() if ns - self._before.get(thread, ns) > least]
         self.intervals[-1] = self._begin, now, tuple(sorted(threads)), self.intervals[-1][3] + used
+
+    def share(self) -> float:
+        """Return the fraction of the time with the GIL held; -1 for too few samples.
+
+        A sample stands for the time before it, so this is more than the intervals, which have only the delays of
+        samples, if threads hold the GIL for less than a pause.
+        """
+        return self._late / max(1, self._seen) if self.measures and self._taken >= _ENOUGH else -1.0
 
     def ns(self) -> int:
         """Return the time in which several threads took turns; -1 if unknown."""

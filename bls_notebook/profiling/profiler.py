@@ -183,6 +183,7 @@ class Profile(Scope, SessionAnalysis):
             processors = cores()
             session = replace(
                 session, lock=held, cpu=cpu, cpu_waited=waited, cores=processors, workers=self._used[1:],
+                held=round(max(-1, self._probe.share() * session.wall)),
                 others=-1 if self._share < 0 else round(self._share * processors * session.wall),
                 unbatched=self._unbatched if self._end else _unbatched(self._before),
             )  # fmt: skip

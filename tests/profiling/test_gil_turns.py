@@ -64,6 +64,16 @@ def test_only_threads_that_compute_while_the_sampler_waits_take_turns(
     assert turns.intervals == [(10 * second, 13 * second, threads, round(2.5 * second))] * late
 
 
+def test_a_late_sample_stands_for_the_time_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gil_turns, "_worked", dict)
+    turns, ms = GilTurns(), 1_000_000
+    for now in range(4, 80, 4):  # a thread holds the GIL for a quarter of the time
+        assert turns.share() == -1 or now > 40
+        turns.note(now * ms, ms if now % 16 == 4 else 0, ms, 4 * ms)
+    assert turns.share() == pytest.approx(5 / 19)
+    assert sum(end - begin for begin, end, *_ in turns.intervals) == 5 * ms
+
+
 def test_a_thread_beside_the_others_takes_no_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     times = {1: 0, threading.get_ident(): 0}
     monkeypatch.setattr(gil_turns, "_worked", lambda: dict(times))

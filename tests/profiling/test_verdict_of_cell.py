@@ -295,6 +295,7 @@ def test_pure_python_busy_processors_and_little_work() -> None:
         "4 requests took 40 ms, one after the other. Python code of `a` holds the interpreter's lock (GIL) for 100% of "
         "the time: together they would take as long."
     )
+    assert of(replace(in_turn, held=in_turn.wall), 1.0).sentence == found.sentence, "too briefly for intervals"
 
 
 @pytest.mark.parametrize("step", [10 * MS, 11 * MS, 12 * MS])

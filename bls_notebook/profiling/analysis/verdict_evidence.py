@@ -327,6 +327,8 @@ def session_evidence(session: SessionData) -> WorkloadEvidence:
     cpu, waited = round(session.cpu * part), round(session.disturbed * part)
     own_waits = round(session.cpu_waited * part) - waited if way == TOGETHER else 0
     held, own_cpu = _held(session) / max(1, busy), session.cpu - sum(worker.cpu for worker in session.workers)
+    if way == IN_TURN:  # one request at a time holds the GIL too briefly for intervals
+        held = max(held, session.held / max(1, session.wall))
     measured = Measured(
         requests=len(roots), sequential=max(alone - own_waits, cpu), gathered=busy, cpu_sequential=cpu,
         cpu_gathered=cpu, waited_sequential=waited, waited_gathered=waited, cores=session.cores or 1 << 10,
