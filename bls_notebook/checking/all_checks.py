@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from bls_notebook.engine.errors import ModelNotFoundError
+from bls_notebook.engine import ModelNotFoundError
 from bls_notebook.extending import host_of, operation
 from bls_notebook.progress import stepped
 from bls_notebook.records import count, first_line

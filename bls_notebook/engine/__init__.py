@@ -13,7 +13,8 @@ offer(__name__, {
     "core.server": "Server servers",
     "core.signature_check": "input_reshapes output_reshapes Reshape",
     "core.tensor_data": "bytes_array",
-    "errors": "BLSError ConfigError execute_failed ForkedError ModelLoadError unknown_model without_running",
+    "errors": "BLSError ConfigError execute_failed ForkedError ModelLoadError ModelNotFoundError unknown_model "
+    "without_running",
     "exception_text": "describe facts_of home_of label_of source_of",
     "logs": "LOGGER LogLevels silenced",
     "response_stream": "TicketStream",

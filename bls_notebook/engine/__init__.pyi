@@ -20,6 +20,7 @@ from .errors import ConfigError as ConfigError
 from .errors import execute_failed as execute_failed
 from .errors import ForkedError as ForkedError
 from .errors import ModelLoadError as ModelLoadError
+from .errors import ModelNotFoundError as ModelNotFoundError
 from .errors import unknown_model as unknown_model
 from .errors import without_running as without_running
 from .exception_text import describe as describe

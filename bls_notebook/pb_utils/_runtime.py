@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import Any, Protocol
 
-from .errors import TritonModelException
+from .errors import TritonModelException, in_model
 
 NO_CALLER = (
     "BLS is only supported during the 'execute' function. "
@@ -57,6 +57,7 @@ class Caller(Protocol):
 # Restore it by `set`, never by `reset`: until Python 3.12, a garbage collection during `reset` may run a destructor
 # that reads the variable, which leaves a dangling pointer.
 caller_var: ContextVar[Caller | None] = ContextVar("bls_caller", default=None)
+in_model[0] = lambda: caller_var.get() is not None
 finders: list[Callable[[FrameType | None], Caller | None]] = []
 # Makes the metric families of code outside a repository, such as a model that a test calls directly.
 loose_family: Callable[[str, str, str], Any]

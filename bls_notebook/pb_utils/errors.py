@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import enum
 import sys
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class TritonModelException(Exception):  # noqa: N818 - Triton's own name
@@ -39,6 +42,10 @@ class ErrorCode(ServerEnum):
 
     def __repr__(self) -> str:
         return f"<__ErrorCode.{self.name}: {int(self)}>"
+
+
+in_model: list[Callable[[], bool]] = [lambda: False]
+"""The function that says whether a model runs this code."""
 
 
 class TritonError:
@@ -105,11 +112,7 @@ class TritonError:
 
     def __str__(self) -> str:
         """In a model, return what a server's model gets: no message, which only `message()` returns."""
-        from ._runtime import caller_var  # imports this module
-
-        return (
-            repr(self) if caller_var.get() is None else f"<c_python_backend_utils.TritonError object at {id(self):#x}>"
-        )
+        return f"<c_python_backend_utils.TritonError object at {id(self):#x}>" if in_model[0]() else repr(self)
 
 
 class UnreadableError(TritonError):
