@@ -368,6 +368,11 @@ def growth(host: Host, models: Sequence[str], send: Callable[[], int], callees: 
     def own() -> int:
         return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(filters).traces)
 
+    def sent_and_resident() -> tuple[int, int]:
+        resident = _resident()
+        number = sent()
+        return number, (_resident() - resident) // number
+
     traced = tracemalloc.is_tracing()
     tracemalloc.start(5)
     try:
@@ -376,9 +381,10 @@ def growth(host: Host, models: Sequence[str], send: Callable[[], int], callees: 
             before, stored, total = 0, stored_bytes(), tracemalloc.get_traced_memory()[0]
             is_small = total < _LARGE  # a snapshot of many objects takes long
             before = own() if is_small else total
-            resident = _resident()
-            number = sent()
-            resident = (_resident() - resident) // number
+            number, resident = sent_and_resident()
+            if resident > _RESIDENT:  # what is kept grows again, and what the allocator took does not
+                again, more = sent_and_resident()
+                number, resident = number + again, min(resident, more)
             after = own() if is_small else tracemalloc.get_traced_memory()[0]
             grown = (after - before + stored_bytes() - stored) // number
             return max(grown, resident) if resident > _RESIDENT else grown  # memory of libraries is not traced
