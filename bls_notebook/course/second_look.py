@@ -237,7 +237,7 @@ SLIP = "a slip of the model itself"
 
 
 class SlipError(Exception):
-    """An error that only `except Exception` catches: a model may raise and catch a ValueError of its own."""
+    """An error that only `except Exception` catches: a model may raise a ValueError, and catch it."""
 
 
 @contextmanager
@@ -382,7 +382,7 @@ def growth(host: Host, models: Sequence[str], send: Callable[[], int], callees: 
             is_small = total < _LARGE  # a snapshot of many objects takes long
             before = own() if is_small else total
             number, resident = sent_and_resident()
-            if resident > _RESIDENT:  # what is kept grows again, and what the allocator took does not
+            if resident > _RESIDENT:  # a leak grows again, the memory of the allocator does not
                 again, more = sent_and_resident()
                 number, resident = number + again, min(resident, more)
             after = own() if is_small else tracemalloc.get_traced_memory()[0]

@@ -15,7 +15,7 @@ class TritonModelException(Exception):  # noqa: N818 - Triton's own name
 
 
 class ServerEnum(enum.IntEnum):
-    """An enumeration like those of pybind in the real module: equal to its numbers, without order and arithmetic."""
+    """An enumeration like pybind's in the real module: equal to its numbers, without order and arithmetic."""
 
     def _refused(self, other: object) -> Any:
         raise TypeError(
