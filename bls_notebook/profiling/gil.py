@@ -52,9 +52,9 @@ class GilProbe:
             if start < end and stop > begin
         )
 
-    def share(self) -> float:
-        """Return the fraction of the time with the GIL held, by samples; -1 if unknown."""
-        return self._turns.share()
+    def late(self, begin: int) -> list[tuple[int, int]]:
+        """Return the times before samples that found the GIL held, in ns since `begin`; call `held` before."""
+        return [(start - begin, stop - begin) for start, stop in list(self._turns.late)]
 
     def _sample(self, log: Log) -> None:
         for _ in self._turns.samples(self._over, _PROBE_PAUSE):

@@ -22,13 +22,13 @@ FIRST, EARLY = 12, 0.25  # the first samples come at a fraction of the pause: ce
 _COMPUTED = 0.1  # fraction of the delay that the process must have computed; else the machine was suspended
 _WORKED = 0.02  # fraction of an interval: a thread with less processor time did not hold the GIL
 _MOST = 10_000  # intervals kept
-_ENOUGH = 10  # samples for a share of them
 _OWN = "/proc/thread-self/schedstat"
 
 
 class GilTurns:
     """Collects the `intervals` in which the GIL was held: begin, end (ns), the threads that computed, and the processor
-    time of the process meanwhile (ns).
+    time of the process meanwhile (ns). Of threads that hold it for less than a pause, an interval has only the delay
+    of a sample: `late` has all of the time before such samples.
 
     A thread that only waits `beside` the others is not named.
     """
@@ -38,8 +38,8 @@ class GilTurns:
         has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
         self.measures = has_gil and os.path.exists("/proc/self/task")  # else there are no intervals
         self.intervals: list[tuple[int, int, tuple[int, ...], int]] = []
+        self.late: list[tuple[int, int]] = []
         self._taken = 0  # samples
-        self._seen = self._late = 0  # ns before all samples, and before late ones
         self._begin = 0  # of the interval in which the last sample was late
         self._before: dict[int, int] = {}  # processor time of each thread at its first sample
 
@@ -68,11 +68,11 @@ class GilTurns:
     def note(self, now: int, delay: int, used: int, since: int) -> None:
         """Note a delay of the sample at `now`, and the processor time of the process `since` the one before (ns)."""
         self._taken += 1
-        self._seen += since
         if not self.measures or delay < _LATE or used < _COMPUTED * delay:
             self._begin = 0
             return
-        self._late += since
+        if len(self.late) < _MOST:
+            self.late.append((now - since, now))
         worked = {ident: ns for ident, ns in _worked().items() if self._beside is None or ident != self._beside.ident}
         if not self._begin:
             if len(self.intervals) >= _MOST:
@@ -83,14 +83,6 @@ class GilTurns:
         least = _WORKED * (now - self._begin)
         threads = [thread for thread, ns in worked.items() if ns - self._before.get(thread, ns) > least]
         self.intervals[-1] = self._begin, now, tuple(sorted(threads)), self.intervals[-1][3] + used
-
-    def share(self) -> float:
-        """Return the fraction of the time with the GIL held; -1 for too few samples.
-
-        A sample stands for the time before it, so this is more than the intervals, which have only the delays of
-        samples, if threads hold the GIL for less than a pause.
-        """
-        return self._late / max(1, self._seen) if self.measures and self._taken >= _ENOUGH else -1.0
 
     def ns(self) -> int:
         """Return the time in which several threads took turns; -1 if unknown."""

@@ -70,6 +70,12 @@ def total(intervals: Iterable[Interval]) -> int:
     return sum(end - begin for begin, end in intervals)
 
 
+def total_within(intervals: Iterable[Interval], others: Iterable[Interval]) -> int:
+    """Return the length (ns) of the union of intervals within the union of others."""
+    cover = Cover(others)
+    return sum(total(cover.within(begin, end)) for begin, end in union(intervals))
+
+
 def events(intervals: Iterable[Interval]) -> list[int]:
     """Return two numbers for each non-empty interval, as `occupied` needs them: 2 * begin + 1 and 2 * end.
 

@@ -23,6 +23,7 @@ from bls_notebook.records import StatisticsRecord, Times, why_not_batched
 from bls_notebook.repository import statistics_record_of
 
 from .gil import GilProbe
+from .intervals import total_within
 from .records.spans import WorkerUse
 from .resource_time import OtherPrograms, ProcessorUse, cores, device_timer, workers
 from .session import Session, SessionAnalysis
@@ -183,7 +184,7 @@ class Profile(Scope, SessionAnalysis):
             processors = cores()
             session = replace(
                 session, lock=held, cpu=cpu, cpu_waited=waited, cores=processors, workers=self._used[1:],
-                held=round(max(-1, self._probe.share() * session.wall)),
+                held=total_within(self._probe.late(self._start), ((s.sent, s.ended) for s in session.spans)),
                 others=-1 if self._share < 0 else round(self._share * processors * session.wall),
                 unbatched=self._unbatched if self._end else _unbatched(self._before),
             )  # fmt: skip

@@ -88,8 +88,8 @@ class Session(SessionData, SessionAnalysis):
     has a line for each batching model whose requests mostly ran alone: the reason. ``sender`` names the sender of
     requests that no model sent: the notebook, or the clients of a server if this is its trace; ``notes`` list the
     facts that such a trace lacks, or that were not recorded. ``stacks`` are lines of code that called each other,
-    and ``samples`` the executions that were seen there. ``others`` is the processor time that other programs used,
-    ``held`` the time with the GIL held (ns), of which ``lock`` has the longer intervals; -1 if unknown.
+    and ``samples`` the executions that were seen there. ``others`` is the processor time that other programs used
+    (ns); -1 if unknown. ``held`` is the time with a request under way and the GIL held, by samples (ns).
     """
 
     @property

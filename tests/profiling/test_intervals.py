@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.profiling.analysis.call_graph import overlapping
-from bls_notebook.profiling.intervals import events, gaps, levels, minus, occupied, total, union
+from bls_notebook.profiling.intervals import events, gaps, levels, minus, occupied, total, total_within, union
 
 intervals = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda t: (min(t), max(t))))
 
@@ -63,3 +63,8 @@ def test_overlapping(some: list[tuple[int, int]]) -> None:
     assert overlapping(some) == [
         any(i != j and max(a[0], b[0]) < min(a[1], b[1]) for j, b in enumerate(some)) for i, a in enumerate(some)
     ]
+
+
+def test_the_length_within_others() -> None:
+    assert total_within([(0, 10), (5, 20), (30, 40)], [(8, 12), (11, 35)]) == 17
+    assert total_within([], [(0, 9)]) == total_within([(0, 9)], []) == 0

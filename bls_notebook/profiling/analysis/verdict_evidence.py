@@ -15,7 +15,7 @@ from statistics import mean, median
 from typing import NamedTuple
 
 from bls_notebook.engine import execute_failed
-from bls_notebook.profiling.intervals import minus, total, union
+from bls_notebook.profiling.intervals import Interval, minus, total, total_within, union
 from bls_notebook.profiling.records.spans import LockHeld, SessionData, Span
 from bls_notebook.profiling.records.verdicts import WORTH, Measured, Verdict, calls_of, failed_roots
 from bls_notebook.records import quartiles, spoken
@@ -328,7 +328,7 @@ def session_evidence(session: SessionData) -> WorkloadEvidence:
     own_waits = round(session.cpu_waited * part) - waited if way == TOGETHER else 0
     held, own_cpu = _held(session) / max(1, busy), session.cpu - sum(worker.cpu for worker in session.workers)
     if way == IN_TURN:  # one request at a time holds the GIL too briefly for intervals
-        held = max(held, session.held / max(1, session.wall))
+        held = max(held, session.held / max(1, busy))
     measured = Measured(
         requests=len(roots), sequential=max(alone - own_waits, cpu), gathered=busy, cpu_sequential=cpu,
         cpu_gathered=cpu, waited_sequential=waited, waited_gathered=waited, cores=session.cores or 1 << 10,
@@ -361,12 +361,16 @@ def _first(session: SessionData) -> tuple[SessionData, str]:
 
 def _busy(session: SessionData) -> int:
     """Return how long a request was under way, ns."""
-    return total(union((span.sent, span.ended) for span in session.spans if not span.parent))
+    return total(union(_under_way(session)))
+
+
+def _under_way(session: SessionData) -> list[Interval]:
+    return [(span.sent, span.ended) for span in session.spans if not span.parent]
 
 
 def _held(session: SessionData) -> int:
     """Return how long samples saw the GIL held while others wanted it, and one processor at work, ns."""
-    return total(union((each.begin, each.end) for each in session.lock if _is_of_one_core(each)))
+    return total_within(((each.begin, each.end) for each in session.lock if _is_of_one_core(each)), _under_way(session))
 
 
 def _is_of_one_core(held: LockHeld) -> bool:

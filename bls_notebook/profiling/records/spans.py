@@ -245,7 +245,7 @@ class SessionData(_Analysed):
     stacks: tuple[CodeStack, ...] = ()
     samples: tuple[LineSamples, ...] = ()
     others: int = -1
-    held: int = -1
+    held: int = 0
 
     @property
     def disturbed(self) -> int:
