@@ -111,7 +111,7 @@ class TritonError:
         return f"TritonError({self._message!r}, {self._code})"
 
     def __str__(self) -> str:
-        """In a model, return what a server's model gets: no message, which only `message()` returns."""
+        """In a model, return the text of a server, which has no message: only `message()` returns it."""
         return f"<c_python_backend_utils.TritonError object at {id(self):#x}>" if in_model[0]() else repr(self)
 
 

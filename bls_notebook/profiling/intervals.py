@@ -72,8 +72,9 @@ def total(intervals: Iterable[Interval]) -> int:
 
 def total_within(intervals: Iterable[Interval], others: Iterable[Interval]) -> int:
     """Return the length (ns) of the union of intervals within the union of others."""
-    cover = Cover(others)
-    return sum(total(cover.within(begin, end)) for begin, end in union(intervals))
+    pieces = union(intervals)
+    cover = Cover(others if pieces else ())  # others may be many
+    return sum(total(cover.within(begin, end)) for begin, end in pieces)
 
 
 def events(intervals: Iterable[Interval]) -> list[int]:

@@ -372,7 +372,7 @@ class _Tuner:
             most={name: now.count if busy else self._most(name) for name, now in self.now.items()},
             batcher=self._batcher,
             bound=partial(self._bound, on_server),
-            needs=case.needs._replace(python={}) if on_server else case.needs,
+            needs=case.needs.apart if on_server else case.needs,
         )
         result = search(space)
         self.replays += space.replays

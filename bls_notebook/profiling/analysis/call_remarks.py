@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from operator import itemgetter
 from statistics import median
 
+from bls_notebook.profiling.intervals import events, occupied
 from bls_notebook.profiling.records import verdicts
 from bls_notebook.profiling.records.spans import SessionData, Span
 from bls_notebook.profiling.records.verdicts import time_of
@@ -58,8 +59,7 @@ def small_batches(e: WorkloadEvidence) -> str:
     if key is None or not callers or not all(caller in e.simulation.limits for caller in callers):
         return ""
     most = e.simulation.batches[key].most
-    moves = sorted([*((span.queued, 1) for span in spans), *((span.ended, -1) for span in spans)])
-    at_once = max(accumulate(step for _, step in moves))
+    at_once = occupied(events((span.queued, span.ended) for span in spans)).most
     if at_once > most or (most + 1) * max(span.rows for span in spans) > e.simulation.models[key].max_batch_size:
         return ""
     names = verdicts.listed([f"`{name}`" for name, _ in callers])

@@ -213,6 +213,11 @@ class Work(NamedTuple):
     computing: Mapping[ModelKey, float] = MappingProxyType({})
     cores: int = 0
 
+    @property
+    def apart(self) -> Work:
+        """The needs if each instance has a GIL of its own, as a process."""
+        return self._replace(python={})
+
 
 NOT_SHARED = Work()
 

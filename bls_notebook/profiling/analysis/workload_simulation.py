@@ -234,7 +234,7 @@ class SimulatedWorkload:
         self, capacity: Mapping[ModelKey, int], requests: tuple[Recipe, ...] | None = None, apart: bool = False
     ) -> int:
         """Return the time that instances, queues, processors and the GIL allow; `apart`: each instance has a GIL."""
-        needs = self.needs._replace(python={}) if apart else self.needs
+        needs = self.needs.apart if apart else self.needs
         return replay(requests or self.requests, capacity, self.batches, self._sent, needs)
 
     def _wall(self, capacity: Mapping[ModelKey, int], requests: tuple[Recipe, ...] | None = None) -> int:
