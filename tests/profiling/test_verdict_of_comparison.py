@@ -206,6 +206,14 @@ def test_pure_python_is_seen_from_spans_where_the_lock_was_not_measured() -> Non
     assert judged((one, freed), cpu=1.0, held=-1.0).cause != "gil"
 
 
+def test_on_a_busy_machine_spans_do_not_show_who_had_the_lock() -> None:
+    """The slow requests may have waited for a processor, so that pure Python is only one of the possible causes."""
+    one, _ = runs({"a": Model([10 * MS], instances=4)})
+    _, slow = runs({"a": Model([40 * MS], instances=4)})
+    found = judged((one, slow), cpu=0.8, held=-1.0, cores=2, waited=(0.3, 0.5))
+    assert (found.cause, "can look like a wait for the interpreter's lock" in found.sentence) == ("busy", True)
+
+
 def test_numpy_that_lets_go_of_the_lock_fills_the_cores() -> None:
     one, _ = runs({"a": Model([10 * MS], instances=4)})
     _, all_ = runs({"a": Model([20 * MS], instances=4)})

@@ -189,10 +189,10 @@ class SimulatedWorkload:
         # The processor time of one thread, plus its wait for a processor, but no more than the run took.
         needed = min(measured.cpu_sequential + measured.waited_sequential, measured.sequential)
         needed = max(needed, measured.cpu_sequential)
-        self.python = min(round(self._gil_share() * measured.sequential), needed)
-        cpu = round(needed / max(1.0, measured.parallel or measured.cores))
         # The search for the cause ignores the processor time that other programs took.
         self.disturbed = measured.waited_sequential > DISTURBED * measured.cpu_sequential
+        self.python = min(round(self._gil_share() * measured.sequential), needed)
+        cpu = round(needed / max(1.0, measured.parallel or measured.cores))
         self.own_cpu = round(measured.cpu_sequential / max(1, measured.cores)) if self.disturbed else cpu
         # Lower bounds (ns) of the wall time for any number of instances: here, and if instances are processes.
         self._bound, self._bound_apart = max(self.python, cpu), cpu
@@ -212,7 +212,8 @@ class SimulatedWorkload:
         m = self.measured
         if m.gil_share >= 0:
             return m.gil_share
-        if all(model.processes for model in self.models.values()):
+        # On a busy machine, a thread that waits for a processor looks like one that waits for the GIL.
+        if self.disturbed or all(model.processes for model in self.models.values()):
             return 0.0
         if self.sequential.lock:
             return min(1.0, sum(python_times(self.sequential).values()) / max(1, m.sequential))
