@@ -190,6 +190,12 @@ def test_pure_python_is_named_whatever_the_instances(instances: int) -> None:
     assert found.what_ifs[-1].on_server == pytest.approx(4, rel=0.05)
 
 
+def test_pure_python_in_one_batch_gains_nothing_by_instances_on_a_server_either() -> None:
+    found = judged(batch_of([10 * MS], [80 * MS]), cpu=1.0, held=1.0)
+    assert found.cause == "gil"
+    assert "and by the prediction hardly on a Triton server" in found.advice
+
+
 def test_python_in_processes_does_not_wait_for_the_gil_of_the_engine() -> None:
     """The engine's GIL may be busy with passing requests on, and spans may look as if they took turns with it."""
     one, all_ = (seen(run, "a", processes=True) for run in runs({"a": Model([10 * MS], instances=2)}))
@@ -283,6 +289,7 @@ def test_one_exec_after_awaited_calls_has_nothing_to_gather() -> None:
     ]  # fmt: skip
     found = judged((awaits[0], awaits[1]))
     assert (found.cause, found.model, found.count) == ("one_at_a_time", "a", 4)
+    assert "Or make `a` decoupled, and send its calls by async_exec: one" in found.advice
 
 
 def test_a_coroutine_that_blocks() -> None:
@@ -305,7 +312,12 @@ def test_an_async_execute_that_is_not_decoupled_serves_one_at_a_time() -> None:
     found = changed({"a": Model([10 * MS])}, is_async=True)
     assert (found.cause, found.count) == ("one_at_a_time", 4)
     assert "predicted 4.0 times as fast as today's exec" in found.advice
-    assert "Or make `a` decoupled" in found.advice
+    assert "Or make `a` decoupled: one" in found.advice
+
+
+def test_no_more_instances_are_advised_than_there_are_requests() -> None:
+    found = judged(runs({"a": Model([10 * MS])}, n=3), n=3)
+    assert (found.count, [what.count for what in found.what_ifs]) == (3, [1, 2, 3])
 
 
 def test_too_little_work() -> None:

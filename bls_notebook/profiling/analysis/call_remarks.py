@@ -50,6 +50,15 @@ def uneven(e: WorkloadEvidence) -> str:
     )
 
 
+def on_server(v: verdicts.Verdict) -> str:
+    """Say whether more instances would help on a server."""
+    best = max((what.on_server for what in v.what_ifs), default=0.0)
+    if v.what_ifs and best < verdicts.WORTH * max(1.0, v.speedup):
+        return ", and by the prediction hardly on a Triton server, where each is a process of its own"
+    gain = f": up to {verdicts.times(best)} times as fast there" if v.what_ifs else ""
+    return f"; on a Triton server each instance is a process of its own{gain}"
+
+
 def small_batches(e: WorkloadEvidence) -> str:
     """Say that the instances of callers limit the batches of a model; empty if none shows that."""
     key = e.batcher

@@ -17,7 +17,7 @@ from bls_notebook.profiling.records.verdicts import WORTH, Verdict, WhatIf, give
 from bls_notebook.records import Remedy
 from bls_notebook.records import count as count_of
 
-from .call_remarks import estimate, remarks, small_batches, uneven
+from .call_remarks import estimate, on_server, remarks, small_batches, uneven
 from .critical_path import shares
 from .queue_simulation import ModelKey, key_of
 from .verdict_evidence import (
@@ -205,8 +205,8 @@ CAUSES: dict[str, Cause] = {
         sentence="{took}{name} is pure Python that held the interpreter's lock (GIL) for {held} of the time: its "
         "requests take turns on {turns} of {of} cores{known:, and }.",
         remedy="Do the work in code that releases the lock (NumPy on whole arrays, ONNX), or take fewer, larger "
-        "requests. More instances do not help here, where they share one Python; on a Triton server each instance is a "
-        "process of its own{on_server}. {processes} does the same here, to measure it.",
+        "requests. More instances do not help here, where they share one Python{on_server}. {processes} does the same "
+        "here, to measure it.",
         exception=(
             lambda e: e.limit is not None or e.way == IN_TURN,
             "{took}Python code of {name} holds the interpreter's lock (GIL) for {held} of the time{waiting:, and }"
@@ -242,8 +242,8 @@ CAUSES: dict[str, Cause] = {
         model=attrgetter("limit"),
         sentence="{took}{several} queued for {name} for {queued} of the time: its execute is async but the model is "
         "not decoupled, so an instance serves one batch at a time{brought:, and }.",
-        remedy="{count}{or_make} {name} decoupled: one instance can then serve requests side by side while its execute "
-        "awaits (it then sends each response by get_response_sender()).",
+        remedy="{count}{or_make} {name} decoupled{by_async}: one instance can then serve requests side by side while "
+        "its execute awaits (it then sends each response by get_response_sender()).",
         counts=ADVISED,
     ),
     "queue": Cause(
@@ -416,7 +416,6 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
     # A staircase of a cell shows requests of which the shortest was alone.
     alone = (min if e.way == TOGETHER else median)(self_times(e.simulation.sequential).get(key, [0]) if key else [0])
     together = median(self_times(e.session).get(key, [0]) if key else [0])
-    on_server = max((what.on_server for what in v.what_ifs), default=0.0)
     callers = "calls by models" if e.cached.are_calls else "requests"
     is_of_clients = e.session.sender != NOTEBOOK
     partly = "partly " if len(union((span.sent, span.ended) for span in roots)) > 1 else ""
@@ -482,7 +481,8 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         "with_count": f" with `instance_group.count` {v.count} for {_models(v)}" if v.count else "",
         "or_make": " Or make" if _count(e, v) else "Make",
         "or_batch": _or_batch(seen, "Or let" if _count(e, v) else "Let"),
-        "on_server": f": up to {times(on_server)} times as fast there" if on_server > WORTH else "",
+        "on_server": on_server(v),
+        "by_async": ", and send its calls by async_exec" if key in e.simulation.sync_callers else "",
         "prediction": _prediction(e, v),
         "processes": str(processes),
         "gain": f": predicted {times(v.predicted)} times as fast"

@@ -177,13 +177,13 @@ class SimulatedWorkload:
         self.serial = list(own)
         self.capacity = capacities(gathered, self.serial)
         tree = SpanTree.of(sequential)
-        self._sync_callers: dict[ModelKey, int] = {}  # with the most calls by `exec` of one request
+        self.sync_callers: dict[ModelKey, int] = {}  # with the most calls by `exec` of one request
         for span in sequential.spans:
             model = self.models.get(key := key_of(span))
             if model is not None and model.is_async:  # the model was loaded
                 number = sum(_blocks(child, span, sequential) for child in tree.children.get(span.id, ()))
                 if number:
-                    self._sync_callers[key] = max(number, self._sync_callers.get(key, 0))
+                    self.sync_callers[key] = max(number, self.sync_callers.get(key, 0))
         sent = [] if at_once else [s.sent for s in gathered.spans if not s.parent]
         self._sent = [moment - sent[0] for moment in sent]
         # The processor time of one thread, plus its wait for a processor, but no more than the run took.
@@ -295,7 +295,7 @@ class SimulatedWorkload:
 
         def changed(recipe: Recipe) -> Recipe:
             sent = tuple(replace(s, recipe=changed(s.recipe)) for s in recipe.sent)
-            if self._sync_callers.get(recipe.model, 0) > 1 and sent:  # one call after others that it awaited needs them
+            if self.sync_callers.get(recipe.model, 0) > 1 and sent:  # one call after others that it awaited needs them
                 sent = tuple(Sent(s.recipe, (), sent[0].gap) for s in sent)
                 return replace(recipe, sent=sent, waited=tuple(range(len(sent))))
             return replace(recipe, sent=sent)
@@ -305,7 +305,7 @@ class SimulatedWorkload:
     @cached_property
     def sync_caller(self) -> ModelKey | None:
         """An async model that calls `exec` and whose calls, gathered, would make the workload faster."""
-        for key in self._sync_callers:
+        for key in self.sync_callers:
             wall = self._queues(capacities(self.gathered, set(self.serial) - {key}), self._gathering())
             if max(wall, self.work) * WORTH < self.now:
                 return key
@@ -347,16 +347,16 @@ class SimulatedWorkload:
     ) -> tuple[WhatIf, ...]:
         """Predict the time with these instance counts of the models; the first one gets fewer, too.
 
-        If the first model already has as many instances as the counts, `further` ones are tried: twice and four times
-        as many, but no more than there are requests.
+        No more than there are requests. If the first model already has as many instances as the counts, `further` ones
+        are tried: twice and four times as many.
         """
         keys = [key for key in keys if self.models[key].scheduler != "ensemble"]
-        now = self.capacity
-        tried = set(counts)
+        now, seen = self.capacity, Counter(map(key_of, self.sequential.spans))
+        most = min(_MOST, max((seen[key] for key in keys), default=0) or _MOST)
+        tried = {min(count, most) for count in counts}
         waited = self.measured.gathered - self.measured.waited_gathered
         if further and now.get(keys[0], 1) >= max(counts, default=1) and _EXPLAINED * self._wall(now) > waited:
-            requests = sum(key_of(span) == keys[0] for span in self.sequential.spans)
-            tried |= {min(_MOST, requests, now[keys[0]] * factor) for factor in (2, 4)} - {now[keys[0]]}
+            tried |= {min(most, now[keys[0]] * factor) for factor in (2, 4)} - {now[keys[0]]}
         out = []
         for count in sorted(tried):
             # Advice to change the first model takes no instances from the others.
