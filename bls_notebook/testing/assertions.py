@@ -35,6 +35,7 @@ class Assertions:
     update_snapshots: bool
     _errors: list[ErrorRecord]
     _warned: list[tuple[str, str]]
+    _loads: dict[str, int]  # ns, of callees that a request of a model loaded
     _servers: Servers | None
     _served: set[str]  # models that served requests, or had a stub
     _profile: RecordedCalls
@@ -57,7 +58,11 @@ class Assertions:
         self._end_profile()
         self._errors.clear()
         self._warned.clear()
+        self._loads.clear()
         self._profile = RecordedCalls().__enter__()
+
+    def _calls_text(self) -> str:
+        return calls_text(self.session, self._loads)
 
     def _end_profile(self) -> None:
         if self._profile.running:
@@ -123,7 +128,7 @@ class Assertions:
             details.append(f"tensors of {count(left_out, 'request')} were not kept: over the memory limit")
         raise _failed(
             f"{model}: {count(len(matching), 'matching request')}, expected {wanted}", *details,
-            calls_text(self.session),
+            self._calls_text(),
         )  # fmt: skip
 
     def assert_not_called(self, model: str) -> None:
@@ -132,9 +137,7 @@ class Assertions:
         calls = self.calls(model)
         if calls:
             by = ", ".join(dict.fromkeys(call.caller or "the test" for call in calls))
-            raise _failed(
-                f"{model}: {count(len(calls), 'request')}, from {by}; expected none", calls_text(self.session)
-            )
+            raise _failed(f"{model}: {count(len(calls), 'request')}, from {by}; expected none", self._calls_text())
 
     def assert_called_in_order(self, *models: str) -> None:
         """Assert the order of the requests to these models, one name per request; other models are ignored."""
@@ -143,7 +146,7 @@ class Assertions:
         called = [call.model for call in self.calls() if call.model in models]
         if called != list(models):
             got = " ".join(called) or "none of them"
-            raise _failed(f"called in the order: {got}; expected {' '.join(models)}", calls_text(self.session))
+            raise _failed(f"called in the order: {got}; expected {' '.join(models)}", self._calls_text())
 
     def assert_overlapped(self, least: int = 2, model: str = "") -> None:
         """Assert that at least `least` requests (to one model, or to any) were computed at the same moment."""
@@ -158,7 +161,7 @@ class Assertions:
         for model in models:
             judgement = claim_checks.overlapped(self.session, 2, model)
             if judgement:
-                raise _failed(f"{model}: {judgement.seen}; expected one after the other", calls_text(self.session))
+                raise _failed(f"{model}: {judgement.seen}; expected one after the other", self._calls_text())
 
     def assert_batched(self, model: str, least: int = 2) -> None:
         """Assert that at least one `execute` of a model received `least` requests or more."""
@@ -320,7 +323,7 @@ class Assertions:
     def failure_text(self, message: str = "") -> str:
         """Return the errors and calls of models that the message of a failed test does not contain yet."""
         errors = [text for error in self._errors[-3:] if (text := error_text(error)) not in message]
-        calls = calls_text(self.session) if self._servers is None else ""  # a server does not report calls
+        calls = self._calls_text() if self._servers is None else ""  # a server does not report calls
         return "\n\n".join([*errors, *([] if calls in message else [calls])])
 
     def _know(self, *models: str) -> None:
@@ -338,7 +341,7 @@ class Assertions:
         __tracebackhide__ = True
         self._skip_on_server("what happened to requests")
         if not judgement:
-            raise _failed(f"{judgement.claim}: {judgement.seen}", judgement.hint, calls_text(self.session))
+            raise _failed(f"{judgement.claim}: {judgement.seen}", judgement.hint, self._calls_text())
 
 
 class _Tracked(AbstractContextManager[None]):

@@ -15,7 +15,7 @@ from bls_notebook.inspection.records import TensorsCompared
 from bls_notebook.inspection.tensor_differences import compared
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.profiling.session import Session
-from bls_notebook.records import ErrorRecord, first_line
+from bls_notebook.records import ErrorRecord, first_line, ns
 
 _WIDTH = 100
 
@@ -25,10 +25,13 @@ def error_text(error: ErrorRecord) -> str:
     return render(error, width=_WIDTH).text
 
 
-def calls_text(session: Session) -> str:
+def calls_text(session: Session, loads: Mapping[str, int]) -> str:
+    """Return the calls between models; `loads` (ns) of callees happened meanwhile."""
     if not session.spans:
         return "the test itself sent no requests"  # a drill or a proof may have
-    return "calls between models:\n" + render(session.graph(), width=_WIDTH).text
+    text = "calls between models:\n" + render(session.graph(), width=_WIDTH).text
+    loaded = ", ".join(f"{name} {ns(time)}" for name, time in loads.items())
+    return f"{text}\nThe callers' own time includes loads of callees: {loaded}." if loaded else text
 
 
 def differences_text(tensors: Sequence[TensorsCompared], sides: tuple[str, str]) -> str:

@@ -7,6 +7,7 @@ import inspect
 import os
 import re
 import shutil
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
@@ -98,6 +99,7 @@ class RepositoryUnderTest(Assertions, _Repository):
     ) -> None:
         self._servers = servers
         self._errors: list[ErrorRecord] = []
+        self._loads: dict[str, int] = {}
         self._warned: list[tuple[str, str]] = []
         self._files: Path | None = None  # a folder with links to the models of `load_file`
         self.here = Path(here)
@@ -273,7 +275,10 @@ def _load_missing(repository: RepositoryUnderTest | None, name: str) -> str:
     """Load a callee on its first request; return the error message, or an empty string."""
     try:
         if repository is not None:
+            begin = time.perf_counter_ns()
             repository._need(name)
+            if repository.repository.ready(name):
+                repository._loads[name] = time.perf_counter_ns() - begin
     except BLSError as error:
         return str(error)
     return ""

@@ -41,7 +41,10 @@ def test_calls_with_their_tensors(repo: RepositoryUnderTest) -> None:
     repo.assert_not_overlapped("front", "double")
     repo.assert_that("called double 2")
     for told, claim in (
-        ("double: 2 matching requests, expected 1 request", lambda: repo.assert_called("double", 1)),
+        (
+            "double: 2 matching requests, expected 1 request.*includes loads of callees: double ",
+            lambda: repo.assert_called("double", 1),
+        ),
         ("double: 0 matching requests.*from the test", lambda: repo.assert_called("double", caller="")),
         ("with parameters {'who': 'you'}", lambda: repo.assert_called("front", parameters={"who": "you"})),
         ("with the expected inputs X and Z", lambda: repo.assert_called("front", inputs={"X": [1], "Z": [1]})),
