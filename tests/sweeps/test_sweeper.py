@@ -201,7 +201,7 @@ def test_the_best_point_has_most_rows_within_the_budget() -> None:
     assert Sweep("m", "kernel", (*others, most), budget=0.1).best == most
     assert Sweep("m", "kernel", (*others, most)).best is None
     loads = [point(concurrency=n, latency={"count": 100 + n, "p50": n / 10, "p95": n / 10}) for n in (1, 2)]
-    assert "The most is 101 requests/s, with 1 at once" in render(Sweep("m", "kernel", (*loads,))).text
+    assert "The most, within 2%, is 101 requests/s, with 1 at once" in render(Sweep("m", "kernel", (*loads,))).text
     shown = render(Sweep("m", "kernel", (point(latency=quick, instances=[["m", 2]]),) * 2)).html
     assert re.findall(r' alt="[^"]*with \S+ at once, ([^"]*?):', shown) == ["m × 2"]
     equal = [point(latency=quick, instances=[["m", number]]) for number in (2, 4)]
@@ -221,6 +221,7 @@ def test_the_queue_that_takes_most_of_the_time_is_named() -> None:
 
     assert "each request to `slow` spent 30.0 ms in its queue, of 51.0 ms in queue and `execute` of `m`" in shown(0.03)
     assert "in its queue" not in shown(0.01)
+    assert "model, 2 at once, m × 4 requests" in shown(0.01)
 
 
 def test_the_magic_and_the_file(cells: Cells, tmp_path: Path) -> None:  # noqa: F811
