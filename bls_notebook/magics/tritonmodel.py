@@ -69,7 +69,9 @@ def _config_of_options(
 def _tensor(field: str, text: str) -> dict[str, Any]:
     match = _TENSOR.fullmatch(text.strip())
     if match is None:
-        raise UsageProblem(f"--{field}: got {text!r}, expected NAME TYPE [DIMS], such as IN FP32 [-1,3]")
+        raise UsageProblem(
+            f"--{field}: got {text!r}, expected NAME TYPE [DIMS], such as IN FP32 [-1,3]; one --{field} for each tensor"
+        )
     kind = match["type"].upper()
     try:
         dims = [int(dim) for dim in match["dims"].replace(",", " ").split()]

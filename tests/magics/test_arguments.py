@@ -104,6 +104,7 @@ def test_config_from_a_variable_or_a_file(tmp_path: Any) -> None:
         ("m --config nowhere", "--config: got 'nowhere', expected a variable of the notebook or the path of a"),
         ("m --config x --instances 2", "cannot be combined with"),
         ("m --input IN FP32", "--input: got 'IN FP32', expected NAME TYPE [DIMS]"),
+        ('m --input "A FP32 [1]; B FP32 [1]"', "such as IN FP32 [-1,3]; one --input for each tensor"),
         ("m --output IN FP32 [1,-]", "--output: got the shape [1,-], expected whole numbers"),
         ("m --version 0", "--version: got '0', expected a whole number from 1"),
         ("m --instances two", "--instances: got 'two', expected a whole number from 1"),
