@@ -106,6 +106,11 @@ def test_batches_fill_before_a_second_instance_takes_the_next() -> None:
     assert replay(recipes(one), {("a", 1): 2}, batches, sent) < 11 * MS
 
 
+def test_a_full_batch_does_not_wait_for_its_delay() -> None:
+    one, _ = runs({"a": Model([10 * MS])})
+    assert replay(recipes(one), {("a", 1): 1}, {("a", 1): Batcher.greedy(N, 12 * MS, 50 * MS)}) < 13 * MS
+
+
 def test_requests_queue_for_one_instance() -> None:
     found = judged(runs({"a": Model([10 * MS])}))
     assert (found.cause, found.model, found.count) == ("queue", "a", 4)

@@ -289,8 +289,12 @@ class _Replay:
         self.unanswered = 0
 
     def run(self, requests: Sequence[Recipe], sent: Sequence[int]) -> int:
+        last = 0
+
         def answered() -> None:
+            nonlocal last
             self.unanswered -= 1
+            last = self._now  # timers of batches that filled before they expired end later
 
         self.unanswered = len(requests)
         for i, recipe in enumerate(requests):
@@ -298,7 +302,7 @@ class _Replay:
         while self._events:
             self._now, _, call = heapq.heappop(self._events)
             call()
-        return self._now
+        return last
 
     def _later(self, delay: int, call: Callable[[], None]) -> None:
         heapq.heappush(self._events, (self._now + delay, next(self._order), call))
