@@ -343,6 +343,12 @@ def test_instances_that_share_a_lock() -> None:
     assert found.best == found.speedup
     # Half of the work is theirs alone; a callee's lock is the callee's.
     assert judged(runs({"a": Model([10 * MS, Locked(10 * MS)], instances=8)})).cause == "contention"
+    calls = judged(runs({"a": Model([Locked(30 * MS), "b"], instances=8), "b": Model([10 * MS], instances=8)}))
+    assert "wait for each other: not counting its calls, beside others a request takes" in calls.sentence
+    # If the work explains the time only in part, no gain is predicted.
+    doubt = judged(runs({"a": Model([Locked(30 * MS), "b"], instances=3), "b": Model([45 * MS], instances=8)}))
+    assert (doubt.cause, doubt.count, doubt.predicted, doubt.what_ifs) == ("queue", 4, 0, ())
+    assert "would take 225 ms now, and they took 285 ms" in doubt.advice
     callee = {"a": Model(["b"], instances=8), "b": Model([Locked(10 * MS)], instances=4)}
     assert judged(runs(callee)).model == "b"
     assert judged(runs({"a": Model([Locked(10 * MS)], instances=4)}), cpu=2.0, cores=2).cause != "contention"
@@ -385,6 +391,17 @@ def test_instances_of_callers_that_limit_batches_are_named(most: int, told: bool
     found = judged((replace(pair[0], models=seen), replace(pair[1], models=seen)))
     assert found.cause == "batched"
     assert ("No more than 2 requests reached `a` at once: with more instances of `front`" in found.advice) == told
+
+
+def test_waits_of_single_requests_for_a_batch_are_told() -> None:
+    one, all_ = (seen(run, "a", scheduler="dynamic_batching") for run in runs({"a": Model([10 * MS])}))
+    slow = [
+        replace(s, sent=4 * s.sent, queued=4 * s.sent, started=4 * s.sent + 30 * MS, ended=4 * s.sent + 40 * MS)
+        for s in one.spans
+    ]
+    found = judged((replace(one, spans=tuple(slow), wall=4 * one.wall), all_))
+    assert "waited for batches of `a` to fill for 75% of the time" in found.advice
+    assert "to fill" not in judged((one, all_)).advice
 
 
 def batch_of(alone: list[Any], batch: list[Any], count: int = 8) -> tuple[Session, Session]:

@@ -8,18 +8,19 @@ from itertools import pairwise
 from operator import itemgetter
 from statistics import median
 
-from bls_notebook.profiling.intervals import events, occupied
+from bls_notebook.profiling.intervals import events, minus, occupied, total
 from bls_notebook.profiling.records import verdicts
 from bls_notebook.profiling.records.spans import SessionData, Span
 from bls_notebook.profiling.records.verdicts import time_of
 from bls_notebook.records import Remedy
 
 from .queue_simulation import key_of
-from .span_tree import SpanTree
-from .verdict_evidence import LITTLE, WorkloadEvidence, blocked_loops
+from .span_tree import SpanTree, holds
+from .verdict_evidence import LITTLE, ROUGH, TOGETHER, WorkloadEvidence, blocked_loops
 
 _MANY = 8  # calls of one model by one `execute`: from here on, short ones could be one request
 _NAMED = 4  # the most callees that a sentence names; it counts the others
+_LONG = 1_000_000  # ns of a wait for a batch to fill: less is a thread's that wakes up
 _MUCH = 0.15  # fraction of a request's time that gathering its calls could save: less is not mentioned
 
 
@@ -59,6 +60,32 @@ def on_server(v: verdicts.Verdict) -> str:
     return f"; on a Triton server each instance is a process of its own{gain}"
 
 
+def if_own(e: WorkloadEvidence, v: verdicts.Verdict) -> str:
+    """Advise to try more instances for requests that share one: only a trial shows their gain."""
+    if not v.count:
+        return ""
+    return (
+        "More instances help if each has its own. How much is unknown: an instance is free once its `execute` "
+        "returns, so a server gives some several requests at once and others few. "
+        f"{_verify(v.model)} measures {v.count} here."
+    )
+
+
+def may_help(e: WorkloadEvidence, v: verdicts.Verdict) -> str:
+    """Advise to try more instances if the simulation does not explain the run."""
+    names = verdicts.listed([f"`{name}`" for name in v.models])
+    asked = next(span.model for span in e.session.spans if not span.parent)
+    return (
+        f"More instances may help, such as {v.count} of {names}. How much cannot be predicted: by the recorded work "
+        f"the requests would take {time_of(e.simulation.now)} now, and they took {time_of(e.measured.gathered)}. "
+        f"{_verify(asked)} measures it."
+    )
+
+
+def _verify(model: str) -> Remedy:
+    return Remedy(f"`bls.compare({model!r}, inputs, verify=True)`", f"`%blsprofile {model} … --verify`")
+
+
 def small_batches(e: WorkloadEvidence) -> str:
     """Say that the instances of callers limit the batches of a model; empty if none shows that."""
     key = e.batcher
@@ -76,6 +103,24 @@ def small_batches(e: WorkloadEvidence) -> str:
         f"No more than {most} requests reached `{key[0]}` at once: with more instances of {names}, its batches could "
         "be larger, which no prediction here includes."
     )
+
+
+def lone_waits(e: WorkloadEvidence) -> str:
+    """Say that requests one after the other waited for batches to fill; empty if they did not wait long."""
+    session = e.simulation.sequential
+    if e.way == TOGETHER or e.disturbance >= ROUGH:
+        return ""
+    whole = sum(span.duration for span in session.spans if not span.parent)
+    for model in session.models:
+        spans = [s for s in session.spans if key_of(s) == key_of(model) and s.ran]
+        waits = minus(((s.queued, s.started) for s in spans), map(holds, spans))  # its instances were idle
+        waited = total(waits)
+        if model.scheduler == "dynamic_batching" and waited > max(_LONG * len(spans), _MUCH * whole):
+            return (
+                f"One after the other, requests waited for batches of `{model.name}` to fill for "
+                f"{waited / whole:.0%} of the time (max_queue_delay_microseconds)."
+            )
+    return ""
 
 
 def _perhaps_blocked(session: SessionData) -> str:

@@ -17,7 +17,7 @@ from bls_notebook.profiling.records.verdicts import WORTH, Verdict, WhatIf, give
 from bls_notebook.records import Remedy
 from bls_notebook.records import count as count_of
 
-from .call_remarks import estimate, on_server, remarks, small_batches, uneven
+from .call_remarks import estimate, if_own, lone_waits, may_help, on_server, remarks, small_batches, uneven
 from .critical_path import shares
 from .queue_simulation import ModelKey, key_of
 from .verdict_evidence import (
@@ -177,16 +177,16 @@ CAUSES: dict[str, Cause] = {
     "shared_instance": Cause(
         when=attrgetter("shares_instance"),
         model=attrgetter("contended"),
-        sentence="{took}Requests on {instances} of {name} wait for each other: beside others a request takes up to "
-        "{longest} instead of {alone}, though processors are idle{known:; }.",
+        sentence="{took}Requests on {instances} of {name} wait for each other: {uncounted}beside others a request "
+        "takes up to {longest} instead of {alone}, though processors are idle{known:; }.",
         remedy="Give an instance more of what its requests share (threads of a pool, connections). {if_own}",
         counts=UNKNOWN,
     ),
     "contention": Cause(
         when=lambda e: e.contended,
         model=attrgetter("contended"),
-        sentence="{took}{who} wait for each other: beside others a request takes {together} instead of {alone}, though "
-        "processors are idle{known:; }, and more instances would bring nothing.",
+        sentence="{took}{who} wait for each other: {uncounted}beside others a request takes {together} instead of "
+        "{alone}, though processors are idle{known:; }, and more instances would bring nothing.",
         remedy="Give each {whose} its own of what they share (a lock, a connection, a file), or use one that takes "
         "several at a time.",
         counts=UNKNOWN,
@@ -256,7 +256,7 @@ CAUSES: dict[str, Cause] = {
     "unequal": Cause(
         when=attrgetter("unequal"),
         model=attrgetter("unequal"),
-        sentence="{took}Unknown whether async helped: beside each other, requests to {name} took {alone} to {longest}. "
+        sentence="{took}Unknown whether async helped: {uncounted}requests to {name} took {alone} to {longest}. "
         "The slower ones waited for others (threads of a pool, a lock), had more to do, or a slower instance.",
         remedy="{compare} settles it.",
         counts=UNKNOWN,
@@ -294,6 +294,8 @@ def verdict(evidence: WorkloadEvidence) -> Verdict:
     advises = (cause.counts == ADVISED and not e.idle_batcher) or (is_exception and bool(cause.other_remedy))
     what_ifs = _what_ifs(e, name, advises)
     chosen = simulation.worthwhile(what_ifs) if advises else None
+    if e.way == COMPARED and not simulation.explains:
+        chosen, what_ifs = None if chosen is None else replace(chosen, speedup=0.0), ()
     if name == "shared_instance":
         chosen = _own_instances(e, key)
     count = 0 if chosen is None else chosen.count
@@ -318,7 +320,7 @@ def verdict(evidence: WorkloadEvidence) -> Verdict:
     remedy = cause.other_remedy if is_exception and cause.other_remedy else cause.remedy
     advice = [remedy.format_map(words).strip()]
     if e.failed is None:
-        advice.append(small_batches(e))
+        advice += [small_batches(e), lone_waits(e)]
     if e.way != COMPARED and e.failed is None:
         advice += remarks(e.session, name)
     found = replace(
@@ -448,12 +450,14 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         "several": count_of(waits, "request") if is_compared else several,
         "queued": f"{v.queued:.0%}",
         "instances": instances,
-        "more": f", and it cannot help more until `instance_group.count` > {number}" if is_compared and v.count else "",
+        "more": f", and it cannot help more until `instance_group.count` > {number}"
+        if is_compared and v.count and v.predicted
+        else "",
         "held": f"{e.held:.0%}",
         "waiting": _waiting(e),
         "disturbed": f"{e.disturbance:.0%}",
         "suspected": suspected(e),
-        "if_own": _if_own(e, v),
+        "if_own": if_own(e, v),
         "cores": f"{m.cpu_gathered / max(1, m.gathered):.1f}",
         "turns": f"{max(1.0, m.cpu_gathered / max(1, m.gathered)):.1f}",
         "of": str(m.cores),
@@ -465,6 +469,7 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         "in_each": " in each instance" if number > 1 else "",
         "together": time_of(together),
         "alone": time_of(alone),
+        "uncounted": "not counting its calls, " if e.is_caller(key) else "",
         "longest": time_of(max(self_times(e.session).get(key, [0]) if key else [0])),
         "compare": str(compare),
         "each": time_of(m.sequential / max(1, e.requests)),
@@ -574,7 +579,7 @@ def _count(e: WorkloadEvidence, v: Verdict) -> str:
     """Advise the number of instances, if more instances help."""
     prediction = _prediction(e, v)
     if not v.count or not prediction:
-        return ""
+        return may_help(e, v) if v.count and e.way == COMPARED else ""
     at_best = ""
     if e.way == COMPARED and v.best > v.predicted * WORTH:
         at_best = f" ({times(v.best)} at best, with an instance for each request)"
@@ -585,14 +590,3 @@ def _or_batch(seen: ModelSeen | None, let: str) -> str:
     if seen is None or seen.max_batch_size <= 1 or seen.scheduler != "default":
         return ""
     return f"{let} it batch: dynamic_batching, as it takes batches of {seen.max_batch_size}."
-
-
-def _if_own(e: WorkloadEvidence, v: Verdict) -> str:
-    """Advise to try more instances for requests that share one: only a trial shows their gain."""
-    if not v.count:
-        return ""
-    verify = Remedy(f"`bls.compare({v.model!r}, inputs, verify=True)`", f"`%blsprofile {v.model} … --verify`")
-    return (
-        "More instances help if each has its own. How much is unknown: an instance is free once its `execute` "
-        f"returns, so a server gives some several requests at once and others few. {verify} measures {v.count} here."
-    )

@@ -201,6 +201,11 @@ class WorkloadEvidence:
         seen = self.simulation.models.get(key) if key else None
         return seen is not None and seen.processes
 
+    def is_caller(self, key: ModelKey | None) -> bool:
+        """True if executions of a model sent requests."""
+        own = {span.id for span in self.session.spans if key_of(span) == key}
+        return any(span.parent in own for span in self.session.spans)
+
     @property
     def batcher(self) -> ModelKey | None:
         """The model with the largest batch."""

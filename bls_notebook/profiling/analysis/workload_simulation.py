@@ -38,7 +38,7 @@ from .span_tree import SpanTree
 
 DISTURBED = 0.1  # wait for processors over processor time: above it, other programs disturbed the run
 BLOCKED = 0.5  # fraction of the time that an event loop runs the model's own code: above it, the loop is blocked
-_EXPLAINED = 1.3  # measured over simulated time: above it, larger instance counts are not predicted
+_EXPLAINED = 1.2  # measured over simulated time: above it, other instance counts are not predicted
 _SOME = 0.02  # fraction of a model's own time: less processor time is not simulated
 _MOST = 64  # instances, at most, that are predicted
 
@@ -246,6 +246,11 @@ class SimulatedWorkload:
         return not self.disturbed or wall > self._bound or self._bound <= WORTH * self._own_bound
 
     @property
+    def explains(self) -> bool:
+        """True if the requests sent together took about as long as they take in the simulation."""
+        return self.measured.gathered - self.measured.waited_gathered <= _EXPLAINED * self.now
+
+    @property
     def chain(self) -> int:
         """The time of the longest request by itself, ns."""
         return max((replay([r], {}) for r in self.requests), default=0)
@@ -354,8 +359,7 @@ class SimulatedWorkload:
         now, seen = self.capacity, Counter(map(key_of, self.sequential.spans))
         most = min(_MOST, max((seen[key] for key in keys), default=0) or _MOST)
         tried = {min(count, most) for count in counts}
-        waited = self.measured.gathered - self.measured.waited_gathered
-        if further and now.get(keys[0], 1) >= max(counts, default=1) and _EXPLAINED * self._wall(now) > waited:
+        if further and now.get(keys[0], 1) >= max(counts, default=1) and self.explains:
             tried |= {min(most, now[keys[0]] * factor) for factor in (2, 4)} - {now[keys[0]]}
         out = []
         for count in sorted(tried):
