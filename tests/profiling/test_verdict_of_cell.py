@@ -70,6 +70,21 @@ def test_groups_of_requests_are_only_partly_under_way_together() -> None:
     pairs = of(session({"a": Model([10 * MS], 1)}, *(tuple("aa"), MS) * 8))
     assert "Nothing queued" not in pairs.sentence
     assert "at best" not in pairs.sentence
+    # With four instances, the second group would be sent earlier: 10 and 20 ms instead of 30 and 50.
+    later = of(session({"a": Model([10 * MS], 1)}, tuple("aaa"), MS, tuple("aaaaa")))
+    assert later.advice.endswith("for `a`: predicted 2.7 times as fast as now.")
+
+
+def test_waits_for_a_batch_to_fill_leave_it_open_how_long_requests_take_alone() -> None:
+    record = batching(session({"a": Model([10 * MS], batch=8)}, tuple("aaa"), MS, tuple("aaaaa")), "a", 8)
+    late = []
+    for i, span in enumerate(record.spans):
+        before, after = (0, 90 * MS) if i < 3 else (90 * MS, 180 * MS)
+        sent = replace(span, sent=span.sent + before, queued=span.queued + before, started=span.started + after)
+        late.append(replace(sent, inferred=span.inferred + after, ended=span.ended + after))
+    found = of(replace(record, spans=tuple(late), wall=record.wall + 180 * MS))
+    assert (found.cause, found.model) == ("filling", "a")
+    assert found.sentence.endswith("For 90% of the time, requests waited for batches of `a` to fill.")
 
 
 def test_requests_that_are_as_fast_as_they_can_be_and_one_alone() -> None:

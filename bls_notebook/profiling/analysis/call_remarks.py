@@ -8,20 +8,20 @@ from itertools import pairwise
 from operator import itemgetter
 from statistics import median
 
-from bls_notebook.profiling.intervals import events, minus, occupied, total
+from bls_notebook.profiling.intervals import events, occupied
 from bls_notebook.profiling.records import verdicts
 from bls_notebook.profiling.records.spans import SessionData, Span
 from bls_notebook.profiling.records.verdicts import time_of
 from bls_notebook.records import Remedy
 
 from .queue_simulation import key_of
-from .span_tree import SpanTree, holds
-from .verdict_evidence import LITTLE, ROUGH, TOGETHER, WorkloadEvidence, blocked_loops
+from .span_tree import SpanTree
+from .verdict_evidence import COMPARED, LITTLE, WorkloadEvidence, blocked_loops
 
 _MANY = 8  # calls of one model by one `execute`: from here on, short ones could be one request
 _NAMED = 4  # the most callees that a sentence names; it counts the others
-_LONG = 1_000_000  # ns of a wait for a batch to fill: less is a thread's that wakes up
-_MUCH = 0.15  # fraction of a request's time that gathering its calls could save: less is not mentioned
+MUCH = 0.15  # fraction of the time that gathering calls could save, or that requests wait for a batch to fill: less
+# is not mentioned
 
 
 def remarks(session: SessionData, cause: str) -> list[str]:
@@ -105,22 +105,15 @@ def small_batches(e: WorkloadEvidence) -> str:
     )
 
 
-def lone_waits(e: WorkloadEvidence) -> str:
-    """Say that requests one after the other waited for batches to fill; empty if they did not wait long."""
-    session = e.simulation.sequential
-    if e.way == TOGETHER or e.disturbance >= ROUGH:
+def waits_to_fill(e: WorkloadEvidence) -> str:
+    """Say that requests waited for batches to fill; empty if they did not wait long."""
+    model, share = e.filling
+    if model is None or share < MUCH:
         return ""
-    whole = sum(span.duration for span in session.spans if not span.parent)
-    for model in session.models:
-        spans = [s for s in session.spans if key_of(s) == key_of(model) and s.ran]
-        waits = minus(((s.queued, s.started) for s in spans), map(holds, spans))  # its instances were idle
-        waited = total(waits)
-        if model.scheduler == "dynamic_batching" and waited > max(_LONG * len(spans), _MUCH * whole):
-            return (
-                f"One after the other, requests waited for batches of `{model.name}` to fill for "
-                f"{waited / whole:.0%} of the time (max_queue_delay_microseconds)."
-            )
-    return ""
+    who = "One after the other, requests" if e.way == COMPARED else "Requests"
+    return (
+        f"{who} waited for batches of `{model[0]}` to fill for {share:.0%} of the time (max_queue_delay_microseconds)."
+    )
 
 
 def _perhaps_blocked(session: SessionData) -> str:
@@ -146,7 +139,7 @@ def _one_after_the_other(session: SessionData) -> str:
         in_turn = all(one.ended <= after.sent for one, after in pairwise(mine))
         saved = sum(c.duration for c in mine) - max((c.duration for c in mine), default=0)
         alone = len(mine) == len(calls) and in_turn
-        is_much = alone and saved > _MUCH * (caller.duration - _delay(mine))
+        is_much = alone and saved > MUCH * (caller.duration - _delay(mine))
         found.setdefault(caller.model, []).append((saved if is_much else 0, caller, mine))
     # The median execution: the first request of a session often takes far longer than the others.
     typical = [sorted(each, key=itemgetter(0))[len(each) // 2] for each in found.values()]

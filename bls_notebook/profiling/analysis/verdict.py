@@ -17,7 +17,7 @@ from bls_notebook.profiling.records.verdicts import WORTH, Verdict, WhatIf, give
 from bls_notebook.records import Remedy
 from bls_notebook.records import count as count_of
 
-from .call_remarks import estimate, if_own, lone_waits, may_help, on_server, remarks, small_batches, uneven
+from .call_remarks import MUCH, estimate, if_own, may_help, on_server, remarks, small_batches, uneven, waits_to_fill
 from .critical_path import shares
 from .queue_simulation import ModelKey, key_of
 from .verdict_evidence import (
@@ -261,6 +261,13 @@ CAUSES: dict[str, Cause] = {
         remedy="{compare} settles it.",
         counts=UNKNOWN,
     ),
+    "filling": Cause(
+        when=lambda e: e.way == TOGETHER and e.filling.share > MUCH,
+        model=lambda e: e.filling.model,
+        sentence="{took}For {filled} of the time, requests waited for batches of {name} to fill.",
+        remedy="A lower max_queue_delay_microseconds ends these waits sooner; more requests at once fill the batches.",
+        counts=UNKNOWN,
+    ),
     "helped": Cause(when=is_near, sentence="{took}Async helped: {speedup} times as fast{at_best}.{most: }"),
     "partly": Cause(
         when=lambda e: e.measured.speedup > WORTH, sentence=_NOTHING_QUEUED, counts=ADVISED, exception=_UNEXPLAINED
@@ -320,7 +327,7 @@ def verdict(evidence: WorkloadEvidence) -> Verdict:
     remedy = cause.other_remedy if is_exception and cause.other_remedy else cause.remedy
     advice = [remedy.format_map(words).strip()]
     if e.failed is None:
-        advice += [small_batches(e), lone_waits(e)]
+        advice += [small_batches(e), "" if name == "filling" else waits_to_fill(e)]
     if e.way != COMPARED and e.failed is None:
         advice += remarks(e.session, name)
     found = replace(
@@ -392,7 +399,7 @@ _WITHOUT_SHARES = ("failed", "notebook", "cached", "one", "batched", "little")
 
 
 def _where(e: WorkloadEvidence) -> str:
-    """Say where the time of one request goes, if it goes to several models: to their own work, and to the GIL."""
+    """Say where the time of requests goes, if it goes to several models: to their own work, and to the GIL."""
     own = {key: sum(times) for key, times in self_times(e.simulation.sequential).items()}
     whole = sum(own.values())
     largest = sorted((key for key in own if own[key] >= _PART * whole), key=lambda key: -own[key])[:3]
@@ -402,7 +409,8 @@ def _where(e: WorkloadEvidence) -> str:
     for key in largest:
         is_python = e.python.get(key, 0) > LOCKED * own[key] and not suspected(e)
         words.append(f"{own[key] / whole:.0%} in `{key[0]}`{' (Python code under the GIL)' if is_python else ''}")
-    return f"Of a request's work, {listed(words)}. "
+    whole_of = "the time in `execute`" if e.way == TOGETHER else "a request's work"  # together, they may have waited
+    return f"Of {whole_of}, {listed(words)}. "
 
 
 def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bool) -> dict[str, Phrase]:
@@ -414,7 +422,7 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
     roots = [span for span in e.session.spans if not span.parent]
     of_roots = any(span.model == v.model for span in roots)
     several = f"{waits} of them" if of_roots else count_of(waits, "call")
-    instances = "one instance" if number == 1 else f"{number} instances"
+    instances, chosen = "one instance" if number == 1 else f"{number} instances", v.count and v.predicted
     # A staircase of a cell shows requests of which the shortest was alone.
     alone = (min if e.way == TOGETHER else median)(self_times(e.simulation.sequential).get(key, [0]) if key else [0])
     together = median(self_times(e.session).get(key, [0]) if key else [0])
@@ -450,10 +458,9 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         "several": count_of(waits, "request") if is_compared else several,
         "queued": f"{v.queued:.0%}",
         "instances": instances,
-        "more": f", and it cannot help more until `instance_group.count` > {number}"
-        if is_compared and v.count and v.predicted
-        else "",
+        "more": f", and it cannot help more until `instance_group.count` > {number}" if is_compared and chosen else "",
         "held": f"{e.held:.0%}",
+        "filled": f"{e.filling.share:.0%}",
         "waiting": _waiting(e),
         "disturbed": f"{e.disturbance:.0%}",
         "suspected": suspected(e),
@@ -518,7 +525,7 @@ def _brought(e: WorkloadEvidence) -> str:
     speedup = e.measured.speedup
     if e.way == COMPARED:
         return "async brought nothing" if speedup < WORTH else f"async was {times(speedup)} times as fast"
-    if e.requests < 2:
+    if e.requests < 2 or (e.way == TOGETHER and e.filling.share > MUCH):
         return ""
     if e.way == IN_TURN:
         gain = f"be {times(e.together)} times as fast" if e.together > WORTH else "take as long"

@@ -42,7 +42,15 @@ _MOSTLY = 0.7  # processor time as a fraction of the wall time: above it, the pr
 _HARDLY = 0.2  # processor time as a fraction of the wall time: below it, the process hardly computes
 _AT_ONCE = 8  # the most threads that are assumed to wait for a processor at the same time
 _EVEN = 0.25  # tolerance for equal steps of a staircase
+_WAKE_UP = 1_000_000  # ns of a wait for an idle instance: less is a thread's that wakes up
 _NAMED = 4  # the most callees that a sentence names
+
+
+class Filling(NamedTuple):
+    """The model for whose batches requests waited longest, and the fraction of the time."""
+
+    model: ModelKey | None = None
+    share: float = 0.0
 
 
 class Cached(NamedTuple):
@@ -211,6 +219,19 @@ class WorkloadEvidence:
         """The model with the largest batch."""
         batches = self.simulation.batches
         return max(batches, key=lambda key: batches[key].most, default=None)
+
+    @cached_property
+    def filling(self) -> Filling:
+        """The waits for batches to fill while the instances were idle; of one request after the other, if compared."""
+        session = self.simulation.sequential
+        found = [Filling()]
+        for model in session.models:
+            if model.scheduler == "dynamic_batching":
+                spans = [s for s in session.spans if key_of(s) == key_of(model) and s.ran]
+                waits = minus([(s.queued, s.started) for s in spans], [holds(s) for s in spans])
+                if total(waits) > _WAKE_UP * len(waits) and self.disturbance < ROUGH:
+                    found.append(Filling(key_of(model), total(waits) / max(1, _busy(session))))
+        return max(found, key=lambda each: each.share)
 
     @cached_property
     def contended(self) -> ModelKey | None:

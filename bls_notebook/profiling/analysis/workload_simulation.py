@@ -153,6 +153,22 @@ def calls_alone(sequential: SessionData, gathered: SessionData) -> dict[int, tup
     return {**alone, **others}
 
 
+def _groups(session: SessionData, apart: bool) -> list[list[int]]:
+    """Return when the requests were sent, ns since the first one.
+
+    `apart`: a request that was sent when all earlier ones had been answered begins a new group, with its own first one.
+    """
+    groups: list[list[int]] = [[]]
+    begin = answered = 0
+    for span in (span for span in session.spans if not span.parent):
+        if groups[-1] and apart and span.sent >= answered:
+            groups.append([])
+        begin = begin if groups[-1] else span.sent
+        groups[-1].append(span.sent - begin)
+        answered = max(answered, span.ended)
+    return groups
+
+
 def _roots(session: SessionData) -> list[int]:
     return [span.id for span in session.spans if not span.parent]
 
@@ -161,8 +177,9 @@ class SimulatedWorkload:
     """One workload, measured in both ways, and simulated with other instance counts or other code.
 
     ``serial`` are the models whose coroutines block their event loop, by default the models of the two runs. The
-    requests are sent at the times of the gathered run or, with ``at_once``, all at 0. The work of a ``crowded`` run has
-    waits for the GIL and for processors in it, so these are not simulated.
+    requests are sent at the times of the gathered run or, with ``at_once``, all at 0; groups of a single run that were
+    sent one after the other stay so. The work of a ``crowded`` run has waits for the GIL and for processors in it, so
+    these are not simulated.
     """
 
     def __init__(
@@ -184,8 +201,7 @@ class SimulatedWorkload:
                 number = sum(_blocks(child, span, sequential) for child in tree.children.get(span.id, ()))
                 if number:
                     self.sync_callers[key] = max(number, self.sync_callers.get(key, 0))
-        sent = [] if at_once else [s.sent for s in gathered.spans if not s.parent]
-        self._sent = [moment - sent[0] for moment in sent]
+        self._groups = [[0]] if at_once else _groups(gathered, apart=sequential is gathered)
         # The processor time of one thread, plus its wait for a processor, but no more than the run took.
         needed = min(measured.cpu_sequential + measured.waited_sequential, measured.sequential)
         needed = max(needed, measured.cpu_sequential)
@@ -235,8 +251,13 @@ class SimulatedWorkload:
         self, capacity: Mapping[ModelKey, int], requests: tuple[Recipe, ...] | None = None, apart: bool = False
     ) -> int:
         """Return the time that instances, queues, processors and the GIL allow; `apart`: each instance has a GIL."""
-        needs = self.needs.apart if apart else self.needs
-        return replay(requests or self.requests, capacity, self.batches, self._sent, needs)
+        needs, requests = self.needs.apart if apart else self.needs, requests or self.requests
+        wall = first = 0
+        for i, sent in enumerate(self._groups, 1):
+            last = first + len(sent) if i < len(self._groups) else len(requests)
+            wall += replay(requests[first:last], capacity, self.batches, sent, needs)
+            first = last
+        return wall
 
     def _wall(self, capacity: Mapping[ModelKey, int], requests: tuple[Recipe, ...] | None = None) -> int:
         return max(self._queues(capacity, requests), self._bound, 1)
