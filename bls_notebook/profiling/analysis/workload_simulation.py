@@ -216,7 +216,7 @@ class SimulatedWorkload:
         # A batch that computes once takes less than its requests one by one, which are no bound then.
         self.computes_once = any(batcher.way == AS_ONE for batcher in self.batches.values())
         if self.computes_once:
-            self._bound = self._bound_apart = self.own_cpu = 0
+            self._bound = self._bound_apart = self._own_bound = self.own_cpu = 0
         self.needs = NOT_SHARED
         if not crowded and not self.computes_once:
             self.needs = needs_of_work(sequential, self.python, measured.cores)
@@ -282,14 +282,12 @@ class SimulatedWorkload:
         The changes are "" (sent together, unchanged), "await" (no coroutine blocks its event loop), "gather" (also,
         coroutines that call `exec` gather these calls), and "instances" (an instance for each request).
         """
-        capacity: Mapping[ModelKey, int] = self.capacity
         if change == "instances":
-            capacity = dict.fromkeys(self.models, UNLIMITED)
-        elif change:
-            capacity = capacities(self.gathered)
-        requests = self._gathering() if change == "gather" else None
-        least = self.chain if change == "instances" else 1
-        return self.measured.sequential / max(self._wall(capacity, requests), least)
+            wall = self._queues(dict.fromkeys(self.models, UNLIMITED))
+            # The time that other programs took is no part of the best.
+            return self.measured.sequential / max(wall, self._own_bound, self.chain, 1)
+        capacity = capacities(self.gathered) if change else self.capacity
+        return self.measured.sequential / self._wall(capacity, self._gathering() if change == "gather" else None)
 
     @cached_property
     def with_gathered_batches(self) -> SimulatedWorkload | None:
