@@ -99,6 +99,7 @@ class Profile(Scope, SessionAnalysis):
         self._others: OtherPrograms | None = None
         self._share = -1.0  # of other programs in the time of the processors
         self._workers: dict[int, ProcessorUse] = {}  # by the number of the process
+        self._beside = 0  # processor time of threads of libraries, ns
         self._used: tuple[WorkerUse, ...] = ()  # of this process, without an instance, and of the workers
 
     def _check(self) -> None:
@@ -139,9 +140,12 @@ class Profile(Scope, SessionAnalysis):
             for pid, name in workers().items():
                 uses.append((name, self._workers.get(pid) or ProcessorUse(pid, True)))
                 turns.append(-1 if self._sampler is None else self._sampler.turns.get(pid, -1))
+            used = [use.computing() for _, use in uses]
             self._used = tuple(
-                WorkerUse(name, use.used(), use.waited(), ns) for (name, use), ns in zip(uses, turns, strict=True)
+                WorkerUse(name, cpu, use.waited(), ns)
+                for (name, use), (cpu, _), ns in zip(uses, used, turns, strict=True)
             )
+            self._beside = used[0][1]
             assert self._others is not None
             self._share = self._others.share(sum(use.cpu for use in self._used[1:]))
         try:
@@ -186,7 +190,7 @@ class Profile(Scope, SessionAnalysis):
                 session, lock=held, cpu=cpu, cpu_waited=waited, cores=processors, workers=self._used[1:],
                 held=total_within(self._probe.late(self._start), ((s.sent, s.ended) for s in session.spans)),
                 others=-1 if self._share < 0 else round(self._share * processors * session.wall),
-                unbatched=self._unbatched if self._end else _unbatched(self._before),
+                unbatched=self._unbatched if self._end else _unbatched(self._before), beside=self._beside,
             )  # fmt: skip
             if self._end:
                 session = with_server_times(session, *self._servers)

@@ -19,6 +19,7 @@ PROBES = LOCK_PROBE, STACK_SAMPLER = "bls-lock-probe", "bls-stack-sampler"  # th
 _TICK = 10_000_000  # ns: the unit of processor times in /proc/stat
 _STAT, _LOAD = Path("/proc/stat"), Path("/proc/loadavg")
 _LOOKS = 3
+_SPINS = 0.3  # processor time over wall time: above it, a process without work waits busily
 _TASKS = "/proc/{}/task"
 _CPU_CLOCK = 2  # of a process: CPUCLOCK_SCHED of Linux
 
@@ -47,11 +48,33 @@ class ProcessorUse:
 
     def __init__(self, pid: int = 0, whole: bool = False) -> None:
         self._pid = pid
-        self._waited = {} if whole else {thread: times.waited for thread, times in thread_times(pid).items()}
+        self._threads = {} if whole else thread_times(pid)
         self._used = 0 if whole else _process_time(pid)
 
     def used(self) -> int:
         return max(0, _process_time(self._pid) - self._used)
+
+    def of_libraries(self) -> int:
+        """Return the part of `used` of threads that are not Python's, such as those of a BLAS library.
+
+        Only Linux reports it, and only for threads that have not ended; 0 elsewhere, and for a worker.
+        """
+        if self._pid:
+            return 0
+        python = {thread.native_id for thread in threading.enumerate()}
+        return sum(times.worked for thread, times in self._since().items() if thread not in python)
+
+    def computing(self) -> tuple[int, int]:
+        """Return `used` and `of_libraries` without busy waits: threads of OpenBLAS and OpenMP spin for up to 0.2 s.
+
+        A thread of a library that spins now computed only beside the thread of Python that called it.
+        """
+        used = self.used()
+        libraries = min(used, self.of_libraries())
+        computed = min(libraries, (cores() - 1) * (used - libraries))
+        if computed < libraries and spins():
+            return used - libraries + computed, computed
+        return used, libraries
 
     def waited(self) -> int:
         """Return the time that runnable threads waited for a processor that another program or thread used.
@@ -59,9 +82,21 @@ class ProcessorUse:
         Only Linux reports it, and only for threads that have not ended; 0 elsewhere. The threads that only measure
         do not count.
         """
-        now, probes = thread_times(self._pid), {t.native_id for t in threading.enumerate() if t.name in PROBES}
-        waits = ((thread, times.waited - self._waited.get(thread, 0)) for thread, times in now.items())
-        return sum(max(0, waited) for thread, waited in waits if thread not in probes)
+        probes = {t.native_id for t in threading.enumerate() if t.name in PROBES}
+        return sum(times.waited for thread, times in self._since().items() if thread not in probes)
+
+    def _since(self) -> dict[int, ThreadTimes]:
+        """Return the times of each thread since this object was created."""
+        now, zero = thread_times(self._pid), ThreadTimes(0, 0)
+        pairs = {thread: zip(times, self._threads.get(thread, zero), strict=True) for thread, times in now.items()}
+        return {thread: ThreadTimes(*(max(0, new - old) for new, old in pair)) for thread, pair in pairs.items()}
+
+
+def spins() -> bool:
+    """Return whether a thread of this process computes now, though nothing has to: it busily waits for work."""
+    used, begun = time.process_time_ns(), time.perf_counter_ns()
+    time.sleep(0.001)
+    return time.process_time_ns() - used > _SPINS * (time.perf_counter_ns() - begun)
 
 
 def workers() -> dict[int, str]:

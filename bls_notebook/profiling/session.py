@@ -89,7 +89,8 @@ class Session(SessionData, SessionAnalysis):
     requests that no model sent: the notebook, or the clients of a server if this is its trace; ``notes`` list the
     facts that such a trace lacks, or that were not recorded. ``stacks`` are lines of code that called each other,
     and ``samples`` the executions that were seen there. ``others`` is the processor time that other programs used
-    (ns); -1 if unknown. ``held`` is the time with a request under way and the GIL held, by samples (ns).
+    (ns); -1 if unknown. ``held`` is the time with a request under way and the GIL held, by samples (ns). ``beside``
+    is the part of ``cpu`` that threads of libraries such as BLAS used; neither has their busy waits.
     """
 
     @property

@@ -22,6 +22,7 @@ from bls_notebook.profiling.resource_time import (
     DeviceTime,
     OtherPrograms,
     ProcessorUse,
+    ThreadTimes,
     cores,
     device_timer,
     parallel_throughput,
@@ -220,6 +221,23 @@ def test_times_and_rates() -> None:
     assert processors.waited() >= 0
     assert cores() >= 1
     assert not probes()
+
+
+@pytest.mark.parametrize(
+    ("spins", "libraries", "computing"), [(True, 900, (200, 100)), (True, 60, (160, 60)), (False, 900, (1000, 900))]
+)
+def test_threads_of_a_library_that_spin_computed_only_beside_the_thread_that_called_them(
+    monkeypatch: pytest.MonkeyPatch, spins: bool, libraries: int, computing: tuple[int, int]
+) -> None:
+    mine, clock = threading.get_native_id(), {"process": 0, "library": 0}
+    monkeypatch.setattr(resource_time, "cores", lambda: 2)
+    monkeypatch.setattr(resource_time, "spins", lambda: spins)
+    monkeypatch.setattr(resource_time, "_process_time", lambda pid: clock["process"])
+    times = lambda pid=0: {mine: ThreadTimes(0, 0), -1: ThreadTimes(clock["library"], 0)}  # noqa: E731
+    monkeypatch.setattr(resource_time, "thread_times", times)
+    use = ProcessorUse()
+    clock.update(process=100 + libraries, library=libraries)
+    assert use.computing() == computing
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the time of another process")

@@ -64,6 +64,13 @@ def test_requests_that_queue() -> None:
     assert found.advice.endswith("predicted 2.0 times as fast as now.")
 
 
+def test_threads_of_a_library_make_no_request_slower_alone() -> None:
+    for step in "aaaa", (tuple("aaaa"),):
+        record = session({"a": Model([10 * MS], 1)}, *step)
+        found = replace(record, cpu=2 * record.wall, beside=record.wall, cores=2).verdict()
+        assert (found.cause, round(found.speedup, 1)) == ("cores", 1.0)
+
+
 def test_groups_of_requests_are_only_partly_under_way_together() -> None:
     found = of(session(TWO, tuple("aaaa"), MS, tuple("aaaa")))
     assert found.sentence.startswith("8 requests took 40 ms, partly under way together. ")

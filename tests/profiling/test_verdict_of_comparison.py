@@ -243,6 +243,21 @@ def test_the_throughput_of_the_processors_bounds_the_prediction(parallel: float,
     assert [round(w.speedup, 1) for w in found.what_ifs] == speedups
 
 
+def test_threads_of_a_library_use_several_processors_for_one_request() -> None:
+    one, all_ = (replace(run, beside=run.wall) for run in runs({"a": Model([10 * MS])}))
+    found = judged((one, all_), cpu=2.0, cores=2, held=0.02, parallel=1.2)
+    assert found.cause == "cores"
+    assert {round(what.speedup, 1) for what in found.what_ifs} == {1.0}
+
+
+def test_the_model_that_keeps_the_processors_busy_computes_and_does_not_wait() -> None:
+    pair = runs({"a": Model(["waits", "computes"]), "waits": Model([12 * MS]), "computes": Model([10 * MS])})
+    used = {"a": 0, "waits": 0, "computes": 10 * MS}
+    one, all_ = (replace(run, spans=tuple(replace(s, cpu=used[s.model]) for s in run.spans)) for run in pair)
+    found = judged((one, all_), cpu=2.0, cores=2, held=0.02)
+    assert (found.cause, found.model) == ("cores", "computes")
+
+
 def test_runs_that_differ_make_the_figures_rough_and_change_no_cause() -> None:
     sure, unsure = (judged(runs({"a": Model([10 * MS])}), doubt=doubt) for doubt in (0.02, 0.08))
     little = judged(runs({"a": Model([MS // 20])}), doubt=0.5)

@@ -228,7 +228,7 @@ CAUSES: dict[str, Cause] = {
     ),
     "cores": Cause(
         when=lacks_cores,
-        model=attrgetter("busiest"),
+        model=attrgetter("computing"),
         sentence="{took}{name} keeps the processors busy ({cores} of {of} cores){known:: }, and no number of "
         "instances makes it faster on this machine.",
         exception=(

@@ -26,7 +26,15 @@ from .queue_simulation import ModelKey, capacities, key_of, recipes, replay
 from .request_loop import RequestLoop, request_loop
 from .session_statistics import session_statistics
 from .span_tree import SpanTree, holds
-from .workload_simulation import BLOCKED, DISTURBED, THREADS, SimulatedWorkload, python_times, self_times
+from .workload_simulation import (
+    BLOCKED,
+    DISTURBED,
+    THREADS,
+    SimulatedWorkload,
+    computing_times,
+    python_times,
+    self_times,
+)
 
 COMPARED, TOGETHER, IN_TURN = "compared", "together", "in turn"
 COUNTS = (1, 2, 4)
@@ -195,6 +203,12 @@ class WorkloadEvidence:
         return max(own, key=lambda key: sum(own[key]), default=None)
 
     @cached_property
+    def computing(self) -> ModelKey | None:
+        """The model whose threads computed most; if that is not known, the busiest one."""
+        times = computing_times(self.simulation.sequential)
+        return max(times, key=times.__getitem__, default=self.busiest)
+
+    @cached_property
     def python(self) -> Mapping[ModelKey, int]:
         """The time in which samples saw each model hold the GIL, ns; of one request after the other, if compared."""
         return python_times(self.simulation.sequential)
@@ -350,13 +364,13 @@ def session_evidence(session: SessionData) -> WorkloadEvidence:
     now = capacities(session)
     alone = busy if way == IN_TURN else sum(replay([recipe], now) for recipe in recipes(session))
     part = busy / max(1, session.wall)
-    cpu, waited = round(session.cpu * part), round(session.disturbed * part)
+    cpu, waited, beside = (round(ns * part) for ns in (session.cpu, session.disturbed, session.beside))
     own_waits = round(session.cpu_waited * part) - waited if way == TOGETHER else 0
-    held, own_cpu = _held(session) / max(1, busy), session.cpu - sum(worker.cpu for worker in session.workers)
+    held, own_cpu = _held(session) / max(1, busy), session.cpu - session.beside - sum(w.cpu for w in session.workers)
     if way == IN_TURN:  # one request at a time holds the GIL too briefly for intervals
         held = max(held, session.held / max(1, busy))
     measured = Measured(
-        requests=len(roots), sequential=max(alone - own_waits, cpu), gathered=busy, cpu_sequential=cpu,
+        requests=len(roots), sequential=max(alone - own_waits, cpu - beside), gathered=busy, cpu_sequential=cpu,
         cpu_gathered=cpu, waited_sequential=waited, waited_gathered=waited, cores=session.cores or 1 << 10,
         # No longer than the process of the engine computed.
         gil_share=min(held, own_cpu / max(1, session.wall) if session.cpu else 1.0),

@@ -208,7 +208,9 @@ class SimulatedWorkload:
         # The search for the cause ignores the processor time that other programs took.
         self.disturbed = measured.waited_sequential > DISTURBED * measured.cpu_sequential
         self.python = min(round(self._gil_share() * measured.sequential), needed)
-        cpu = round(needed / max(1.0, measured.parallel or measured.cores))
+        # Threads of libraries use several processors for one request, so that `parallel` would count twice.
+        width = measured.cpu_sequential / max(1, measured.cpu_sequential - sequential.beside)
+        cpu = round(needed / max(1.0, measured.parallel or measured.cores, width))
         self.own_cpu = round(measured.cpu_sequential / max(1, measured.cores)) if self.disturbed else cpu
         # Lower bounds (ns) of the wall time for any number of instances: here, and if instances are processes.
         self._bound, self._bound_apart = max(self.python, cpu), cpu

@@ -246,6 +246,7 @@ class SessionData(_Analysed):
     samples: tuple[LineSamples, ...] = ()
     others: int = -1
     held: int = 0
+    beside: int = 0
 
     @property
     def disturbed(self) -> int:
