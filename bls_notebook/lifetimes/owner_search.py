@@ -212,6 +212,8 @@ class OwnerSearch:
         """Return the objects that an object refers to, except objects that lead into all of Python."""
         if issubclass(type(value), np.ndarray):
             return _of_array(value)
+        if type(value) is dict and _is_of_a_module(value):
+            return ()  # its variables are roots themselves; frames of a traceback lead to the notebook's
         if issubclass(type(value), types.FunctionType):
             return (*(value.__closure__ or ()), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
         if type(value) in _HIDDEN:
@@ -241,6 +243,11 @@ class OwnerSearch:
             if self._closed[kind]
             else [child for child in gc.get_referents(value) if not issubclass(type(child), self._atoms)]
         )
+
+
+def _is_of_a_module(namespace: dict[Any, Any]) -> bool:
+    name = namespace.get("__name__") if "__builtins__" in namespace else None
+    return type(name) is str and getattr(sys.modules.get(name), "__dict__", None) is namespace
 
 
 def _is_closed(kind: type) -> bool:

@@ -42,6 +42,7 @@ from .owner_search import (
     name_at,
     opened,
     search_of_memory,
+    text_of_path,
 )
 
 owner_kinds.update({
@@ -115,7 +116,7 @@ def _holder(root: SearchRoot, way: tuple[Any, ...]) -> Holder:
     name, deletable = name_at(root, way)
     remedy = root.remedy
     if not remedy and root.kind == "variable":
-        remedy = f"del {name if deletable else root.name}"
+        remedy = f"del {root.name}{text_of_path(way)[0] if deletable else ''}"
     return Holder(root.kind, name, remedy)
 
 

@@ -32,6 +32,37 @@ def test_a_variable(cells: Any) -> None:
     assert left(cells) == {"answers['one'][0]": "del answers['one'][0]"}
 
 
+def test_the_error_of_a_variable(cells: Any) -> None:
+    cells.model()
+    cells(f"""class Failed:
+    error = None
+failed = Failed()
+def fail():
+    answer = {ASK}
+    raise ValueError""")
+    attempt = "try:\n        fail()\n    except ValueError as error:\n        failed.error = error"
+    assert cells(TRACK.format(attempt)).success
+    assert left(cells) == {"failed.error (the traceback of its ValueError)": "del failed.error"}
+
+
+def test_an_error_that_a_model_keeps_leads_to_no_variable_of_the_notebook(cells: Any) -> None:
+    cells("""%%tritonmodel times --input "IN FP32 [-1]" --output "OUT FP32 [-1]"
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    error = None
+    def execute(self, requests):
+        try:
+            raise ValueError
+        except ValueError as error:
+            self.error = error
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
+""")
+    ask = "get_ipython().run_line_magic('bls', 'times IN=[1.0] -q')"
+    assert cells(f"import numpy as np\n{ask}").success
+    assert cells(TRACK.format(f"large = np.ones(300_000)\n    {ask}")).success
+    assert cells.shell.user_ns["lifetimes"].record.kept == ()
+
+
 def test_the_output_history(cells: Any) -> None:
     cells.model()
     cells("import numpy as np; import bls_notebook as bls; track = bls.track_memory(); track.__enter__();")
