@@ -99,11 +99,21 @@ def _queue(point: SweepPoint, sweep: Sweep) -> str:
     most = max(point.models, key=lambda each: each.queued * each.requests, default=None)
     if most is None or most.queued <= _WAITED * whole:
         return ""
+    tried = sweep.most([other for other in sweep.points if _has_more(other, point, most.name)] or [point])
+    more = f"more instances of `{most.name}`, or larger batches, may answer more"
+    if tried is not point and tried.row_rate <= point.row_rate:
+        more = f"more instances of `{most.name}` answered no more"
     return (
         f"With {_setting(point, sweep)}, each request to `{most.name}` spent {duration(most.queued)} in its queue, of "
-        f"{duration(whole)} in queue and `execute` of `{sweep.model}`, on average: more instances of `{most.name}`, "
-        "or larger batches, may answer more."
+        f"{duration(whole)} in queue and `execute` of `{sweep.model}`, on average: {more}."
     )
+
+
+def _has_more(other: SweepPoint, point: SweepPoint, model: str) -> bool:
+    """Return whether a point with figures differs in more instances of a model only."""
+    here, there = dict(point.instances), dict(other.instances)
+    is_same = (other.load, other.rows, {**there, model: 0}) == (point.load, point.rows, {**here, model: 0})
+    return is_same and there.get(model, 0) > here.get(model, 0) and other.throughput > 0
 
 
 def _setting(point: SweepPoint, sweep: Sweep) -> str:

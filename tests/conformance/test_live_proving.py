@@ -74,7 +74,7 @@ class TritonPythonModel:
 """
 ANSWERS = {
     "scaled": "values = np.where((values > 5) & OLD, np.nextafter(values, np.float32(1e9)), values)",
-    # By a parameter: what a row gets depends on the others of its batch, or on NumPy where it has company.
+    # By a parameter: what a row gets depends on the others of its request, or on NumPy where it has company.
     "moody": "values = values - values.mean(dtype=np.float32) if 'mean' in told else values\n"
     "        values = values + self.more if 'company' in told else values",
     "counting": "self.count += 1\n        values = np.array([self.count, self.generator.rand()], np.float32)",
@@ -222,7 +222,7 @@ def test_rows_alone_and_in_a_batch(prover: Prover) -> None:
     assert (found.alone, found.notes) == (3, ())
     found = prover.prove("moody", batch, parameters={"mean": True})
     assert found.equal
-    assert "3 of 3 rows get other answers alone" in found.notes[0]
+    assert "3 of 3 rows get other answers alone than in their request" in found.notes[0]
     assert found.notes[0] in " ".join(render(found).text.split())
 
 

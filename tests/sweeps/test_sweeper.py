@@ -224,6 +224,19 @@ def test_the_queue_that_takes_most_of_the_time_is_named() -> None:
     assert "model, 2 at once, m × 4 requests" in shown(0.01)
 
 
+def test_more_instances_that_were_measured_and_answered_no_more_are_no_advice() -> None:
+    def point(instances: int, concurrency: int, responses: int) -> SweepPoint:
+        models = [{"name": "m", "requests": 100, "queued": 0.01, "computed": 0.01}]
+        load = {"instances": [["m", instances]], "rows": 1, "concurrency": concurrency, "seconds": 1.0}
+        return SweepPoint.from_dict({**load, "models": models, "latency": {"count": responses, "p95": 0.1}})
+
+    def words(*points: SweepPoint) -> str:
+        return " ".join(render(Sweep("m", "kernel", points)).text.split())
+
+    assert "more instances of `m` answered no more." in words(point(1, 4, 100), point(2, 4, 90))
+    assert "more instances of `m`, or larger batches, may answer more." in words(point(1, 4, 100), point(2, 1, 90))
+
+
 def test_the_magic_and_the_file(cells: Cells, tmp_path: Path) -> None:  # noqa: F811
     define(bls.current_repository())
     cells.shell.user_ns["row"] = ROW["IN"]

@@ -517,8 +517,8 @@ class _Comparison:
                 changed += bool(differences(there[0], [replace(whole, outputs=outputs)], self.allowed).lines)
         if changed:
             notes.append(
-                f"{changed} of {self.alone} rows get other answers alone than in a batch, on both sides: with a "
-                "batching queue, the answer to a request depends on the other requests in its batch"
+                f"{changed} of {self.alone} rows get other answers alone than in their request, on both sides: the "
+                "model does not answer every row of a request, or the rows of a batch change each other's answers"
             )
         return []
 
