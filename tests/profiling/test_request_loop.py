@@ -37,7 +37,9 @@ def test_a_loop_that_awaits_each_request_becomes_a_gather(body: str, line: int, 
     assert bool(source) == bool(changed)
     if source:
         compile(source, "model.py", "exec")
-        assert source.startswith("import asyncio\n")
+        assert source.startswith(f"{found.to_import}\n")
+        assert found.to_import == "import asyncio"
+        assert loop_of(f"import asyncio\n{text}", 4).to_import == ""
         assert loop_of(source) is None
         assert changed in source
 

@@ -21,7 +21,7 @@ from bls_notebook.profiling.analysis.verdict import CAUSES, verdict
 from bls_notebook.profiling.analysis.verdict_evidence import comparison_evidence
 from bls_notebook.profiling.analysis.workload_simulation import needs_of_work
 from bls_notebook.profiling.records.comparison import Measured, Verdict
-from bls_notebook.profiling.records.spans import LockHeld
+from bls_notebook.profiling.records.spans import LockHeld, Source
 from bls_notebook.profiling.session import Session, Span
 from tests.profiling.simulated import Locked, Model, session
 
@@ -437,6 +437,17 @@ def test_a_batch_whose_requests_are_served_one_by_one_gains_by_gathering_them(st
     few = judged(batch_of(steps, steps * N, count=1))
     assert few.cause == "batch_in_turn"
     assert "`instance_group.count` to 4 for `b`" in few.advice or "with 4 instances of `b`" in few.advice
+
+
+def test_code_that_gathers_a_batch_imports_asyncio_if_the_file_does_not() -> None:
+    text = "class TritonPythonModel:\n    async def execute(self, requests):\n        return [await f(r) for r in requests]\n"
+    for head, words in (
+        ("", "async_exec, and `import asyncio`: predicted"),
+        ("import asyncio\n", "async_exec: predicted"),
+    ):
+        source = Source("model.py", head + text, "a", 1, execute=2 + bool(head))
+        one, all_ = (replace(run, sources=(source,)) for run in batch_of(["b"], ["b"] * N))
+        assert words in judged((one, all_)).advice
 
 
 def test_calls_of_a_batch_that_are_not_of_one_request_each_do_not_blame_its_code() -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from bls_notebook.profiling.records.spans import SessionData
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+_IMPORT = "import asyncio"
 _COMPREHENSIONS = ast.ListComp | ast.GeneratorExp
 
 
@@ -16,6 +17,7 @@ class RequestLoop(NamedTuple):
     """The loop: the numbers of its lines, the text of the first one, and the code to write instead if it is simple.
 
     The coroutine of a request may have to be written first: `is_async` is False if `execute` is not async.
+    `to_import` is the statement that the file lacks for the changed code.
     """
 
     line: int
@@ -23,6 +25,7 @@ class RequestLoop(NamedTuple):
     changed: str
     is_async: bool
     end: int = 0
+    to_import: str = ""
 
 
 def request_loop(session: SessionData, model: str, version: int = 0) -> RequestLoop | None:
@@ -54,7 +57,7 @@ def loop_of(text: str, execute: int = 0) -> RequestLoop | None:
             elif isinstance(node, _COMPREHENSIONS) and _names(node.generators[0].iter, requests):
                 found = _comprehension(text, node, is_async)
             if found is not None:
-                return found
+                return found._replace(to_import="" if _IMPORT in text else _IMPORT)
     return None
 
 

@@ -558,6 +558,7 @@ def _gather_batch(e: WorkloadEvidence, v: Verdict) -> str:
         gather = "await asyncio.gather(*[self.serve(request) for request in requests])"
         change = f"Move the body of the loop in line {loop.line} (`{loop.text}`) to a coroutine, and `{gather}`"
     change += ", and send the calls by async_exec" if sync else ""
+    change += f", and `{loop.to_import}`" if loop is not None and loop.to_import else ""
     what_ifs = simulation.what_ifs(limits, e.counts) if (limits := simulation.limits) else ()
     more = simulation.worthwhile(what_ifs)
     models = listed([f"`{model}`" for model, _ in limits])

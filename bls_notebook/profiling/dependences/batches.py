@@ -75,8 +75,8 @@ def gathered_source(text: str, loop: RequestLoop) -> str:
         return ""
     indent = lines[loop.line - 1].partition(loop.text)[0]
     lines[loop.line - 1 : loop.end] = [f"{indent}{loop.changed}\n"]
-    if "import asyncio" not in text:
+    if loop.to_import:
         body = ast.parse(text).body
         first = next((n for n in body if isinstance(n, ast.Import)), None)
-        lines.insert((first or body[0]).lineno - 1, "import asyncio\n")
+        lines.insert((first or body[0]).lineno - 1, f"{loop.to_import}\n")
     return "".join(lines)
