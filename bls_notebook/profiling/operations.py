@@ -90,7 +90,8 @@ def _make_cell(call: MagicCall, overlap: Overlap) -> None:
     """Put the proven change into a new cell, or report why there is none."""
     notebook, code = call.notebook, overlap.code
     if code is None:
-        why = "it was not proven" if overlap.problem else "there is nothing to gain"
+        why = "which calls are independent is unknown" if overlap.outcome == "unknown" else "there is nothing to gain"
+        why = "it was not proven" if overlap.problem else why
         notebook.say(f"%blsoverlap: --apply: no change is made, as {why}", "info")
         return
     if not code.source or not code.proven:

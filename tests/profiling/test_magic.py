@@ -83,6 +83,53 @@ def test_calls_that_could_overlap(sender, monkeypatch) -> None:
     assert "no change is made, as there is nothing to gain" in words(again.text)
 
 
+BRANCH = """first = pb_utils.InferenceRequest(
+            model_name="sleeper", requested_output_names=["OUT"], inputs=requests[0].inputs()
+        ).exec()
+        if len(first.output_tensors()) > 9:
+            return []
+        pb_utils.InferenceRequest(
+            model_name="sleeper", requested_output_names=["OUT"], inputs=requests[0].inputs()
+        ).exec()"""
+
+
+def test_calls_of_a_cell_of_which_it_is_unknown_whether_they_are_independent_are_not_changed(sender) -> None:
+    for model in SLEEPER.replace("time.sleep(0.02)", ""), CALLER.replace(CALLS, BRANCH):
+        sender(model)
+    shown = words(sender("%blsoverlap caller IN=[1.0] --apply --repeat 1").text)
+    assert "is unknown: line 13 was never reached" in shown
+    assert "no change is made, as which calls are independent is unknown" in shown
+
+
+BATCHING = """\
+%%tritonmodel caller --config batches
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    async def execute(self, requests):
+        return [await self.answer(request) for request in requests]
+
+    async def answer(self, request):
+        call = pb_utils.InferenceRequest(
+            model_name="sleeper", requested_output_names=["OUT"], inputs=request.inputs()
+        )
+        return pb_utils.InferenceResponse((await call.async_exec()).output_tensors())
+"""
+
+
+@pytest.mark.slow
+def test_a_cell_that_serves_a_batch_one_by_one_is_changed(sender) -> None:
+    io = "input {name: 'IN', data_type: TYPE_FP32, dims: 1} output {name: 'OUT', data_type: TYPE_FP32, dims: 1}"
+    sender.shell.user_ns["batches"] = f"max_batch_size: 4 {io} dynamic_batching {{max_queue_delay_microseconds: 50000}}"
+    for model in SLEEPER.replace("sleeper", "sleeper --instances 4", 1).replace("[-1]", "[-1,-1]"), BATCHING:
+        sender(model)
+    shown = sender("found = %blsoverlap caller IN=[[1.0]] --repeat 1\nfound")
+    assert "one after the other (line 7)" in words(shown.text)
+    assert "7 - return [await self.answer(request) for request in requests]" in words(shown.text)
+    assert shown.value.code.source.startswith("import asyncio\n")
+
+
 def test_the_smallest_setting(sender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     simulate_times(monkeypatch, {"sleeper": Model([20_000_000])})
     sender(SLEEPER)

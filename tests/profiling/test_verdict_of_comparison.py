@@ -440,7 +440,7 @@ def test_a_batch_whose_requests_are_served_one_by_one_gains_by_gathering_them(st
 
 
 def test_code_that_gathers_a_batch_imports_asyncio_if_the_file_does_not() -> None:
-    text = "class TritonPythonModel:\n    async def execute(self, requests):\n        return [await f(r) for r in requests]\n"
+    text = "class TritonPythonModel:\n  async def execute(self, requests):\n    return [await f(r) for r in requests]\n"
     for head, words in (
         ("", "async_exec, and `import asyncio`: predicted"),
         ("import asyncio\n", "async_exec: predicted"),

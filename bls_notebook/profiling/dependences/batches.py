@@ -61,17 +61,18 @@ def with_batch(runs: Runs, overlap: Overlap) -> Overlap:
 
 def _code(runs: Runs, loop: RequestLoop) -> CodeChange:
     by_hand = replace(unchanged(runs), template=loop.changed or _GATHER)
-    source = gathered_source(runs.source[0], loop) if runs.source is not None else ""
-    if runs.source is None or not source:
+    text, place = ("", None) if runs.source is None else runs.source
+    before = 0 if place is None else place.line - 1  # lines of a cell before the source
+    source = gathered_source(text, loop._replace(line=loop.line - before, end=loop.end - before))
+    if place is None or not source:
         return replace(by_hand, reason=by_hand.reason or "the body of the loop has to become a coroutine first")
-    text, place = runs.source
     return replace(by_hand, template="", source=source, change=numbered_change(text, source, place.line))
 
 
 def gathered_source(text: str, loop: RequestLoop) -> str:
     """Return a source whose loop gathers its requests; empty if the loop has no simple form there."""
     lines = text.splitlines(keepends=True)
-    if not loop.changed or loop.text not in lines[loop.line - 1]:
+    if not loop.changed or not any(loop.text in line for line in lines[loop.line - 1 : loop.line]):
         return ""
     indent = lines[loop.line - 1].partition(loop.text)[0]
     lines[loop.line - 1 : loop.end] = [f"{indent}{loop.changed}\n"]

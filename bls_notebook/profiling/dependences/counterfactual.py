@@ -124,7 +124,9 @@ class Runs(Workload):
         self._values = _values(self.recorded)
         text = self.source[0] if self.source is not None else ""
         self._reach = reach_of(text)
-        self._marked, self.branches, self._uses = marked_source(text)
+        # With the numbers of the lines of a cell, as the calls have them.
+        code = self.source[1].numbered(text) if self.source is not None else ""
+        self._marked, self.branches, self._uses = marked_source(code)
         branches.REACHED.clear()
         self.named = named_values([text, *self._beside()], parameters_of(self.repository.config(self.model)))
         self.asked += 2 * len(self.recorded)
