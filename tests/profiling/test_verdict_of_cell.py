@@ -64,6 +64,15 @@ def test_requests_that_queue() -> None:
     assert found.advice.endswith("predicted 2.0 times as fast as now.")
 
 
+def test_requests_of_one_sequence_are_not_sent_together() -> None:
+    record = session(TWO, *"aaaa")
+    models = tuple(replace(model, scheduler="sequence_batching") for model in record.models)
+    for ids, cause in ((7, 7, 7, 7), "chain"), ((7, 7, 8, 8), "in_turn"):
+        spans = tuple(replace(span, correlation_id=i) for span, i in zip(record.spans, ids, strict=True))
+        found = of(replace(record, models=models, spans=spans))
+        assert (found.cause, round(found.predicted)) == (cause, 0 if cause == "chain" else 2)
+
+
 def test_threads_of_a_library_make_no_request_slower_alone() -> None:
     for step in "aaaa", (tuple("aaaa"),):
         record = session({"a": Model([10 * MS], 1)}, *step)

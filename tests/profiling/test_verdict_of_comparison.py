@@ -106,9 +106,27 @@ def test_batches_fill_before_a_second_instance_takes_the_next() -> None:
     assert replay(recipes(one), {("a", 1): 2}, batches, sent) < 11 * MS
 
 
+def test_a_batch_that_was_not_full_waited_for_its_delay() -> None:
+    _, all_ = runs({"a": Model([10 * MS], batch=3)}, n=3)
+    batches = batches_seen(replace(all_, spans=tuple(moved(span, 2 * MS) for span in all_.spans)))
+    queue = [Queued(recipes(all_)[0], 1, 0, print)] * 3
+    assert batches["a", 1].most == 3
+    assert batches["a", 1].form(queue, 0) == (0, 2 * MS + 1)
+
+
 def test_a_full_batch_does_not_wait_for_its_delay() -> None:
     one, _ = runs({"a": Model([10 * MS])})
     assert replay(recipes(one), {("a", 1): 1}, {("a", 1): Batcher.greedy(N, 12 * MS, 50 * MS)}) < 13 * MS
+
+
+def test_requests_of_a_sequence_run_one_after_the_other_in_any_number_of_instances() -> None:
+    pair = tuple(seen(run, "b", scheduler="sequence_batching") for run in runs({"a": Model(["b"]), "b": Model([MS])}))
+    ids = {"a": 0, "b": 7}
+    one, all_ = (replace(r, spans=tuple(replace(s, correlation_id=ids[s.model]) for s in r.spans)) for r in pair)
+    found = judged((one, all_))
+    assert (found.cause, found.count) == ("chain", 0)
+    assert found.sentence.startswith("More instances bring nothing: async brought nothing")
+    assert judged(pair).count == 4
 
 
 def test_requests_queue_for_one_instance() -> None:

@@ -85,7 +85,7 @@ class Recipe:
     """A request without its waits: receive inputs, run `execute` with the calls it sends, return outputs (ns).
 
     ``released`` are the answers and the own work after which a decoupled model's `execute` returns, which makes its
-    instance idle; None: with the last response.
+    instance idle; None: with the last response. Requests of a ``sequence`` run one after the other.
     """
 
     model: ModelKey
@@ -97,6 +97,7 @@ class Recipe:
     ran: bool = True
     rows: int = 1
     released: tuple[tuple[int, ...], int] | None = None
+    sequence: int | str = 0
 
 
 def key_of(of: Span | ModelSeen) -> ModelKey:
@@ -116,6 +117,7 @@ class _Recipes:
         self._tree = SpanTree.of(session)
         # An async decoupled model shares its instances anyway.
         self._early = {key_of(m) for m in session.models if m.decoupled and not m.is_async}
+        self._sequenced = {key_of(m) for m in session.models if m.scheduler == "sequence_batching"}
         self._parts: dict[int, dict[int, tuple[Sequence[Span], int]]] = {}  # calls and begin of a batch's requests
 
     def of(self, span: Span) -> Recipe:
@@ -155,8 +157,9 @@ class _Recipes:
         released = answers.before(span.released) if is_early else None
         waited, gap = answers.before(end)
         return Recipe(
-            key_of(span), span.compute_input, tuple(sent), waited, gap, after, rows=span.rows, released=released
-        )
+            key_of(span), span.compute_input, tuple(sent), waited, gap, after, rows=span.rows, released=released,
+            sequence=span.correlation_id if key_of(span) in self._sequenced else 0,
+        )  # fmt: skip
 
 
 class _Answers:
@@ -261,8 +264,10 @@ def batches_seen(session: SessionData, alone: Mapping[int, Sequence[str]] = {}) 
         wholes = [(len(members), made.whole(members[0])) for calls, members in batches if calls]
         largest = max((members for _, members in batches), key=len)
         parts = () if way == AS_ONE else tuple(map(made.of, largest))
-        batcher = Batcher.greedy(len(largest), took, max(0, delay))
-        observed[key] = batcher._replace(way=way, wholes=tuple(wholes), parts=parts)
+        # A batch that waited after its last request has come was not full.
+        was_full = largest[0].started - max(m.queued for m in largest) <= delay / 2
+        batcher = Batcher.greedy(len(largest) + (not was_full), took, max(0, delay))
+        observed[key] = batcher._replace(most=len(largest), way=way, wholes=tuple(wholes), parts=parts)
     return observed
 
 
@@ -283,6 +288,7 @@ class _Replay:
         self._cores = [0] * work.cores  # when each of them is free; a heap
         self._free: dict[ModelKey, int] = {}  # instances without work
         self._queues: dict[ModelKey, deque[Queued]] = {}
+        self._sequences: dict[tuple[ModelKey, int | str], deque[Callable[[], None]]] = {}  # the first one runs
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
         self._now = 0
@@ -312,12 +318,25 @@ class _Replay:
             self._later(recipe.before, done)
             return
 
+        sequence = self._sequences.setdefault((recipe.model, recipe.sequence), deque()) if recipe.sequence else deque()
+
+        def answered() -> None:
+            sequence.popleft()
+            if sequence:
+                sequence[0]()
+            done()
+
         def queued() -> None:
             self._free.setdefault(recipe.model, self._capacity.get(recipe.model, UNLIMITED))
-            self._queues.setdefault(recipe.model, deque()).append(Queued(recipe, recipe.rows, self._now, done))
+            self._queues.setdefault(recipe.model, deque()).append(Queued(recipe, recipe.rows, self._now, answered))
             self._later(0, lambda: self._serve(recipe.model))
 
-        self._later(recipe.before, queued)
+        def arrived() -> None:
+            sequence.append(queued)
+            if len(sequence) == 1:
+                queued()
+
+        self._later(recipe.before, arrived)
 
     def _serve(self, key: ModelKey) -> None:
         queue, batcher = self._queues[key], self._batchers.get(key)

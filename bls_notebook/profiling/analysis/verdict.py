@@ -470,9 +470,9 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         "of": str(m.cores),
         "who": f"The {instances} of `{v.model}`" if number > 1 else f"Requests to `{v.model}`",
         "whose": "instance" if number > 1 else "request",
-        "no_queue": "Each group was sent when the one before had been answered"
+        "no_queue": f"Each {'group' if e.way == TOGETHER else 'one'} was sent when the one before had been answered"
         if partly
-        else "Nothing queued for long",
+        else f"{'More instances bring nothing' if v.queued > WORTH - 1 else 'Nothing queued for long'}",
         "in_each": " in each instance" if number > 1 else "",
         "together": time_of(together),
         "alone": time_of(alone),
