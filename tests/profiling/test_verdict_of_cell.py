@@ -119,6 +119,14 @@ def test_the_saving_is_of_a_typical_request_not_of_a_slow_first_one() -> None:
     assert "running them together may save up to 6 ms of each `execute`." in of(record).advice
 
 
+def test_calls_that_could_run_together_need_instances_and_belong_to_different_sequences() -> None:
+    record = session({"a": Model(["b"] * 3), "b": Model([10 * MS])}, "a")
+    assert "may save up to 20 ms, with 3 instances of `b`." in of(record).advice
+    assert of(batching(record, "b", 8)).advice.endswith("may save up to 20 ms.")
+    spans = tuple(replace(span, correlation_id=7 if span.parent else 0) for span in record.spans)
+    assert "running them together" not in of(replace(record, spans=spans)).advice
+
+
 @pytest.mark.parametrize(
     ("steps", "instances", "traits", "cause", "words"),
     [
@@ -185,7 +193,7 @@ def test_many_short_calls_could_be_one_request() -> None:
     advice = {n: of(session({"a": Model(["b"] * n), "b": Model([10_000])}, "a")).advice for n in (2, 60)}
     assert advice[60].startswith("`a` sends 60 requests to `b`, one after the other, at 10 µs each")
     assert "If the calls do not need each other's responses" in advice[60]
-    assert "running them together" in advice[2]
+    assert "running them together" not in advice[2]  # sending them costs as much
     plain = session({"a": Model(["b"] * 60), "b": Model([10_000])}, "a")
     late = plain.spans[30].ended  # another program has the processor for a while, in a call
     times = ("sent", "queued", "started", "inferred", "ended")
@@ -318,7 +326,9 @@ def test_pure_python_busy_processors_and_little_work() -> None:
     several = LockHeld(0, record.wall, cpu=2 * record.wall)
     assert of(replace(record, lock=(several,)), 1.0).cause != "gil", "threads computed without the GIL meanwhile"
     assert of(record, 3.9).cause == "cores"
-    assert of(session({"a": Model([10_000])}, *"aaaa")).cause == "little"
+    found = of(session({"a": Model([10_000])}, *"aaaa"))
+    assert found.cause == "little"
+    assert found.sentence.endswith("of which sending it is a large part.")  # no gain of sending them together
     assert of(session({"a": Model([100_000])}, tuple("aaaaaaaa")), 1.0).cause == "little"  # each waits for the others
     in_turn = session(TWO, *"aaaa")
     found = of(replace(in_turn, lock=(LockHeld(0, in_turn.wall),)), 1.0)

@@ -14,7 +14,7 @@ from bls_notebook.profiling.records.spans import SessionData, Span
 from bls_notebook.profiling.records.verdicts import time_of
 from bls_notebook.records import Remedy
 
-from .queue_simulation import key_of
+from .queue_simulation import capacities, key_of
 from .span_tree import SpanTree
 from .verdict_evidence import COMPARED, LITTLE, WorkloadEvidence, blocked_loops
 
@@ -138,8 +138,9 @@ def _one_after_the_other(session: SessionData) -> str:
         mine = [c for c in calls if c.kind in ("sync", "async") and c.ran]
         in_turn = all(one.ended <= after.sent for one, after in pairwise(mine))
         saved = sum(c.duration for c in mine) - max((c.duration for c in mine), default=0)
-        alone = len(mine) == len(calls) and in_turn
-        is_much = alone and saved > MUCH * (caller.duration - _delay(mine))
+        sequences = [(c.model, c.correlation_id) for c in mine if c.correlation_id]  # whose requests keep their order
+        alone = len(mine) == len(calls) and in_turn and len({*sequences}) == len(sequences)
+        is_much = alone and saved > max(LITTLE, MUCH * (caller.duration - _delay(mine)))
         found.setdefault(caller.model, []).append((saved if is_much else 0, caller, mine))
     # The median execution: the first request of a session often takes far longer than the others.
     typical = [sorted(each, key=itemgetter(0))[len(each) // 2] for each in found.values()]
@@ -156,6 +157,7 @@ def _one_after_the_other(session: SessionData) -> str:
             f"and `{name}` accepts it, send one request with all the data."
         )
     each_execute = " of each `execute`" if len(found[caller.model]) > 1 else ""
+    each_execute += _with_instances(session, mine)
     if any(call.kind == "async" for call in mine):
         return (
             f"`{caller.model}` waits for {called(mine)}: if they do not need each other's responses, asyncio.gather of "
@@ -166,6 +168,15 @@ def _one_after_the_other(session: SessionData) -> str:
         f"`{caller.model}` waits for {called(mine)}: {overlap} finds out whether "
         f"they need each other; running them together may save up to {time_of(saved)}{each_execute}."
     )
+
+
+def _with_instances(session: SessionData, calls: list[Span]) -> str:
+    """Say which models need more instances to serve these calls together; empty if none does."""
+    rows, most = Counter(map(key_of, calls)), capacities(session)
+    batching = {key_of(model) for model in session.models if model.max_batch_size > 1 and model.scheduler != "default"}
+    few = [f"{number} instances of `{key[0]}`" for key, number in rows.items() if number > most.get(key, number)]
+    few = few if not batching & rows.keys() else []
+    return f", with {verdicts.listed(few)}" if few else ""
 
 
 def _delay(calls: list[Span]) -> float:

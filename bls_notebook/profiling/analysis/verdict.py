@@ -438,8 +438,8 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         took = ""
     if name not in _WITHOUT_SHARES and not has_shares:
         took += _where(e)
-    # If requests of a cell waited for processors, it is not known how long they would take in the other way.
-    brought = "" if name == "busy" and not is_compared else _brought(e)
+    # Of requests of a cell that waited for processors, or that mostly cost their sending, the other way is not known.
+    brought = "" if name in ("busy", "little") and not is_compared else _brought(e)
     magic = Remedy("", ", or `%bls … --async`")
     asked = v.model if of_roots or not roots else roots[0].model
     compare = Remedy(f"`bls.compare({asked!r}, inputs)`", f"`%blsprofile {asked}`")
