@@ -63,6 +63,13 @@ def test_a_run_is_compared_with_what_was_predicted() -> None:
     assert "enough" not in render(unconfirmed).text
 
 
+def test_smaller_batches_of_more_instances_are_the_reason() -> None:
+    now, then = (session({"resize": Model([10 * MS], batch=n, instances=4 // n)}, ("resize",) * 4) for n in (4, 2))
+    for run, words in ((then, "served smaller batches: 2.0 requests on average instead of 4.0."), (now, "(a lock, a")):
+        found = tuning(measured=Walls(244 * MS, 240 * MS), confirmed=False, pbtxt=(), gathered=now, then=run)
+        assert words in found.advice[-1]
+
+
 @pytest.mark.parametrize(
     ("walls", "changed", "expected"),
     [

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from bls_notebook.profiling.records.spans import SessionData
 from bls_notebook.profiling.records.tuning import ModelSetting, TunedModel, Tuning
 from bls_notebook.profiling.records.verdicts import listed, time_of, times
 from bls_notebook.records import size, visible
 
 from .setting_search import ENOUGH, MOST
+from .span_tree import SpanTree
 
 _SHARED = (
     "The limit does not appear when requests run one after the other: something that instances share (a lock, a "
@@ -82,7 +84,7 @@ def _advice(found: Tuning) -> Iterator[str]:
         yield f"{found.verdict.sentence} {found.verdict.advice}{leave}"
     elif not found.confirmed and not found.problem and found.explained and not found.pbtxt:
         # If other programs used the processors, the run says nothing about the models.
-        yield ("" if found.verdict.note else _SHARED) + leave
+        yield (_smaller_batches(found) or ("" if found.verdict.note else _SHARED)) + leave
     here, there = found.predicted, found.on_server
     differs = [m for m in found.models if m.on_server != m.found]
     if found.explained and found.models and differs and there.found * _WORTH < here.found:
@@ -104,6 +106,21 @@ def _advice(found: Tuning) -> Iterator[str]:
     if blind:
         yield f"The GPU memory of an instance of {listed(blind)} is unknown."
     yield from (f"{each[0].upper()}{each[1:]}." for each in found.unseen)
+
+
+def _smaller_batches(found: Tuning) -> str:
+    """Say that batches were smaller with more instances; empty if they were not."""
+    for model in found.changed:
+        now, then = (_requests_of_a_batch(run, model.name) for run in (found.gathered, found.then or found.gathered))
+        if then * _WORTH < now:
+            mean = f"{then:.1f} requests on average instead of {now:.1f}"
+            return f"More instances of `{model.name}` served smaller batches: {mean}."
+    return ""
+
+
+def _requests_of_a_batch(session: SessionData, model: str) -> float:
+    ran = [m for m in SpanTree.of(session).members.values() if m[0].model == model and m[0].ran]
+    return sum(map(len, ran)) / max(1, len(ran))
 
 
 _WORTH = 1.15
