@@ -31,6 +31,7 @@ _PLACES = {
 }
 _LEFT, _RIGHT, _TOP, _HEIGHT, _PANEL = 74, 30, 24.0, 210, 42  # px; the name of the axis is above the top
 _WAITED = 0.25  # fraction of a request's time in one queue, beyond which the queue is named
+_OTHERS = 0.2  # fraction of the processors' time of other programs: more makes the figures rough
 _WATCHED = 8  # samples from which resources are drawn
 _SEVERAL = 12  # curves
 _NEAR = 0.04  # fraction of the axis within which labels would cover each other
@@ -55,6 +56,11 @@ def sweep_document(sweep: Sweep) -> Iterator[doc.Block]:
     failed = dict.fromkeys(message for point in sweep.points for message, _ in point.failed)
     totals = {message: sum(dict(point.failed).get(message, 0) for point in sweep.points) for message in failed}
     yield doc.Warnings([f"{total:,} failed: {message}" for message, total in totals.items()], label="failed")
+    busiest = max(sweep.points, key=lambda point: point.others)
+    if busiest.others >= _OTHERS:
+        setting = _setting(busiest, sweep).replace("`", "")
+        busy = f"other programs used up to {busiest.others:.0%} of the processors (with {setting})"
+        yield doc.Warnings([f"{busy}: the figures are rough; measure again on a quiet machine"])
     shown = sweep.best or sweep.most(sweep.points)
     if queue := _queue(shown, sweep):
         yield doc.Words(parts.quiet(parts.coded(queue)), indent="  ")

@@ -55,7 +55,8 @@ class SweepPoint(Record):
     The load is a number of clients that send their next request upon the response (``concurrency``), or arrivals at a
     ``rate`` (1/s) whatever the responses. ``instances`` are the changed instance counts. ``responses`` succeeded
     within ``seconds``, others ``failed``, by message. A latency counts from the scheduled arrival; ``late`` is the mean
-    delay (s) with which the load generator sent. ``problem`` says why the point has no figures.
+    delay (s) with which the load generator sent. ``problem`` says why the point has no figures. ``others`` is the
+    fraction of the processors' time that other programs used; 0 if unknown.
     """
 
     instances: tuple[tuple[str, int], ...]
@@ -69,6 +70,7 @@ class SweepPoint(Record):
     problem: str = ""
     models: tuple[ModelLoad, ...] = ()
     grown: tuple[Growth, ...] = ()
+    others: float = 0.0
 
     @property
     def failures(self) -> int:

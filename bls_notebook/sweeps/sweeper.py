@@ -24,6 +24,7 @@ from bls_notebook.engine import BLSError, LoadedModel, WaitInterruptedError, cal
 from bls_notebook.extending import Host
 from bls_notebook.network.connection import connect
 from bls_notebook.network.endpoints.endpoint import Endpoint
+from bls_notebook.profiling.resource_time import OtherPrograms, ProcessorUse, workers
 from bls_notebook.profiling.sync_vs_async import Inputs, alone, inputs_of_each
 from bls_notebook.progress import Progress
 from bls_notebook.records import first_line, size
@@ -278,9 +279,11 @@ class _Sweeper:
         models, first = self._models(), len(self._watch.samples)
         for model in models:
             model.statistics.keep_latencies(True)
+        others, processes = OtherPrograms(), [ProcessorUse(pid) for pid in workers()]
         try:
             before, since = self._counts(), perf_counter_ns()
             done: Load = self._repository.run(load)
+            share = 0.0 if self._address else others.share(sum(process.used() for process in processes))
             after = self._counts()
             latest = {model.name: model.statistics.latest_durations(since) for model in models}
         finally:
@@ -298,7 +301,7 @@ class _Sweeper:
         return replace(
             point, seconds=done.seconds, latency=percentiles(done.latencies), late=done.lateness,
             failed=tuple(failed), problem=done.problem, models=tuple(loads),
-            grown=tuple(growth(self._watch.samples[first:])),
+            grown=tuple(growth(self._watch.samples[first:])), others=share,
         )  # fmt: skip
 
     async def _send(self, inputs: Iterator[Inputs]) -> str:

@@ -237,6 +237,14 @@ def test_more_instances_that_were_measured_and_answered_no_more_are_no_advice() 
     assert "more instances of `m`, or larger batches, may answer more." in words(point(1, 4, 100), point(2, 1, 90))
 
 
+def test_other_programs_make_the_figures_rough(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeper.OtherPrograms, "share", lambda self, workers=0: 0.6)
+    shown = " ".join(render(sweep(repo, concurrency=(2,))).text.split())
+    assert "other programs used up to 60% of the processors (with 2 at once): the figures are rough" in shown
+    monkeypatch.setattr(sweeper.OtherPrograms, "share", lambda self, workers=0: 0.1)
+    assert "other programs" not in render(sweep(repo, concurrency=(2,))).text
+
+
 def test_the_magic_and_the_file(cells: Cells, tmp_path: Path) -> None:  # noqa: F811
     define(bls.current_repository())
     cells.shell.user_ns["row"] = ROW["IN"]
