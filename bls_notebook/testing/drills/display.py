@@ -41,7 +41,10 @@ def drilled_document(drilled: Drilled) -> Iterator[doc.Block]:
     if meanings := {verdict: text for verdict, (_, text) in VERDICTS.items() if verdict in verdicts}:
         rows = [doc.Row([verdict, doc.Piece(text, Html(text), cls="wrap")]) for verdict, text in meanings.items()]
         table = doc.Table("Verdicts", doc.columns("verdict | means"), rows, last="wrap")
-        yield doc.Forms([], [doc.Fold("meaning of the verdicts", [table])])
+        # The groups above explain the others.
+        unexplained = [f"{verdict}: {text}" for verdict, text in meanings.items() if VERDICTS[verdict][0] == "open"]
+        lines = [doc.Words(parts.quiet(line)) for line in unexplained]
+        yield doc.Forms(lines, [doc.Fold("meaning of the verdicts", [table])])
 
 
 def _table(drilled: Drilled, cases: Sequence[DrilledCase]) -> doc.Table:
