@@ -24,7 +24,7 @@ def before_after_blocks(record: BeforeAfter) -> list[doc.Block]:
     names = doc.Line([parts.name(record.before), "→", parts.name(record.after)], by=" ")
     blocks: list[doc.Block] = [names, doc.Words(parts.coded(record.sentence), "session-verdict", "  ")]
     blocks += [doc.Words(parts.quiet(parts.coded(f"note: {note}")), indent="  ") for note in record.notes]
-    bars = [change for change in record.changes if change.kind != "line"][:_BARS]
+    bars = [change for change in record.changes if change.kind not in ("line", "gathered")][:_BARS]
     if bars:
         heads = "|before:r|after:r|change|noise:r"
         rows = [doc.Row(_cells(each), "session-advised" if _changed(each) else "") for each in record.changes]
@@ -44,7 +44,7 @@ def _verdict(change: TimeChange) -> str:
 
 
 def _name_of(change: TimeChange) -> str:
-    return "a request" if change.kind == "request" else "itself" if change.kind == "model" else change.kind
+    return {"request": "a request", "model": "itself", "gathered": change.text}.get(change.kind, change.kind)
 
 
 def _cells(change: TimeChange) -> list[doc.Said]:

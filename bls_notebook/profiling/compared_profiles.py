@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,11 @@ def side_of(profiles: Any, when: str) -> ComparedRuns:
         kinds = ", ".join(sorted({type(one).__name__ for one in each})) or "nothing"
         raise BLSError(f"compare: {when}: got {kinds}, expected a profile, the file of one, or a list of these")
     lines = [line for one in each if isinstance(one, Comparison) for line in one.settings[0].lines]
-    return ComparedRuns(_name(profiles, known, when), known, lines or model_lines(*known))
+    runs = ComparedRuns(_name(profiles, known, when), known, lines or model_lines(*known))
+    match each:
+        case [Comparison(requests=requests, settings=[now, *_])]:
+            return replace(runs, requests=requests, gathered=now.gathered_quartiles)
+    return runs
 
 
 def _opened(value: Any) -> Any:

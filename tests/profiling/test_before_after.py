@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.display import render
 from bls_notebook.profiling import Session
+from bls_notebook.profiling.records.comparison import Comparison, Measured, MeasuredSetting, Verdict
 from bls_notebook.profiling.records.spans import CodeStack, LineSamples, Source, StackLine
-from bls_notebook.records import TensorSeen
+from bls_notebook.records import TensorSeen, quartiles
 from tests.profiling.sessions import MS, Made
 
 CODE = "class TritonPythonModel:\n    def execute(self, requests):\n        load()\n        run(1)\n"
@@ -102,6 +104,23 @@ def test_other_models_and_other_inputs_are_said() -> None:
     assert bls.compare(one, other).sentence == (
         "Nothing to compare: the models differ: before, requests went to `a`, after, to `b`."
     )
+
+
+def compared(ms: float) -> Comparison:
+    session, times = requests(STEADY), quartiles([ms * MS, ms * MS, (ms + 0.5) * MS])
+    measured = Measured(5, session.wall, round(ms * MS))
+    setting = MeasuredSetting(0, session, session, measured, times, times)
+    return Comparison("a", 5, 3, (setting,), Verdict("queue", ""))
+
+
+def test_requests_at_once_of_two_comparisons_are_compared() -> None:
+    found = bls.compare(compared(100), compared(40))
+    assert found.sentence.startswith(
+        "5 requests at once are 2.5× faster: 100 ms before, 40 ms after (noise ±3%). One after the other, no difference"
+    )
+    assert "`a`, 5 requests at once" in render(found).text
+    assert bls.compare(compared(100), compared(101)).sentence.startswith("No difference beyond the noise")
+    assert bls.compare(compared(100), requests(STEADY)).changes[0].kind == "request"
 
 
 def test_saved_profiles_are_compared_by_their_paths(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from bls_notebook.profiling.records.before_after import BeforeAfter, TimeChange
 from bls_notebook.profiling.records.line_times import LineTime, ModelLines
 from bls_notebook.profiling.records.spans import SessionData, Span
 from bls_notebook.profiling.records.verdicts import listed, time_of, times
-from bls_notebook.records import Quartiles, count, grouped, quartiles
+from bls_notebook.records import NONE, Quartiles, count, grouped, quartiles
 
 from .span_tree import SpanTree, serving
 
@@ -34,11 +34,16 @@ _LINES = 8
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """The runs before or after, with the time by line in all of them."""
+    """The runs before or after, with the time by line in all of them.
+
+    Of a comparison of exec with async_exec, ``gathered`` has the times of the ``requests`` sent all at once.
+    """
 
     name: str
     sessions: Sequence[SessionData]
     lines: Sequence[ModelLines]
+    requests: int = 0
+    gathered: Quartiles = NONE
 
     def roots(self) -> dict[str, list[Span]]:
         """Return the requests that no model sent and that succeeded, by model."""
@@ -95,8 +100,31 @@ def before_after(before: ComparedRuns, after: ComparedRuns) -> BeforeAfter:
     if busy >= _BUSY:
         notes.append(f"the machine was busy: threads waited for a processor for {busy:.0%} of the requests' time")
     other = any(note.startswith("the inputs differ") for note in notes)
+    together = [*_gathered(before, after, common[0], waits)]
     said = _sentence(whole[0], models, lines, other)
-    return BeforeAfter(before.name, after.name, said, (*whole, *models, *lines), tuple(notes))
+    if at_once := "".join(map(_sentence_of_gathered, together)):
+        said = f"{at_once}{said[0].lower()}{said[1:]}"
+    return BeforeAfter(before.name, after.name, said, (*together, *whole, *models, *lines), tuple(notes))
+
+
+def _gathered(before: ComparedRuns, after: ComparedRuns, model: str, waits: float) -> Iterator[TimeChange]:
+    """Yield the change of the time of as many requests sent all at once, if both sides measured it."""
+    sides = before.gathered, after.gathered
+    if before.requests != after.requests or not all(side.median for side in sides):
+        return
+    few = min(side.count for side in sides) < _FEWEST
+    noise = 0.0 if few else max(_FLOOR, waits + sum((side.q3 - side.q1) / 2 / side.median for side in sides))
+    verdict = _judged(before.gathered.median, after.gathered.median, noise)
+    text = f"{count(before.requests, 'request')} at once"
+    yield TimeChange("gathered", model, verdict, *sides, noise, text=text)
+
+
+def _sentence_of_gathered(change: TimeChange) -> str:
+    if change.verdict not in ("faster", "slower") or change.noise >= 1:
+        return ""
+    pair = f"{time_of(change.before.median)} before, {time_of(change.after.median)} after"
+    gain = f"{spelled(ratio_of(change))}× {change.verdict}"
+    return f"{change.text} are {gain}: {pair} (noise {noise_of(change)}). One after the other, "
 
 
 def _noise(before: Sequence[int], after: Sequence[int], waits: float) -> float:

@@ -11,6 +11,8 @@ from bls_notebook.records import NONE, Quartiles, Record
 class TimeChange(Record):
     """The time of a request (``kind`` request), of a model itself for it (model), or of one of its lines (line).
 
+    Of two comparisons, also the time of all requests at once (gathered), whose ``text`` has their number.
+
     Times are ns for one request; times of lines are means. ``noise`` is the relative difference that repeated
     requests show without a change, 0 if unknown. ``verdict`` is faster, slower, noise, unknown (measured too seldom
     to know the noise), new or gone. A line has its numbers and texts before and after; 0 and empty if it is not in
