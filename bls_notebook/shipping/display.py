@@ -99,6 +99,8 @@ def _verdict(record: Certificate) -> doc.Piece:
         return doc.Piece(f"? {record.model} {text}", join(mark, tag("code", record.model), text, by=" "))
     if not record.requests:
         return doc.Piece("nothing was compared", tag("span", "nothing was compared"))
+    if record.equal and record.failed >= record.requests:
+        return _marked("!", "fails as the server does", record)
     if record.equal:
         return _marked("✓", "answers as the server does", record)
     if record.unequal and all(each.lost for each in record.unequal):

@@ -1,9 +1,12 @@
-"""What an export says of itself."""
+"""What exports and proofs say of themselves."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bls_notebook.display import render
 from bls_notebook.shipping.records import Exported, ExportedModel
+from tests.display.samples import certificate
 
 TEXT = """\
 ../ship  2 models · 3 KiB
@@ -26,3 +29,11 @@ def test_the_text() -> None:
     record = Exported("../ship", models, ("numpy<2",), (("pages", "1/model.py, line 2", "foo", ""),), 2 << 20)
     assert render(record).text == TEXT
     assert record.entries == ("pages",)
+
+
+def test_a_proof_of_failing_requests_only_says_so() -> None:
+    equal = certificate(unequal=(), failed=1)
+    assert render(equal).text.startswith("✓ a answers as the server does: 2 requests, equal bit by bit")
+    assert render(replace(equal, failed=2)).text.startswith(
+        "! a fails as the server does: 2 requests, equal bit by bit"
+    )
