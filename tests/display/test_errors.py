@@ -110,6 +110,12 @@ def test_a_title_says_how_far_the_request_came(stage: str, title: str) -> None:
     assert title in Page(as_html(record)).text
 
 
+def test_an_exception_upon_a_returned_error_names_the_model_that_raised() -> None:
+    frames = tuple(FrameRecord(name, 1, "model.py", 9, "execute") for name in ("caller", "callee"))
+    shown = as_text(error(message="no weights", stage="returned", frames=frames))
+    assert shown.startswith("✗ callee returned an error · caller raised ValueError · INTERNAL\n")
+
+
 def test_an_error_shows_sent_inputs_and_where_the_debugger_opens() -> None:
     inputs = (InputSeen("A", "INT32", (2, 3)), InputSeen("B<i>", "INT32", (1,), "gpu:0"))
     for shown in as_text(error(inputs=inputs)), Page(as_html(error(inputs=inputs))).text:

@@ -39,6 +39,8 @@ def error_box(record: ErrorRecord, *, mark: str = " ", gap: bool = False) -> Box
 
 def _blocks(record: ErrorRecord) -> Iterator[Block]:
     kind = "" if record.message.startswith(f"{record.kind}:") else record.kind
+    if kind and record.stage == "returned" and (raised := _raised(record)) and raised != record.chain[-1]:
+        kind = f"{raised} raised {kind}"  # so the code is that of the exception, too
     title = _TITLES.get(record.stage, "{} failed").format(record.chain[-1]) if record.chain else "error"
     head = Piece(title, tag("b", title, cls="error-title", style="color:#d32f2f"))
     yield Line([head, *(parts.quiet(fact) for fact in (kind, record.code) if fact)], by=" · ")
@@ -91,7 +93,7 @@ def _link(page: str) -> Html:
 def _debugger(record: ErrorRecord) -> Iterator[Block]:
     """Yield the line that says where ``%debug`` opens: the last frame of the outermost model that raised."""
     frames = list(reversed(list(enumerate(record.frames))))
-    raised = next((name for name in record.chain if any(frame.model == name for _, frame in frames)), None)
+    raised = _raised(record)
     at = next((i for i, frame in frames if frame.model == raised), None)
     if at is None:
         return
@@ -104,6 +106,11 @@ def _debugger(record: ErrorRecord) -> Iterator[Block]:
     where = "here" if last else f"in {frame.model}, {frame.file} line {frame.line}"
     shown = join(tag("code", "%debug"), f" opens {where}")
     yield Words(Piece(f"%debug opens {where}", tag("span", shown, cls="dim")), "error-more", gap=True)
+
+
+def _raised(record: ErrorRecord) -> str | None:
+    """Return the outermost model whose code raised; None if none did."""
+    return next((name for name in record.chain if any(frame.model == name for frame in record.frames)), None)
 
 
 def _message(record: ErrorRecord) -> str:
