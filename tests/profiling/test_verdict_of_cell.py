@@ -74,9 +74,9 @@ def test_requests_of_one_sequence_are_not_sent_together() -> None:
 
 
 def test_threads_of_a_library_make_no_request_slower_alone() -> None:
-    for step in "aaaa", (tuple("aaaa"),):
+    for step, known in ("aaaa", 0), ("aaaa", 1), ((tuple("aaaa"),), 1):  # threads of workers are not known
         record = session({"a": Model([10 * MS], 1)}, *step)
-        found = replace(record, cpu=2 * record.wall, beside=record.wall, cores=2).verdict()
+        found = replace(record, cpu=2 * record.wall, beside=known * record.wall, cores=2).verdict()
         assert (found.cause, round(found.speedup, 1)) == ("cores", 1.0)
 
 

@@ -367,10 +367,11 @@ def session_evidence(session: SessionData) -> WorkloadEvidence:
     cpu, waited, beside = (round(ns * part) for ns in (session.cpu, session.disturbed, session.beside))
     own_waits = round(session.cpu_waited * part) - waited if way == TOGETHER else 0
     held, own_cpu = _held(session) / max(1, busy), session.cpu - session.beside - sum(w.cpu for w in session.workers)
+    one_by_one = max(alone - own_waits, cpu - beside)
     if way == IN_TURN:  # one request at a time holds the GIL too briefly for intervals
-        held = max(held, session.held / max(1, busy))
+        held, one_by_one = max(held, session.held / max(1, busy)), busy
     measured = Measured(
-        requests=len(roots), sequential=max(alone - own_waits, cpu - beside), gathered=busy, cpu_sequential=cpu,
+        requests=len(roots), sequential=one_by_one, gathered=busy, cpu_sequential=cpu,
         cpu_gathered=cpu, waited_sequential=waited, waited_gathered=waited, cores=session.cores or 1 << 10,
         # No longer than the process of the engine computed.
         gil_share=min(held, own_cpu / max(1, session.wall) if session.cpu else 1.0),
