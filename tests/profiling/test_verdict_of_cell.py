@@ -71,6 +71,20 @@ def test_requests_of_one_sequence_are_not_sent_together() -> None:
         spans = tuple(replace(span, correlation_id=i) for span, i in zip(record.spans, ids, strict=True))
         found = of(replace(record, models=models, spans=spans))
         assert (found.cause, round(found.predicted)) == (cause, 0 if cause == "chain" else 2)
+    record = session({"a": Model([10 * MS])}, tuple("aaaa"))
+    models = tuple(replace(model, scheduler="sequence_batching") for model in record.models)
+    together = of(replace(record, models=models, spans=tuple(replace(s, correlation_id=7) for s in record.spans)))
+    assert (together.cause, together.count) == ("chain", 0)
+    assert "More instances bring nothing: they took as long as if sent one after the other" in together.sentence
+    assert of(record).count == 4
+
+
+def test_code_that_gathers_a_batch_imports_asyncio_if_the_file_does_not() -> None:
+    text = "class TritonPythonModel:\n  async def execute(self, requests):\n    return [await f(r) for r in requests]\n"
+    for head, words in ("", "async_exec, and `import asyncio`: pred"), ("import asyncio\n", "async_exec: pred"):
+        source = Source("model.py", head + text, "a", 1, execute=2 + bool(head))
+        record = session({"a": Model(["b"] * 4, batch=4), "b": Model([10 * MS], 4)}, tuple("aaaa"))
+        assert words in of(replace(record, sources=(source,))).advice
 
 
 def test_threads_of_a_library_make_no_request_slower_alone() -> None:

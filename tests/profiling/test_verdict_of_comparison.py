@@ -21,7 +21,7 @@ from bls_notebook.profiling.analysis.verdict import CAUSES, verdict
 from bls_notebook.profiling.analysis.verdict_evidence import comparison_evidence
 from bls_notebook.profiling.analysis.workload_simulation import needs_of_work
 from bls_notebook.profiling.records.comparison import Measured, Verdict
-from bls_notebook.profiling.records.spans import LockHeld, Source
+from bls_notebook.profiling.records.spans import LockHeld
 from bls_notebook.profiling.session import Session, Span
 from tests.profiling.simulated import Locked, Model, session
 
@@ -117,16 +117,6 @@ def test_a_batch_that_was_not_full_waited_for_its_delay() -> None:
 def test_a_full_batch_does_not_wait_for_its_delay() -> None:
     one, _ = runs({"a": Model([10 * MS])})
     assert replay(recipes(one), {("a", 1): 1}, {("a", 1): Batcher.greedy(N, 12 * MS, 50 * MS)}) < 13 * MS
-
-
-def test_requests_of_a_sequence_run_one_after_the_other_in_any_number_of_instances() -> None:
-    pair = tuple(seen(run, "b", scheduler="sequence_batching") for run in runs({"a": Model(["b"]), "b": Model([MS])}))
-    ids = {"a": 0, "b": 7}
-    one, all_ = (replace(r, spans=tuple(replace(s, correlation_id=ids[s.model]) for s in r.spans)) for r in pair)
-    found = judged((one, all_))
-    assert (found.cause, found.count) == ("chain", 0)
-    assert found.sentence.startswith("More instances bring nothing: async brought nothing")
-    assert judged(pair).count == 4
 
 
 def test_requests_queue_for_one_instance() -> None:
@@ -455,17 +445,6 @@ def test_a_batch_whose_requests_are_served_one_by_one_gains_by_gathering_them(st
     few = judged(batch_of(steps, steps * N, count=1))
     assert few.cause == "batch_in_turn"
     assert "`instance_group.count` to 4 for `b`" in few.advice or "with 4 instances of `b`" in few.advice
-
-
-def test_code_that_gathers_a_batch_imports_asyncio_if_the_file_does_not() -> None:
-    text = "class TritonPythonModel:\n  async def execute(self, requests):\n    return [await f(r) for r in requests]\n"
-    for head, words in (
-        ("", "async_exec, and `import asyncio`: predicted"),
-        ("import asyncio\n", "async_exec: predicted"),
-    ):
-        source = Source("model.py", head + text, "a", 1, execute=2 + bool(head))
-        one, all_ = (replace(run, sources=(source,)) for run in batch_of(["b"], ["b"] * N))
-        assert words in judged((one, all_)).advice
 
 
 def test_calls_of_a_batch_that_are_not_of_one_request_each_do_not_blame_its_code() -> None:

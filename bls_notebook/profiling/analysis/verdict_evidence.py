@@ -199,14 +199,13 @@ class WorkloadEvidence:
     @cached_property
     def busiest(self) -> ModelKey | None:
         """The model with the most self time."""
-        own = self_times(self.simulation.sequential)
-        return max(own, key=lambda key: sum(own[key]), default=None)
+        own = {key: sum(times) for key, times in self_times(self.simulation.sequential).items()}
+        return max(own, key=own.__getitem__, default=None)
 
     @cached_property
     def computing(self) -> ModelKey | None:
         """The model whose threads computed most; if that is not known, the busiest one."""
-        times = computing_times(self.simulation.sequential)
-        return max(times, key=times.__getitem__, default=self.busiest)
+        return max(times := computing_times(self.simulation.sequential), key=lambda k: times[k], default=self.busiest)
 
     @cached_property
     def python(self) -> Mapping[ModelKey, int]:
