@@ -354,6 +354,31 @@ def test_requests_of_a_batch_are_independent(slow: bls.ModelRepository) -> None:
     assert (found.outcome, "Whether the requests of a batch may be served" in found.sentence) == ("unknown", True)
 
 
+STREAM = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for name in "a", "b":
+                options = dict(model_name=name, requested_output_names=["OUT"], inputs=request.inputs())
+                sender.send(pb_utils.InferenceResponse(pb_utils.InferenceRequest(**options).exec().output_tensors()))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+@pytest.mark.slow
+def test_a_stream_is_late_if_its_calls_are_gathered(slow: bls.ModelRepository) -> None:
+    slow.define("streams", STREAM, config=CONFIG + "model_transaction_policy { decoupled: true }")
+    notes = bls.overlap("streams", X, repo=slow).notes
+    assert any(note.startswith("The first response of `streams` then comes after all gathered calls") for note in notes)
+    assert not any(
+        "gathered calls" in note
+        for note in found_of(slow, graph("ask('a', x).exec(); ask('b', x).exec()\nreturn out(x)")).notes
+    )
+
+
 @pytest.mark.slow
 def test_answers_may_come_in_any_order(slow: bls.ModelRepository) -> None:
     """Gathered coroutines that append to a list do so in the order of the answers: no change is written."""

@@ -28,6 +28,10 @@ from .proof import code_change, proven
 from .records import Dependence, Overlap, SentCall
 from .schedule import WORTH, flights, lacking, longest, predicted, stages
 
+_STREAM = (
+    "the first response of `{}` then comes after all gathered calls: to stream, send all calls by async_exec, and "
+    "await them one by one"
+)
 _CHANCE = "chance, time, or state; fix its seed or clock"
 # Chance may give two equal runs before a third that differs.
 _STATE = "its earlier runs (a file, or state elsewhere), or on chance; give each run the same state, or fix its seed"
@@ -142,6 +146,8 @@ def _overlap(runs: Runs) -> Overlap:
     notes += [words for words in _others(result, states) if words[1:] not in sentence]
     if result.predicted >= WORTH:
         result = replace(result, code=code_change(runs, result, blocked))
+        if sum(bool(response.outputs) for kept in runs.responses for response in kept) > len(runs.inputs):
+            notes.append(_STREAM.format(runs.model))
     notes = [f"{_capital(words)}." for words in dict.fromkeys(notes)]
     result = with_batch(runs, replace(result, outcome=outcome, sentence=sentence, notes=tuple(notes)))
     return replace(result, runs=runs.runs, callee_requests=runs.asked, seconds=monotonic() - began)
