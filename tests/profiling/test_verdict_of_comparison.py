@@ -405,6 +405,9 @@ def test_a_batcher() -> None:
     found = judged(pair)
     assert (found.cause, found.model) == ("batched", "a")
     assert "up to 8 requests by one execute" in found.sentence
+    four = session({"a": Model([10 * MS])}, *("a",) * N), session({"a": Model([12 * MS], batch=4)}, ("a",) * N)
+    assert judged(four).count == 2
+    assert judged((four[0], seen(four[1], "a", scheduler="sequence_batching"))).count == 0  # instances share sequences
 
 
 @pytest.mark.parametrize(("most", "told"), [(4, True), (2, False)])

@@ -377,6 +377,8 @@ class SimulatedWorkload:
         are tried: twice and four times as many.
         """
         keys = [key for key in keys if self.models[key].scheduler != "ensemble"]
+        if any(self.models[key].scheduler == "sequence_batching" and key in self.batches for key in keys):
+            return ()  # more instances share the sequences, so that batches are smaller
         now, seen = self.capacity, Counter(map(key_of, self.sequential.spans))
         most = min(_MOST, max((seen[key] for key in keys), default=0) or _MOST)
         tried = {min(count, most) for count in counts}
