@@ -505,15 +505,28 @@ def test_changes_are_diverse_and_keep_the_type(dtype: str) -> None:
         (
             "v = out(ask('a', x).exec())\nif zlib.crc32(v.tobytes()) == 5:\n    return ok(v)",
             "unknown",
-            "was never reached",
+            "was never reached; a request that reaches it, or code without it, settles it",
         ),
-        ("v = out(ask('a', x).exec())\nw = 0 if v.ndim == 1 else 1", "unknown", "was always true"),
+        (
+            "v = out(ask('a', x).exec())\nw = 0 if v.ndim == 1 else 1",
+            "unknown",
+            "was always true; a request for which it is false, or code without it, settles it",
+        ),
     ],
 )
 def test_branches_on_answers(repo: bls.ModelRepository, body: str, outcome: str, words: str) -> None:
     found = found_of(repo, graph(f"{body}\nreturn ok(v + out(ask('b', x).exec()))"))
     assert (found.outcome, words in found.sentence) == (outcome, True), found.sentence
     assert found.uncalled == ()
+
+
+@pytest.mark.slow
+def test_a_request_that_took_a_branch_and_sent_no_later_call_leaves_it_in_doubt(repo: bls.ModelRepository) -> None:
+    body = "v = out(ask('a', x).exec())\nif v.max() > 1e30:\n    return ok(v)\nreturn ok(v + out(ask('b', x).exec()))"
+    assert "was never reached" in found_of(repo, graph(body)).sentence
+    found = bls.overlap("caller", [X, {"IN": np.full_like(X["IN"], 1e35)}], n=2, repo=repo)
+    assert found.outcome == "unknown"
+    assert "after it, another request sent no call in line" in found.sentence
 
 
 @pytest.mark.slow

@@ -246,6 +246,9 @@ def _dependences(
                 elif not why and len(evidence.tried[a, b]) >= needed:
                     places = lines[a], lines[b]
                     doubt = runs.unreached(*places)
+                    first, second = ({c.request for c, n in zip(calls, lines, strict=True) if n == at} for at in places)
+                    if not doubt and first - second and runs.may_control(*places):
+                        doubt = f"after it, another request sent no call in line {lines[b]}"
                     if not doubt and places not in explained and runs.uses(*places):
                         doubt = f"by the code, line {lines[b]} may depend on it, but no change altered its request"
                     if doubt:

@@ -234,9 +234,10 @@ def _is_error_check(test: ast.expr) -> bool:
 def _words(node: ast.If | ast.While | ast.IfExp, part: str) -> str:
     inside = getattr(node, part)
     if isinstance(inside, list) and inside:
-        return f"line {inside[0].lineno} was never reached"
-    value = "false" if part == "body" else "true"
-    return f"the condition in line {node.lineno} was always {value}"
+        return f"line {inside[0].lineno} was never reached; a request that reaches it, or code without it, settles it"
+    value, other = ("false", "true") if part == "body" else ("true", "false")
+    settles = f"a request for which it is {other}, or code without it, settles it"
+    return f"the condition in line {node.lineno} was always {value}; {settles}"
 
 
 def _lines_of(node: ast.AST) -> _Lines:

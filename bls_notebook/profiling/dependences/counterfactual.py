@@ -256,6 +256,11 @@ class Runs(Workload):
                 return branch.words
         return ""
 
+    def may_control(self, earlier: int | None, later: int | None) -> bool:
+        """Return whether a branch on the answer of a call comes before a later one, by their lines."""
+        after = (branch for branch in self.branches if earlier in branch.sources)
+        return later is not None and any(branch.may_control(later) for branch in after)
+
     def kept_between(self, one: str, other: str) -> str:
         """Say which state, by their code, two callees have in common, or models that they call; "" for none.
 
