@@ -120,7 +120,7 @@ def sequence(text: str) -> tuple[int | str, int]:
     words = [word.strip() for word in after.split(",")]
     if not colon or not all(word in _FLAGS for word in words):
         before, words = text, []
-    if not before or (before.isdigit() and not 0 < int(before) < 2**64):
+    if not before or text.endswith(":") or (before.isdigit() and not 0 < int(before) < 2**64):
         raise argparse.ArgumentTypeError(
             f"got {text!r}, expected an ID (text, or a number from 1), then :start, :end or :start,end"
         )

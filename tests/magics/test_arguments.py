@@ -32,7 +32,7 @@ def test_sequence(text: str, expected: tuple[int | str, int]) -> None:
     assert sequence(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "0", ":start", "99999999999999999999999:start"])
+@pytest.mark.parametrize("text", ["", "0", "7:", ":start", "99999999999999999999999:start"])
 def test_a_sequence_needs_an_id(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="expected an ID"):
         sequence(text)
