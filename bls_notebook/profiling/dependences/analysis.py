@@ -344,7 +344,8 @@ def _verdict(result: Overlap) -> tuple[str, str]:
 def _others(result: Overlap, states: Mapping[str, str]) -> Iterator[str]:
     """Describe callees with state or chance, and pairs of calls whose dependence no run showed."""
     if result.uncalled:
-        yield f"{_listed(result.uncalled)} is named in the code, but this request did not call it"
+        be, them = ("is", "it") if len(result.uncalled) == 1 else ("are", "them")
+        yield f"{_listed(result.uncalled)} {be} named in the code, but this request did not call {them}"
     for kind, words in _STATES.items():
         if models := _listed(sorted(model for model in states if states[model] == kind)):
             yield words.format(models)

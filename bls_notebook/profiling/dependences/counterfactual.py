@@ -35,7 +35,7 @@ from bls_notebook.profiling.records.verdicts import listed
 from bls_notebook.profiling.resource_time import load_per_core
 from bls_notebook.profiling.session import Session
 from bls_notebook.profiling.sync_vs_async import Inputs, Workload
-from bls_notebook.records import first_line, source_text
+from bls_notebook.records import source_text
 from bls_notebook.repository import (
     MADE_UP,
     Answer,
@@ -79,6 +79,7 @@ class RecordedCall:
     first: int = 0
     ended: int = 0
     seconds: float = 0.0
+    version: int = -1
     responses: KeptAnswer = ()
 
 
@@ -369,7 +370,8 @@ class _Recorder:
         assert spec is not None
         batch = int(spec.max_batch_size > 0)
         free = {o.name: [n for n, size in enumerate(o.dims, batch) if size < 0] for o in spec.outputs.values()}
-        recorded = RecordedCall(call, _sent(call, wait), next(self._events), spec.decoupled, free)
+        version = wait.request._model_version
+        recorded = RecordedCall(call, _sent(call, wait), next(self._events), spec.decoupled, free, version=version)
         self.recorded.append(recorded)
         began = monotonic()
         try:
@@ -456,7 +458,7 @@ class _Player:
             if kept is SUCCESS:
                 yield MADE_UP
             else:
-                yield _response(kept) if kept.error is None else TritonError(kept.error)
+                yield _response(kept) if kept.error is None else TritonError(kept.error, kept.code)
 
 
 def callee_states(runs: Runs) -> dict[str, str]:
@@ -531,7 +533,11 @@ def _asked(runs: Runs, recorded: RecordedCall, salt: int | None = None, share: f
         change = CHANGES.index("zeros") if constant else 0
         if other := changed((KeptResponse({"": array}),), change, salt or 0, {}, {}):
             inputs[name] = other[0].outputs[""]
-    options: Any = {"outputs": list(call.outputs) or None, "parameters": dict(call.parameters) or None}
+    options: Any = {
+        "outputs": list(call.outputs) or None,
+        "version": recorded.version,
+        "parameters": dict(call.parameters) or None,
+    }
     if recorded.decoupled:
         kept = tuple(map(_kept, runs.repository.stream(call.model, inputs, **options)))
         kept = tuple(one for one in kept if one.outputs or one.error is not None)  # no final flag alone
@@ -559,8 +565,10 @@ def _kept(response: Any) -> KeptResponse:
     response = getattr(response, "_response", response)
     outputs = {t._name: np.array(to_cpu(t._array), copy=True) for t in response._outputs}
     types = {t._name: (t._datatype, None if t.is_cpu() else device_of(t._array).index) for t in response._outputs}
-    problem = None if response._error is None else first_line(response._error.message())
-    return KeptResponse(outputs, problem, types, response._parameters)
+    error = response._error
+    if error is not None:
+        return KeptResponse(outputs, error.message(), types, response._parameters, error.code())
+    return KeptResponse(outputs, None, types, response._parameters)
 
 
 def _response(kept: KeptResponse) -> InferenceResponse:

@@ -162,7 +162,8 @@ def try_change(evidence: Evidence, change: int, group: set[int], run: ChangedRun
                 seen = len(causes), difference.changed[call]
                 inputs.update({(cause, call): min(inputs.get((cause, call), seen), seen) for cause in causes})
                 find(call, causes if len(causes) == 1 else set())
-        for call, causes in suspects.items():
+        # The last one left of many is the cause; of a few, it is changed alone, too: several may decide together.
+        for call, causes in suspects.items() if len(group) > _SINGLY else ():
             find(call, causes if len(causes) == 1 else set())
 
     def find(call: int, causes: set[int]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.pb_utils.dtypes import Array
+from bls_notebook.pb_utils.errors import ErrorCode
 
 from .named_values import NamedValue
 
@@ -29,6 +30,7 @@ class KeptResponse:
     error: str | None = None
     types: Mapping[str, tuple[str, int | None]] = field(default_factory=dict)
     parameters: str = "{}"
+    code: ErrorCode = ErrorCode.INTERNAL
 
 
 KeptAnswer = tuple[KeptResponse, ...]

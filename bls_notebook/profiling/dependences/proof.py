@@ -148,7 +148,7 @@ def _fresh_difference(runs: Runs, source: str) -> str:
         return ""
     if equal(*answers):
         return ""
-    errors = [response.error for kept in answers[0] for response in kept if response.error is not None]
+    errors = [first_line(response.error) for kept in answers[0] for response in kept if response.error is not None]
     return (*errors, "the answers differ")[0]
 
 
@@ -170,7 +170,12 @@ def proven(runs: Runs, overlap: Overlap, repeat: int) -> Overlap:
                 answers[is_changed] = runs.answers
                 sessions[is_changed] += [session] if number else []  # the first round warms up
             if not equal(answers[False], answers[True]):
-                errors = [response.error for kept in answers[True] for response in kept if response.error is not None]
+                errors = [
+                    first_line(response.error)
+                    for kept in answers[True]
+                    for response in kept
+                    if response.error is not None
+                ]
                 problem = f"Not equal: {(*errors, 'the answers differ')[0]}"
                 return replace(overlap, code=replace(code, proof=f"{problem}. Nothing is applied."), runs=runs.runs)
     changed = middle(sessions[True])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 
 from bls_notebook.profiling.analysis.queue_simulation import ModelKey, capacities, key_of
@@ -56,16 +56,12 @@ def predicted(
         *before, after = _own_work(root, children)
         for child, work in zip(children, before, strict=True):
             now += work
-            key, number = key_of(child), numbers[child.id]
-            begin = max([now, *(ends[n] for n in blocked[number] if n in ends)])
-            queue = busy.setdefault(key, [])
-            if len(queue) >= capacity.get(key, len(children)):
-                begin = max(begin, heappop(queue))
-            is_early = child.sent - begin > _EARLIER * root.duration
-            now, begin = now + _HANDOVER * is_early, begin + _HANDOVER * is_early
-            end = ends[number] = begin + child.duration - child.queue
-            heappush(queue, end)
-            if is_early:
+            number = numbers[child.id]
+            ready = max([now, *(ends[n] for n in blocked[number] if n in ends)])
+            handover = _HANDOVER * (child.sent - ready > _EARLIER * root.duration)
+            begin, end = _served(tree, child, ready + handover, busy, capacity)
+            now, ends[number] = now + handover, end
+            if child.sent - begin > _EARLIER * root.duration:
                 early.append(Ghost(child.id, begin, end))
         over = max([now, *ends.values()]) + after + root.compute_output
         wall -= root.ended - over
@@ -73,6 +69,26 @@ def predicted(
             ghosts += [Ghost(root.id, root.started, over), *early]
     least = min(session.wall, round(session.cpu / max(1, session.cores)))
     return max(wall, least, 1), tuple(ghosts)
+
+
+def _served(
+    tree: SpanTree, span: Span, sent: int, busy: dict[ModelKey, list[int]], capacity: Mapping[ModelKey, int]
+) -> tuple[int, int]:
+    """Return when an instance begins and ends a call that is sent at a time, and the calls that it makes itself.
+
+    `busy` lists for each model when its instances become idle; the call and its own calls are added.
+    """
+    key, begin, late = key_of(span), sent, [(0, 0)]  # of the calls so far: when they ended, and how much later
+    queue = busy.setdefault(key, [])
+    if len(queue) >= capacity.get(key, len(queue) + 1):
+        begin = max(begin, heappop(queue))
+    for inner in sorted(tree.children.get(span.id, ()), key=lambda inner: inner.sent):
+        before = max(by for ended, by in late if ended <= inner.sent)
+        due = begin + inner.sent - span.sent - span.queue + before
+        late.append((inner.ended, before + _served(tree, inner, due, busy, capacity)[1] - due - inner.duration))
+    end = begin + span.duration - span.queue + max(by for _, by in late)
+    heappush(queue, end)
+    return begin, end
 
 
 def _capacities(session: Session) -> dict[ModelKey, int]:

@@ -1,0 +1,94 @@
+"""`overlap`: statements that were false of unusual models: versions, error codes, votes, shared callees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.profiling.dependences import schedule
+from bls_notebook.profiling.dependences.evidence import Evidence, RunDifference, explore
+from bls_notebook.profiling.dependences.records import SentCall
+from bls_notebook.profiling.records.spans import Span
+from bls_notebook.profiling.session import Session
+from bls_notebook.records.models import ModelSeen
+from tests.profiling.overlap_graphs import CALLEE, CONFIG, Graph, define_callees, source_of
+
+MS = 1_000_000
+X = {"IN": np.array([1, 2, 3], np.float32)}
+
+
+@pytest.fixture(scope="module")
+def repo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[bls.ModelRepository]:
+    folder = tmp_path_factory.mktemp("models")
+    for version in ("1", "2"):
+        (folder / "two" / version).mkdir(parents=True)
+        source = CALLEE.replace("{delay}", "0").replace("{body}", f"answer = x * {version}")
+        (folder / "two" / version / "model.py").write_text(source)
+    (folder / "two" / "config.pbtxt").write_text('backend: "python" version_policy { all {} }' + CONFIG)
+    with bls.ModelRepository(folder) as repository:
+        repository.load("two")
+        define_callees(repository, str(folder))
+        yield repository
+
+
+def overlap_of(repo: bls.ModelRepository, body: str) -> bls.profiling.Overlap:
+    one = "" if body.startswith("def ") else "    def one(self, x):\n"
+    lines = "".join(f"    {'' if not one else '    '}{line}\n" for line in body.splitlines())
+    repo.define("caller", source_of(Graph("", one + lines, ""), ""), config=CONFIG)
+    return bls.overlap("caller", X, repo=repo)
+
+
+def test_two_versions_of_a_callee_have_no_state(repo: bls.ModelRepository) -> None:
+    found = overlap_of(
+        repo, "return ok(out(ask('two', x, model_version=1).exec()) + out(ask('two', x, model_version=2).exec()))"
+    )
+    assert (found.outcome, found.stages) == ("independent", ((0, 1),))
+
+
+def test_a_recorded_error_keeps_its_code(repo: bls.ModelRepository) -> None:
+    error = "TritonError('busy', TritonError.UNAVAILABLE)"
+    source = CALLEE.replace("{delay}", "0").replace("{body}", f"TritonError = pb_utils.TritonError; raise_ = {error}\n"
+        "        return pb_utils.InferenceResponse(error=raise_)")  # fmt: skip
+    repo.define("busy", source, config=CONFIG)
+    found = overlap_of(
+        repo,
+        "r = ask('busy', x).exec()\n"
+        "is_busy = r.has_error() and r.error().code() == pb_utils.TritonError.UNAVAILABLE\n"
+        "return ok(out(ask('b' if is_busy else 'c', x).exec()))",
+    )
+    assert (found.outcome, [call.model for call in found.calls]) == ("control", ["busy", "b"])
+
+
+def test_answers_that_only_together_change_a_call_are_all_needed() -> None:
+    def majority(group: set[int], change: int) -> RunDifference:
+        is_changed = len(group & {0, 1, 2}) > 1
+        return RunDifference({3: ()} if is_changed else {}, set() if is_changed else {3}, used=group)
+
+    evidence = Evidence([set(), set(), set(), {0, 1, 2}])
+    explore(evidence, range(4), majority)
+    assert set(evidence.found) == {(0, 3), (1, 3), (2, 3)}
+
+
+def test_calls_that_wait_for_one_instance_of_a_common_callee_gain_nothing() -> None:
+    spans = [Span(1, "caller", instance="caller_0", inferred=40 * MS, ended=40 * MS)]
+    for number, name in enumerate(("first", "second")):
+        begin, end = number * 20 * MS, (number + 1) * 20 * MS
+        for model, parent in ((name, 1), ("common", 2 + 2 * number)):
+            spans.append(
+                Span(
+                    len(spans) + 1, model, instance=f"{model}_0", parent=parent,
+                    sent=begin, queued=begin, started=begin, inferred=end, ended=end,
+                )
+            )  # fmt: skip
+    names = ("caller", "first", "second", "common")
+    session = Session(
+        models=tuple(ModelSeen(m, instances=(f"{m}_0",)) for m in names), spans=tuple(spans), wall=40 * MS
+    )
+    calls = [SentCall("first", span=2), SentCall("second", span=4)]
+    assert schedule.predicted(session, calls, [set(), set()])[0] >= 40 * MS
+    apart = [replace(span, model=f"{span.model}{span.parent}") if span.parent > 1 else span for span in spans]
+    assert schedule.predicted(replace(session, spans=tuple(apart)), calls, [set(), set()])[0] < 21 * MS
