@@ -120,7 +120,7 @@ def _graphs() -> Iterator[Graph]:
     for block in ("\n" + text).split("\n== ")[1:]:
         (head, _, body), is_async = block.partition("\n"), "await " in block
         name, _, order = head.rpartition(": ")
-        one = "" if body.startswith("def ") else f"{'async ' * is_async}def one(self, x):\n"
+        one = "" if body.startswith(("def ", "async def ", "@")) else f"{'async ' * is_async}def one(self, x):\n"
         yield Graph(
             name.rstrip("*"),
             indent(one + indent(body, "    " * bool(one)), "    ") + "\n",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -92,3 +93,23 @@ def test_calls_that_wait_for_one_instance_of_a_common_callee_gain_nothing() -> N
     assert schedule.predicted(session, calls, [set(), set()])[0] >= 40 * MS
     apart = [replace(span, model=f"{span.model}{span.parent}") if span.parent > 1 else span for span in spans]
     assert schedule.predicted(replace(session, spans=tuple(apart)), calls, [set(), set()])[0] < 21 * MS
+
+
+def test_answers_are_followed_into_modules_beside_the_model(tmp_path: Path) -> None:
+    folder = tmp_path / "outer" / "1"
+    folder.mkdir(parents=True)
+    head, _, _ = source_of(Graph("", "", ""), "").partition("class ")
+    helpers = "def answer(model, x):\n    return out(ask(model, x).exec())\n"
+    (folder / "helpers.py").write_text(head + helpers)
+    body = (
+        "    def one(self, x):\n"
+        "        a = helpers.answer('a', x)\n"
+        "        return ok(helpers.answer('b', x + (zlib.crc32(a.tobytes()) % 9973 == 5)))\n"
+    )
+    (folder / "model.py").write_text("import helpers\n" + source_of(Graph("", body, ""), ""))
+    (tmp_path / "outer" / "config.pbtxt").write_text('backend: "python"' + CONFIG)
+    with bls.ModelRepository(tmp_path) as own:
+        define_callees(own, str(tmp_path))
+        own.load("outer")
+        found = bls.overlap("outer", X, repo=own)
+    assert (found.outcome, "by the code" in found.sentence) == ("unknown", True)

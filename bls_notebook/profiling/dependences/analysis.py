@@ -224,7 +224,7 @@ def _dependences(
     runs: Runs, calls: Sequence[SentCall], evidence: Evidence, states: Mapping[str, str], limit: str
 ) -> Iterator[Dependence]:
     """Return the dependences between calls; a pair without one was tried often enough and showed none."""
-    lines = [call.line.line if call.line is not None else None for call in calls]
+    lines = [runs.number_of(call.line) for call in calls]
     explained = {(lines[a], lines[b]) for a, b in evidence.found}
     for b, before in enumerate(evidence.ancestors()):
         for a in sorted(evidence.possible[b]):

@@ -31,6 +31,7 @@ from bls_notebook.extending import Host
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.profiling.code_lines import CodeLine
 from bls_notebook.profiling.records.verdicts import listed
 from bls_notebook.profiling.resource_time import load_per_core
 from bls_notebook.profiling.session import Session
@@ -49,11 +50,12 @@ from bls_notebook.repository import (
 )
 
 from . import branches
-from .branches import Branch, marked_source
+from .branches import BESIDE, Branch, marked_source
 from .evidence import OPTIONS, ObservedCall, RunDifference, difference
 from .kept_state import KeptState, state_of
 from .named_values import NamedValue, named_values, parameters_of
 from .perturbation import CHANGES, ERROR, SUCCESS, KeptAnswer, KeptResponse, changed, content, reach_of
+from .schedule import below, callees
 
 _Turn = Callable[[Iterable[tuple[int, int]]], tuple[int, int]]
 RUNS, SECONDS = 100, 10.0  # limits of an analysis; a busy machine gets more time
@@ -118,28 +120,36 @@ class Runs(Workload):
                 self.responses = self._responses()
             session = self.sequential()
         self.recorded = sorted(recorder.recorded, key=lambda recorded: recorded.came)
-        if _callees(session) != Counter(recorded.sent.model for recorded in self.recorded):
+        if callees(session) != Counter(recorded.sent.model for recorded in self.recorded):
             with self.variant() as fresh, fresh.serving():  # the first run left state, such as a cache
                 session = self.sequential()
-        self._below = _below(session)
+        self._below = below(session)
         self._values = _values(self.recorded)
         text = self.source[0] if self.source is not None else ""
         self._reach = reach_of(text)
+        beside = dict(self._beside())
+        self._lines = {name: number * BESIDE for number, name in enumerate(beside, 1)}
         # With the numbers of the lines of a cell, as the calls have them.
         code = self.source[1].numbered(text) if self.source is not None else ""
-        self._marked, self.branches, self._uses = marked_source(code)
+        self._marked, self.branches, self._uses = marked_source(code, [*beside.values()])
         branches.REACHED.clear()
-        self.named = named_values([text, *self._beside()], parameters_of(self.repository.config(self.model)))
+        self.named = named_values([text, *beside.values()], parameters_of(self.repository.config(self.model)))
         self.asked += 2 * len(self.recorded)
         self.allow(RUNS - self.runs)
         return session
 
-    def _beside(self) -> Iterator[str]:
-        """Yield the texts of the modules beside the model's file."""
-        folder = self.host.ready(self.model).directory
-        for file in sorted(Path(folder).rglob("*.py"))[:_MODULES] if folder else ():
+    def _beside(self) -> Iterator[tuple[str, str]]:
+        """Yield the names and texts of the modules beside the model's file."""
+        model = self.host.ready(self.model)
+        own = Path(model.directory, model.spec.config.default_model_filename or "model.py")
+        for file in sorted(Path(model.directory).rglob("*.py"))[:_MODULES] if model.directory else ():
             with contextlib.suppress(OSError, SyntaxError, UnicodeError):
-                yield source_text(file)
+                if file != own:
+                    yield file.name, source_text(file)
+
+    def number_of(self, line: CodeLine | None) -> int | None:
+        """Return the number of a line, which differs between the model's file and the modules beside it."""
+        return None if line is None else line.line + self._lines.get(line.file, 0)
 
     @property
     def source(self) -> tuple[str, SourcePlace] | None:
@@ -319,23 +329,6 @@ class Runs(Workload):
                 sent.cancel()  # nothing happens if it is answered
             out.append(tuple(map(_kept, responses if self._decoupled else [responses])))
         return out
-
-
-def _callees(session: Session) -> Counter[str]:
-    roots = {span.id for span in session.spans if not span.parent}
-    return Counter(span.model for span in session.spans if span.parent in roots)
-
-
-def _below(session: Session) -> defaultdict[str, set[str]]:
-    """Return each called model with those that it calls, these call, and so on."""
-    models, below = {span.id: span.model for span in session.spans}, defaultdict[str, set[str]](set)
-    parents = {span.id: span.parent for span in session.spans}
-    for span in session.spans:
-        above = span.id
-        while above:
-            below[models[above]].add(span.model)
-            above = parents.get(above, 0)
-    return below
 
 
 @contextlib.contextmanager

@@ -21,12 +21,15 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _START = ("initialize", "__init__", "finalize", "auto_complete_config", "__post_init__", "__del__")
 _MODEL = "TritonPythonModel"
-_MUTATORS = frozenset({
+MUTATORS = frozenset({
     "add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "fill", "insert", "pop", "popitem",
     "popleft", "put", "put_nowait", "remove", "reverse", "rotate", "send", "set", "setdefault", "sort", "subtract",
     "update", "write", "writelines", "move_to_end", "get_nowait", "copy_", "add_", "mul_", "zero_", "fill_",
 })  # fmt: skip
-_CHANGING = frozenset({"next", "setattr", "delattr", "heappush", "heappop", "copyto", "shuffle", "insort", "anext"})
+CHANGING = frozenset({
+    "next", "setattr", "delattr", "heappush", "heappop", "copyto", "shuffle", "insort", "anext", "setitem", "putmask",
+    "place",
+})  # fmt: skip
 _LOGS = frozenset({
     "increment", "observe", "print", "debug", "info", "warning", "error", "exception", "log", "log_info", "log_warn",
 })  # fmt: skip
@@ -314,9 +317,9 @@ class _Code:
                 name = _name(node.func)
                 changed = [keyword.value for keyword in node.keywords if keyword.arg == "out"]
                 receiver = getattr(node.func, "value", None)  # `np.add(...)` changes nothing of `np`
-                if name in _MUTATORS and receiver is not None and not self._is_module(function, receiver):
+                if name in MUTATORS and receiver is not None and not self._is_module(function, receiver):
                     changed.append(receiver)
-                changed += node.args[:1] if name in _CHANGING else []
+                changed += node.args[:1] if name in CHANGING else []
                 for value in changed:
                     if name == "setattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
                         value = ast.Attribute(value, str(node.args[1].value), ast.Load())
@@ -467,21 +470,21 @@ def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 def _files(function: _Function) -> tuple[int, bool]:
     """Return the line of a function that writes a file, 0 for none, and whether it reads one."""
-    writes, reads = 0, False
-    for node in _within(function):
-        if not isinstance(node, ast.Call):
-            continue
-        name = _name(node.func)
-        receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
-        if name == "open":
-            mode = next((k.value for k in node.keywords if k.arg == "mode"), None)
-            values = [a.value for a in [*node.args[receiver is None :], mode] if isinstance(a, ast.Constant)]
-            text = next((str(v) for v in values), "r")
-            writes = writes or node.lineno * any(c in text for c in "wax+")
-            reads = reads or "r" in text or "+" in text
-        elif name in (*_READERS, *_WRITERS):
-            base = _name(receiver)
-            is_path = name[-5:] in ("_text", "bytes") or base in _FILES or isinstance(receiver, (ast.Call, ast.BinOp))
-            writes = writes or node.lineno * (is_path and name in _WRITERS)
-            reads = reads or (is_path and name in _READERS)
-    return writes, reads
+    uses = [(node.lineno, *file_use(node)) for node in _within(function) if isinstance(node, ast.Call)]
+    return next((line for line, writes, _ in uses if writes), 0), any(reads for _, _, reads in uses)
+
+
+def file_use(node: ast.Call) -> tuple[bool, bool]:
+    """Return whether a call writes a file, or opens one to write, and whether it reads one."""
+    name = _name(node.func)
+    receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
+    if name == "open":
+        mode = next((k.value for k in node.keywords if k.arg == "mode"), None)
+        values = [a.value for a in [*node.args[receiver is None :], mode] if isinstance(a, ast.Constant)]
+        text = next((str(v) for v in values), "r")
+        return any(c in text for c in "wax+"), "r" in text or "+" in text
+    if name not in (*_READERS, *_WRITERS):
+        return False, False
+    base = _name(receiver)
+    is_path = name[-5:] in ("_text", "bytes") or base in _FILES or isinstance(receiver, (ast.Call, ast.BinOp))
+    return is_path and name in _WRITERS, is_path and name in _READERS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 
@@ -118,3 +118,21 @@ def lacking(overlap: Overlap) -> Counter[str]:
     for stage in overlap.together:
         most |= Counter(overlap.calls[n].model for n in stage)
     return Counter({model: n for model, n in most.items() if n > capacity.get(model, n)})
+
+
+def callees(session: Session) -> Counter[str]:
+    """Count the calls of each model that the recorded requests sent themselves."""
+    roots = {span.id for span in session.spans if not span.parent}
+    return Counter(span.model for span in session.spans if span.parent in roots)
+
+
+def below(session: Session) -> defaultdict[str, set[str]]:
+    """Return each called model with those that it calls, these call, and so on."""
+    models, below = {span.id: span.model for span in session.spans}, defaultdict[str, set[str]](set)
+    parents = {span.id: span.parent for span in session.spans}
+    for span in session.spans:
+        above = span.id
+        while above:
+            below[models[above]].add(span.model)
+            above = parents.get(above, 0)
+    return below
