@@ -160,6 +160,10 @@ class FailingAnswers:
         self.asks_model = False  # whether the real model answers requests that were not recorded
         self.other_requests = 0  # after the error of error-once, those that the model does not send without a fault
 
+    def restart(self) -> None:
+        """Count requests from 1 again: the next one fails if only the first one does."""
+        self._numbers = itertools.count(1)
+
     def answer(self, call: Call, wait: Waiter) -> Iterator[Answer]:
         answers = self._answers(wait, next(self._numbers))
         if self.fault.kind == "stall":

@@ -260,10 +260,14 @@ class Driller:
             after = self._request_counts(answers)
             other = sum(failing.other_requests for failing in answers.values() if failing is not None)
             outcome = replace(outcome, other_requests=0 if baseline.healthy.varying else other)
-            if "error" in kinds and outcome.answers and outcome.error is None and delay is None:
+            if kinds & {"error", "once"} and outcome.answers and outcome.error is None and delay is None:
                 changed = [failing for failing in answers.values() if failing is not None]
                 is_partial = not baseline.healthy.varying and self._is_partial(outcome, changed)
-                outcome = replace(outcome, constant=self._is_constant(outcome, changed), partial=is_partial)
+                is_constant = self._is_constant(outcome, changed)
+                known = [values for _, values in baseline.others]
+                is_own = is_constant and known and _values(outcome) == _values(baseline.healthy.outcome)
+                is_earlier = bool(is_own) or _values(outcome) in known
+                outcome = replace(outcome, constant=is_constant, partial=is_partial, earlier=is_earlier)
             left: tuple[str, ...] = ()
             if outcome.state != "stuck":
                 left = unanswered(self.server, [self.model, *(callee.name for callee in baseline.callees)])
@@ -322,6 +326,8 @@ class Driller:
             return None
         for each in failing:
             each.asks_model = True
+            if each.fault.kind == "once":
+                each.restart()
         try:
             other = self._send(inputs)
         finally:
@@ -413,7 +419,9 @@ def _silence() -> Iterator[None]:
 def _other_values(value: Any, seed: int = 0) -> Any:
     """Return other values of the same shape and type; None if there are none."""
     array = np.asarray(value)
-    if array.dtype.kind in "iuf":
+    if array.dtype.kind == "f":
+        other = (array * (2.3 + seed) + 1.7 + seed).astype(array.dtype)  # a model's own formula gives other ones
+    elif array.dtype.kind in "iu":
         other = (array * (2 + seed) + 1 + seed).astype(array.dtype)
     elif array.dtype.kind == "b":
         other = ~array

@@ -90,7 +90,8 @@ def leaks(server: Server, ask: Callable[[], Outcome], usual: Left) -> tuple[str,
     out: list[str] = []
     is_kept = {each.owner for each in kept} & {each.owner for each in again.kept}
     if is_kept or min(left.blocks, again.blocks) >= usual.blocks + COUNTED:
-        out += _memory(server, ask, usual, [each for each in kept if each.owner in is_kept])
+        found = _memory(server, ask, usual, [each for each in kept if each.owner in is_kept])
+        out += [line for _, line in sorted(found, key=lambda pair: -pair[0])]
     if min(left.threads, again.threads) >= usual.threads + TIMES:
         out.append(f"each request leaves a thread behind: {again.threads} after {TIMES} requests")
     if min(left.files, again.files) >= usual.files + TIMES:
@@ -98,8 +99,10 @@ def leaks(server: Server, ask: Callable[[], Outcome], usual: Left) -> tuple[str,
     return tuple(out)
 
 
-def _memory(server: Server, ask: Callable[[], Outcome], usual: Left, kept: Sequence[KeptGrowth]) -> Iterator[str]:
-    """Yield the lines for memory that grows with each of `_MANY` requests; none if it is bounded."""
+def _memory(
+    server: Server, ask: Callable[[], Outcome], usual: Left, kept: Sequence[KeptGrowth]
+) -> Iterator[tuple[int, str]]:
+    """Yield bytes and a line for memory that grows with each of `_MANY` requests; none if it is bounded."""
     left, lives, _ = left_by(server, ask, _MANY, holders=True)
     counted = _MANY - 1
     if left.blocks >= usual.blocks + counted - COUNTED:
@@ -109,14 +112,18 @@ def _memory(server: Server, ask: Callable[[], Outcome], usual: Left, kept: Seque
         owner = next((holder.name for holder in held if holder.kind == "attribute"), "")
         by = f", held by {owner}" if owner else ""
         remedy = _TEXT if any(re.search("frame|traceback|exception", name) for name in names) else _REMOVE
-        yield f"each request leaves memory behind: {blocks}, {left.bytes // counted:,} bytes{by}: {remedy}"
+        size = left.bytes // counted
+        yield size, f"each request leaves memory behind: {blocks}, {size:,} bytes{by}: {remedy}"
     grown = {each.owner: each.bytes for each in left.kept}
     for each in kept:
         size = each.bytes // COUNTED
         if grown.get(each.owner, 0) >= size * (counted - 1):
             lines = ", ".join(f"{line.function}:{line.line}" for line in each.lines)
             added = f", added in {lines}" if lines else ""
-            yield f"each request leaves {size:,} bytes behind that are no tensor, in {each.owner}{added}: {_REMOVE}"
+            yield (
+                size,
+                f"each request leaves {size:,} bytes behind that are no tensor, in {each.owner}{added}: {_REMOVE}",
+            )
 
 
 def open_files() -> set[str]:

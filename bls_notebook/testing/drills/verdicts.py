@@ -16,7 +16,7 @@ from math import prod
 import numpy as np
 
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.records import ErrorRecord, FrameRecord, first_line
+from bls_notebook.records import ErrorRecord, FrameRecord, count, first_line
 from bls_notebook.repository import Response
 from bls_notebook.testing.recording.payload_tape import copied
 from bls_notebook.testing.recording.recording_file import digest
@@ -210,6 +210,8 @@ def _of_answer(case: DrillCase, outcome: Outcome, healthy: Healthy) -> tuple[str
     same = [a.tensors for a in before] == [a.tensors for a in now]
     if outcome.other_requests:
         return "rubbish", f"tries again, but sends {case.called} another request than the one that failed"
+    if same and outcome.earlier:
+        return "silent", f"no error, although {case.called} failed; other inputs get the same response, too"
     if case.has("once") and same:
         return "unharmed", f"the same response, although {case.called} failed once"
     if case.has("cancel"):
@@ -225,14 +227,16 @@ def _of_answer(case: DrillCase, outcome: Outcome, healthy: Healthy) -> tuple[str
         return "unaffected", f"the same response, although {does}"
     if case.has("error") or case.has("once") or case.has("stall"):
         pairs = list(zip(before, now, strict=False))
-        if outcome.partial and not any(_reports(*pair) for pair in pairs):
-            return (
-                "silent",
-                f"no error, although {case.called} failed; the response is made of what it sent before that",
-            )
         blank = next(filter(None, (_blank(*pair, outcome.constant is None) for pair in pairs)), "")
-        if not blank and outcome.constant and not any(_reports(*pair) for pair in pairs):
-            blank = "the response is the same for other inputs: a constant"
+        if not any(_reports(*pair) for pair in pairs):
+            if outcome.partial:
+                blank = "the response is made of what it sent before that"
+            elif len(now) < len(before):
+                blank = f"{count(len(now), 'response')} instead of {len(before)}"
+            elif outcome.earlier:
+                blank = "the response is that to an earlier request"
+            elif outcome.constant:
+                blank = blank or "the response is the same for other inputs: a constant"
         if blank:
             how = "did not respond" if case.has("stall") else "failed"
             return "silent", f"no error, although {case.called} {how}; {blank}"
@@ -365,6 +369,7 @@ class Outcome:
     seconds: float = 0.0
     constant: bool | None = None  # whether the response was the same for other inputs; None if unknown
     other_requests: int = 0  # after an error, requests that the model does not send without a fault
+    earlier: bool = False  # the response is that to an earlier request with other inputs, or other inputs get it, too
     partial: bool = False  # another response than if the callee had failed before its first response
     batch: BatchOutcome | None = None
 
