@@ -101,7 +101,8 @@ class _Module:
     def _of_call(self, call: ast.Call, left: int) -> int | None:
         name, of_library = _last_name(call.func), _first_name(call.func) in self._libraries
         if name in _VIEWS and isinstance(call.func, ast.Attribute):
-            argument = (call.args[0] if call.args else None) if of_library else call.func.value
+            is_function = of_library and not any(isinstance(node, ast.Call) for node in ast.walk(call.func))
+            argument = (call.args[0] if call.args else None) if is_function else call.func.value
             if isinstance(argument, (ast.List, ast.Tuple, ast.Constant, ast.ListComp)):
                 return call.lineno
             return None if argument is None else self._origin(argument, left)

@@ -69,8 +69,8 @@ def _bytes_of(value: Any) -> int:
     if kind in _CONTAINERS:
         size = sys.getsizeof(value)
         if size >= _LEAST_CONTAINER and kind in (list, tuple, deque):  # each number is an object of its own
-            size += _NUMBER * len({id(item) for item in tuple(value) if type(item) is float})
-        return size if size >= _LEAST_CONTAINER else 0
+            size += _NUMBER * len({id(item) for item in tuple(value) if type(item) in (float, int)})
+        return size
     if is_torch_tensor(value):  # a view keeps all of its memory
         return host_span(value)[1]
     memory = array_memory(value)
@@ -163,4 +163,5 @@ def _roots_in_worker(worker: Any, label: str) -> Iterator[SearchRoot]:
     for name, module in list(sys.modules.items()):
         variables = vars(module) if type(module) is type(sys) else {}
         if str(variables.get("__file__")).startswith(tuple(worker.folders)):
-            yield from attributes(f"{label}/{name.rpartition('.')[2]}.py: ", variables, by="")
+            file = f"{label}/{name.rpartition('.')[2]}.py: "
+            yield from attributes(file, variables, by="", without=type(worker.model).__mro__)

@@ -215,7 +215,9 @@ class OwnerSearch:
         if type(value) is dict and _is_of_a_module(value):
             return ()  # its variables are roots themselves; frames of a traceback lead to the notebook's
         if issubclass(type(value), types.FunctionType):
-            return (*(value.__closure__ or ()), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+            own = (vars(value),) if vars(value) else ()
+            defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+            return (*(value.__closure__ or ()), *defaults, *own)
         if type(value) in _HIDDEN:
             with suppress(Exception):  # a closed iterator
                 held = _HIDDEN[type(value)](value)
@@ -384,8 +386,19 @@ def search_of_memory(roots: Iterable[SearchRoot]) -> OwnerSearch:
     return search
 
 
-def attributes(label: str, namespace: Mapping[str, Any], remedy: Any = "", by: str = ".") -> Iterator[SearchRoot]:
-    """Yield the values of an object's or a module's namespace that may lead to memory."""
+def attributes(
+    label: str, namespace: Mapping[str, Any], remedy: Any = "", by: str = ".", without: tuple[type, ...] = ()
+) -> Iterator[SearchRoot]:
+    """Yield the values of a class's or a module's namespace that may lead to memory, and of the classes defined in it.
+
+    The classes `without` and inside themselves are skipped.
+    """
+    home = namespace.get("__module__", namespace.get("__name__"))
     for name, value in list(namespace.items()):
-        if not name.startswith("__") and not issubclass(type(value), ATOMS):
+        if name.startswith("__"):
+            continue
+        if not issubclass(type(value), ATOMS):
             yield SearchRoot("attribute", f"{label}{by}{name}", value, remedy)
+        inside = vars(value) if issubclass(type(value), type) else {}
+        if inside.get("__module__", 0) == home and not any(value is other for other in without):
+            yield from attributes(f"{label}{by}{name}", inside, remedy, without=(*without, value))

@@ -193,7 +193,8 @@ def roots_of(loaded: LoadedModel) -> Iterator[SearchRoot]:
         home = instance.modules
         for name, module in [] if home is None else list(home.modules.items()):
             file = f"{label}/{name.rpartition('.')[2]}.py: "
-            yield from (root for root in attributes(file, vars(module), remedy, by="") if root.value is not home)
+            values = attributes(file, vars(module), remedy, by="", without=type(model).__mro__)
+            yield from (root for root in values if root.value is not home)
 
 
 providers.append(_model_roots)

@@ -142,6 +142,12 @@ class KeptGrowth(Record):
     instance: str = ""
 
 
+def kind_of_growth(kept: Iterable[KeptGrowth]) -> str:
+    """Return the words for memory that models keep: what a process keeps may be tensors, too."""
+    kinds = dict.fromkeys("in processes" if each.instance else "that is no tensor" for each in kept)
+    return " or ".join(sorted(kinds))
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class WorkerMemory(Record):
     """The memory of the process of an instance at the end of a recording, and how much more that is than before.

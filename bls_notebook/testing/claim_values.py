@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.lifetimes.records import KeptGrowth, Life
+from bls_notebook.lifetimes.records import KeptGrowth, Life, kind_of_growth
 from bls_notebook.pb_utils.dtypes import from_bits, triton_string_to_numpy
 from bls_notebook.records import BLSError, Remedy, ResponseRecord, count, first_line, size, spoken
 
@@ -221,7 +221,7 @@ def growth_words(kept: Sequence[KeptGrowth]) -> tuple[str, str]:
     if not kept:
         return "", ""
     owners = " and ".join(dict.fromkeys(each.owner for each in kept[:3]))
-    seen = f"{size(sum(each.bytes for each in kept))} that is no tensor, held by {owners}"
+    seen = f"{size(sum(each.bytes for each in kept))} {kind_of_growth(kept)}, held by {owners}"
     lines = [f"Line {line.line} of {line.file} adds to it: {line.text}." for each in kept for line in each.lines]
     hint = "A copy takes as much memory as the tensor. Keep what you need of it, such as a number or a shape."
     remedy = f"To free it: {kept[0].remedy}" if kept[0].remedy else ""

@@ -17,6 +17,7 @@ from bls_notebook.lifetimes.records import (
     Maker,
     WorkerMemory,
     is_left_behind,
+    kind_of_growth,
 )
 from bls_notebook.profiling.code_lines import CodeLine
 from bls_notebook.records import count, grouped, shape, size
@@ -226,7 +227,7 @@ def outside_of_tensors(record: Lifetimes) -> list[str]:
         remedies = list(dict.fromkeys(str(each.remedy) for each in record.kept if each.remedy))
         remedy = f"; to release: {'; '.join(remedies[:2])}" if remedies else ""
         total = size(sum(each.bytes for each in record.kept))
-        said.append(f"models keep {total} more that is no tensor: {', '.join(owners)}{remedy}")
+        said.append(f"models keep {total} more {kind_of_growth(record.kept)}: {', '.join(owners)}{remedy}")
     explained = sum(each.bytes for each in record.kept if not each.instance) + record.bytes("cpu")
     if record.process_growth - explained >= _UNEXPLAINED:
         said.append(

@@ -120,10 +120,8 @@ def _memory(
         if grown.get(each.owner, 0) >= size * (counted - 1):
             lines = ", ".join(f"{line.function}:{line.line}" for line in each.lines)
             added = f", added in {lines}" if lines else ""
-            yield (
-                size,
-                f"each request leaves {size:,} bytes behind that are no tensor, in {each.owner}{added}: {_REMOVE}",
-            )
+            kind = "in its process" if each.instance else "that are no tensor"
+            yield (size, f"each request leaves {size:,} bytes behind {kind}, in {each.owner}{added}: {_REMOVE}")
 
 
 def open_files() -> set[str]:
