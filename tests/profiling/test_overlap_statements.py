@@ -12,6 +12,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.profiling.dependences import schedule
 from bls_notebook.profiling.dependences.evidence import Evidence, RunDifference, explore
+from bls_notebook.profiling.dependences.proof import template
 from bls_notebook.profiling.dependences.records import SentCall
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.profiling.session import Session
@@ -36,10 +37,10 @@ def repo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[bls.ModelReposito
         yield repository
 
 
-def overlap_of(repo: bls.ModelRepository, body: str) -> bls.profiling.Overlap:
-    one = "" if body.startswith("def ") else "    def one(self, x):\n"
+def overlap_of(repo: bls.ModelRepository, body: str, is_async: bool = False) -> bls.profiling.Overlap:
+    one = "" if body.startswith("def ") else f"    {'async ' * is_async}def one(self, x):\n"
     lines = "".join(f"    {'' if not one else '    '}{line}\n" for line in body.splitlines())
-    repo.define("caller", source_of(Graph("", one + lines, ""), ""), config=CONFIG)
+    repo.define("caller", source_of(Graph("", one + lines, "", is_async), ""), config=CONFIG)
     return bls.overlap("caller", X, repo=repo)
 
 
@@ -113,3 +114,23 @@ def test_answers_are_followed_into_modules_beside_the_model(tmp_path: Path) -> N
         own.load("outer")
         found = bls.overlap("outer", X, repo=own)
     assert (found.outcome, "by the code" in found.sentence) == ("unknown", True)
+
+
+def test_a_call_after_one_that_was_given_up_is_a_reaction(repo: bls.ModelRepository) -> None:
+    body = """\
+try:
+    y = out(await asyncio.wait_for(ask('never', x).async_exec(), 0.05))
+except asyncio.TimeoutError:
+    y = out(await ask('b', x).async_exec())
+return ok(y)"""
+    never = "time.sleep(0.8); answer = x"  # longer than its caller waits, with a margin for a busy machine
+    repo.define("never", CALLEE.replace("{delay}", "0").replace("{body}", never), config=CONFIG)
+    found = overlap_of(repo, body, is_async=True)
+    assert (found.outcome, "is not answered in time" in found.sentence) == ("control", True), found.sentence
+    assert found.notes == ()
+
+
+def test_a_template_asks_decoupled_models_for_iterators() -> None:
+    calls = [SentCall("stream"), SentCall("b")]
+    lines = template(calls, "", {"stream"}).splitlines()
+    assert ["decoupled=True" in line for line in lines[1:3]] == [True, False]

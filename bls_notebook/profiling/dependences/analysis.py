@@ -20,10 +20,10 @@ from bls_notebook.records import first_line
 from bls_notebook.repository import ModelRepository, current_repository
 
 from .batches import with_batch
-from .counterfactual import RUNS, ExhaustedError, Runs, callee_states, equal
+from .counterfactual import RUNS, ExhaustedError, Runs, callee_states
 from .evidence import OPTIONS, SEQUENCE, TIMEOUT, DependenceEvidence, Evidence, closure, explore
 from .named_values import NamedValue
-from .perturbation import CHANGES, KeptAnswer, name_of
+from .perturbation import CHANGES, KeptAnswer, equal, name_of
 from .proof import code_change, proven
 from .records import Dependence, Overlap, SentCall
 from .schedule import WORTH, flights, lacking, longest, predicted, stages
@@ -217,7 +217,7 @@ def _find_reactions(runs: Runs, evidence: Evidence) -> None:
         for place, number in pairs:
             if number in seen.changed:
                 evidence.possible[number].add(place)
-                evidence.found[place, number] = DependenceEvidence(TIMEOUT)
+                evidence.found[place, number] = DependenceEvidence(TIMEOUT, seen.changed[number])
 
 
 def _dependences(
@@ -273,6 +273,8 @@ def _seen(
         order = f"{later} belongs to the same sequence as {earlier}, and requests of one sequence keep their order"
         return Dependence(a, b, "dependent", order)
     if change == TIMEOUT:
+        if inputs:
+            return Dependence(a, b, "dependent", f"{later} depends on whether {earlier} is answered in time", inputs)
         reaction = f"{later} is sent only if {earlier} is not answered in time: answered at once, it was not sent"
         return Dependence(a, b, "control", reaction)
     several = f", {together} answers together" if together > 1 else ""

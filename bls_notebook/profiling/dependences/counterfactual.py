@@ -54,12 +54,13 @@ from .branches import BESIDE, Branch, marked_source
 from .evidence import OPTIONS, ObservedCall, RunDifference, difference
 from .kept_state import KeptState, state_of
 from .named_values import NamedValue, named_values, parameters_of
-from .perturbation import CHANGES, ERROR, SUCCESS, KeptAnswer, KeptResponse, changed, content, reach_of
+from .perturbation import CHANGES, ERROR, SUCCESS, KeptAnswer, KeptResponse, changed, content, equal, reach_of
 from .schedule import below, callees
 
 _Turn = Callable[[Iterable[tuple[int, int]]], tuple[int, int]]
 RUNS, SECONDS = 100, 10.0  # limits of an analysis; a busy machine gets more time
 _ORDER = 0.2  # seconds, at least, that an answer waits for the answers that preceded it in the recorded run
+_UNANSWERED = 1.0  # seconds that a call which the model cancelled waits for that
 _KEPT = "by the code, requests of {} have state in common, {}; reading it settles whether that changes an answer"
 _MODULES = 50  # beside a model's file, at most, that are read
 QUIET = 0.01  # seconds without a new call before a delayed answer is sent
@@ -83,6 +84,17 @@ class RecordedCall:
     seconds: float = 0.0
     version: int = -1
     responses: KeptAnswer = ()
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Return whether the model went on without an answer: it cancelled the call, or ran into a time limit."""
+        return not self.responses and not self.decoupled
+
+    @property
+    def settled(self) -> RecordedCall:
+        """The call as it is now: a callee may still run that the model no longer waits for."""
+        first, ended = (sys.maxsize, sys.maxsize) if self.is_unanswered else (self.first, self.ended or sys.maxsize)
+        return replace(self, first=first, ended=ended)
 
 
 @dataclass
@@ -119,7 +131,7 @@ class Runs(Workload):
             with self._substituted(recorder):
                 self.responses = self._responses()
             session = self.sequential()
-        self.recorded = sorted(recorder.recorded, key=lambda recorded: recorded.came)
+        self.recorded = [each.settled for each in sorted(recorder.recorded, key=lambda each: each.came)]
         if callees(session) != Counter(recorded.sent.model for recorded in self.recorded):
             with self.variant() as fresh, fresh.serving():  # the first run left state, such as a cache
                 session = self.sequential()
@@ -415,6 +427,8 @@ class _Player:
         try:
             if self._turn is not None:
                 wait.until(lambda: self._is_turn_of(place))
+            elif number >= 0 and number not in self._prompt and recorded[number].is_unanswered:
+                wait.until(lambda: False, _UNANSWERED)
             elif number >= 0 and number not in self._prompt:
                 came, ended = recorded[number].came, recorded[number].ended
                 before = (other.call.key for other in recorded if came < other.ended < ended)
@@ -447,7 +461,8 @@ class _Player:
             if number >= 0 and place > 2 * len(recorded) + 20 and place % 2:
                 yield TritonError("the changed answers made the model send too many calls")
                 return
-        for kept in (SUCCESS,) if number < 0 else self._answers.get(number, recorded[number].responses):
+        made_up = number < 0 or recorded[number].is_unanswered
+        for kept in (SUCCESS,) if made_up else self._answers.get(number, recorded[number].responses):
             if kept is SUCCESS:
                 yield MADE_UP
             else:
@@ -477,7 +492,8 @@ def callee_states(runs: Runs) -> dict[str, str]:
         if len(chosen) <= step < 2 * len(chosen):
             _asked(runs, recorded, number)
             continue
-        answer, before = _asked(runs, recorded), first.get(number, recorded.responses)
+        answer = _asked(runs, recorded)
+        before = first.get(number, answer if recorded.is_unanswered else recorded.responses)
         if model not in states and not equal([answer], [before]):
             is_steady = equal([_asked(runs, recorded)], [answer])
             states[model] = "state" if is_steady or _counts(runs, recorded) else "chance"
@@ -572,18 +588,6 @@ def _response(kept: KeptResponse) -> InferenceResponse:
     response = InferenceResponse(tensors)
     response._parameters = kept.parameters
     return response
-
-
-def equal(one: Sequence[KeptAnswer], other: Sequence[KeptAnswer]) -> bool:
-    """Return whether answers are equal bit by bit, or both errors."""
-
-    def contents(answers: Sequence[KeptAnswer]) -> list[Any]:
-        return [
-            [(r.error is None, r.parameters, {name: content(a) for name, a in r.outputs.items()}) for r in kept]
-            for kept in answers
-        ]
-
-    return contents(one) == contents(other)
 
 
 def _values(recorded: Sequence[RecordedCall]) -> dict[str, dict[str, list[Any]]]:

@@ -158,6 +158,18 @@ def content(array: Array) -> tuple[str, tuple[int, ...], bytes]:
     return array.dtype.str, array.shape, repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
 
 
+def equal(one: Sequence[KeptAnswer], other: Sequence[KeptAnswer]) -> bool:
+    """Return whether answers are equal bit by bit, or both errors."""
+
+    def contents(answers: Sequence[KeptAnswer]) -> list[Any]:
+        return [
+            [(r.error is None, r.parameters, {name: content(a) for name, a in r.outputs.items()}) for r in kept]
+            for kept in answers
+        ]
+
+    return contents(one) == contents(other)
+
+
 def _other_length(array: Array, kind: str, free: int) -> Array:
     is_longer = kind in ("longer", "wider")
     if not 0 <= free < array.ndim or array.shape[free] < (1 if is_longer or kind == "emptied" else 2):

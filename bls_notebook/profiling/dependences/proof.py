@@ -19,7 +19,8 @@ from bls_notebook.profiling.sync_vs_async import middle, ratio, relative_error
 from bls_notebook.records import first_line
 from bls_notebook.repository.source import numbered_change
 
-from .counterfactual import QUIET, ExhaustedError, ObservedRun, Runs, equal
+from .counterfactual import QUIET, ExhaustedError, ObservedRun, Runs
+from .perturbation import equal
 from .records import CodeChange, Overlap, SentCall
 from .schedule import WORTH, longest
 
@@ -35,7 +36,9 @@ def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> Co
     `blocked` lists the direct and indirect predecessors of each call.
     """
     together = [overlap.calls[n] for n in longest(overlap)]
-    by_hand = replace(unchanged(runs), template=template(together, runs.source[0] if runs.source else ""))
+    decoupled = {recorded.sent.model for recorded in runs.recorded if recorded.decoupled}
+    text = runs.source[0] if runs.source else ""
+    by_hand = replace(unchanged(runs), template=template(together, text, decoupled))
     if runs.source is None:
         return by_hand
     by_hand, (text, place) = replace(by_hand, reason=""), runs.source
@@ -118,10 +121,11 @@ def _pairs(run: ObservedRun) -> set[tuple[int, int]]:
     return {(earlier, later) for earlier, later in both if earlier >= 0}
 
 
-def template(group: Sequence[SentCall], source: str = "") -> str:
+def template(group: Sequence[SentCall], source: str = "", decoupled: Collection[str] = ()) -> str:
     """Return the form of a change by hand, with the names of the callees and the lines that send to them.
 
     The answers get a name that `source` does not use: most models collect their own `responses`.
+    Calls of `decoupled` models return iterators.
     """
     used = set(re.findall(r"\w+", source))
     names = chain(("responses", "answers"), map("answers_{}".format, count(1)))
@@ -131,8 +135,9 @@ def template(group: Sequence[SentCall], source: str = "") -> str:
         calls = [call for call in group if call.model == model]
         lines = ", ".join(map(str, sorted({call.line.line for call in calls if call.line is not None})))
         where = f"  # {', '.join(calls_of(calls))}" + (f", sent at line {lines}" if lines else "")
-        many = f"*[request.async_exec() for request in requests_{number}]"
-        sent.append(f"    {many if len(calls) > 1 else f'request_{number}.async_exec()'},{where}")
+        send = f"async_exec({'decoupled=True' if model in decoupled else ''})"
+        many = f"*[request.{send} for request in requests_{number}]"
+        sent.append(f"    {many if len(calls) > 1 else f'request_{number}.{send}'},{where}")
     return "\n".join([f"{name} = await asyncio.gather(", *sent, ")"])
 
 
