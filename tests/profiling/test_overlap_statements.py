@@ -134,3 +134,13 @@ def test_a_template_asks_decoupled_models_for_iterators() -> None:
     calls = [SentCall("stream"), SentCall("b")]
     lines = template(calls, "", {"stream"}).splitlines()
     assert ["decoupled=True" in line for line in lines[1:3]] == [True, False]
+
+
+def test_a_cached_function_becomes_no_coroutine() -> None:
+    pytest.importorskip("libcst")
+    from bls_notebook.profiling.dependences.program_change import AWAITED, NotSimpleError, changed_program
+
+    source = "class TritonPythonModel:\n    @{}\n    def get(self, m):\n        return ask(m).exec()\n"
+    with pytest.raises(NotSimpleError, match="`get` sends calls and has a decorator"):
+        changed_program(source.format("lru_cache(None)"), [AWAITED])
+    assert "async def get" in changed_program(source.format("staticmethod"), [AWAITED])[0]

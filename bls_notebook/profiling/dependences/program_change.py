@@ -86,6 +86,10 @@ class _Writer(cst.CSTTransformer):
 
     def leave_FunctionDef(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> cst.FunctionDef:
         is_sender = original.name.value in self._senders
+        plain = m.Decorator(m.Name("staticmethod") | m.Name("classmethod"))
+        if is_sender and not original.asynchronous and not all(m.matches(d, plain) for d in original.decorators):
+            name = original.name.value
+            raise NotSimpleError(f"`{name}` sends calls and has a decorator, which may not take a coroutine")
         return updated.with_changes(asynchronous=cst.Asynchronous()) if is_sender else updated
 
     def leave_Call(self, original: cst.Call, updated: cst.Call) -> Any:
