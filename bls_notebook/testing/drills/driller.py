@@ -263,7 +263,7 @@ class Driller:
             if kinds & {"error", "once"} and outcome.answers and outcome.error is None and delay is None:
                 changed = [failing for failing in answers.values() if failing is not None]
                 is_partial = not baseline.healthy.varying and self._is_partial(outcome, changed)
-                is_constant = self._is_constant(outcome, changed)
+                is_constant = self._is_constant(outcome, baseline.healthy.outcome, changed)
                 known = [values for _, values in baseline.others]
                 is_own = is_constant and known and _values(outcome) == _values(baseline.healthy.outcome)
                 is_earlier = bool(is_own) or _values(outcome) in known
@@ -319,8 +319,8 @@ class Driller:
                 each.fault = fault
         return other.state == "answered" and _values(other) != _values(outcome)
 
-    def _is_constant(self, outcome: Outcome, failing: Sequence[FailingAnswers]) -> bool | None:
-        """Return whether the response is the same for other inputs, under the same fault; None if unknown."""
+    def _is_constant(self, outcome: Outcome, healthy: Outcome, failing: Sequence[FailingAnswers]) -> bool | None:
+        """Return whether the outputs that the fault changed are the same for other inputs; None if unknown."""
         inputs = {name: _other_values(value) for name, value in self.request.inputs.items()}
         if any(value is None for value in inputs.values()):
             return None
@@ -335,7 +335,11 @@ class Driller:
                 each.asks_model = False
         if other.state != "answered" or other.error is not None:
             return None
-        return _values(other) == _values(outcome)
+        if _values(other) == _values(outcome):
+            return True
+        values = (_tensors(each) for each in (outcome, other, healthy))
+        changed = [(now, then) for now, then, usual in zip(*values, strict=False) if now != usual]
+        return bool(changed) and all(now == then for now, then in changed)
 
     def _request_counts(self, failing: Collection[str]) -> dict[str, int]:
         """Return the number of requests so far to each model, except the drilled one and the failing ones."""
@@ -436,6 +440,10 @@ def _untried(reasons: Sequence[tuple[str, str, str]], wanted: tuple[Fault, ...])
     yield from (f"{callee}: {', '.join(faults)}: {reason}" for (callee, reason), faults in groups.items())
     if left_out := [fault.name for fault in faults_named(None) if fault not in wanted]:
         yield f"{', '.join(left_out)}: not asked for"
+
+
+def _tensors(outcome: Outcome) -> list[Any]:
+    return [pair for answer in outcome.answers for pair in sorted(answer.tensors.items(), key=lambda pair: pair[0])]
 
 
 def _values(outcome: Outcome) -> list[Any]:

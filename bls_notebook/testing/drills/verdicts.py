@@ -236,7 +236,9 @@ def _of_answer(case: DrillCase, outcome: Outcome, healthy: Healthy) -> tuple[str
             elif outcome.earlier:
                 blank = "the response is that to an earlier request"
             elif outcome.constant:
-                blank = blank or "the response is the same for other inputs: a constant"
+                names = {n for was, is_now in pairs for n, t in is_now.tensors.items() if was.tensors.get(n) != t}
+                part = "the response" if names.issuperset(*(a.tensors for a in now)) else ", ".join(sorted(names))
+                blank = blank or f"{part} is the same for other inputs: a constant"
         if blank:
             how = "did not respond" if case.has("stall") else "failed"
             return "silent", f"no error, although {case.called} {how}; {blank}"
