@@ -144,3 +144,23 @@ def test_a_cached_function_becomes_no_coroutine() -> None:
     with pytest.raises(NotSimpleError, match="`get` sends calls and has a decorator"):
         changed_program(source.format("lru_cache(None)"), [AWAITED])
     assert "async def get" in changed_program(source.format("staticmethod"), [AWAITED])[0]
+
+
+@pytest.mark.slow
+def test_the_gain_of_a_change_is_that_of_the_calls_that_it_gathers(tmp_path: Path) -> None:
+    pytest.importorskip("libcst")
+    with bls.ModelRepository() as own:
+        define_callees(own, str(tmp_path), delay=0.02, instances=4)
+        loops = "for i in range(2):\n    for m in 'ab':\n        y = y + out(ask(m, x + i).exec())\n"
+        found = overlap_of(own, f"y = 0\n{loops}return ok(y)")
+    assert found.code is not None
+    assert found.code.source
+    assert found.code.predicted < 0.7 * found.predicted
+    assert any("has only some of these calls in flight together" in note for note in found.notes)
+
+
+def test_an_empty_answer_has_no_values_to_change(repo: bls.ModelRepository) -> None:
+    source = CALLEE.replace("{delay}", "0").replace("{body}", "answer = np.zeros(0, np.float32)")
+    repo.define("empty", source, config=CONFIG)
+    found = overlap_of(repo, "a = out(ask('empty', x).exec())\nreturn ok(out(ask('b', x).exec()) + len(a))")
+    assert (found.outcome, "it has no values that could be changed" in found.sentence) == ("unknown", True)

@@ -36,7 +36,8 @@ _CHANCE = "chance, time, or state; fix its seed or clock"
 # Chance may give two equal runs before a third that differs.
 _STATE = "its earlier runs (a file, or state elsewhere), or on chance; give each run the same state, or fix its seed"
 _STOPS = "changed answers stop the model or change how often it calls; drop its check to settle it"
-_EMPTY = "it has no response that could be changed; an input for which it has one settles it"
+_EMPTY = "it has no values that could be changed; an input for which it has some settles it"
+_AS_PREDICTED = 0.9  # of the predicted speedup: a change that gains less has a note
 _PROMPT_RUNS = 3  # on a busy machine, even an answer that is given at once can come after a short time limit
 _STATES = {  # why the order of two calls may matter, by the kind of a callee
     "state": "the answers of {} depend on earlier requests (state); its code settles what they have in common",
@@ -148,6 +149,8 @@ def _overlap(runs: Runs) -> Overlap:
         result = replace(result, code=code_change(runs, result, blocked))
         if sum(bool(response.outputs) for kept in runs.responses for response in kept) > len(runs.inputs):
             notes.append(_STREAM.format(runs.model))
+    if result.code is not None and 0 < (gain := result.code.predicted) < _AS_PREDICTED * result.predicted:
+        notes.append(f"the change has only some of these calls in flight together: predicted {times(gain)}×")
     notes = [f"{_capital(words)}." for words in dict.fromkeys(notes)]
     result = with_batch(runs, replace(result, outcome=outcome, sentence=sentence, notes=tuple(notes)))
     return replace(result, runs=runs.runs, callee_requests=runs.asked, seconds=monotonic() - began)
@@ -238,7 +241,8 @@ def _dependences(
                     doubts["chance"] = ""
                 why = [text.format(doubts[kind]) for kind, text in _STATES.items() if doubts[kind]]
                 why += filter(None, [runs.kept_between(earlier.model, later.model)])
-                stops = _STOPS if responses else _EMPTY
+                has_values = any(r.error is not None or any(a.size for a in r.outputs.values()) for r in responses)
+                stops = _STOPS if has_values else _EMPTY
                 needed = 1 if any(response.error is not None for response in responses) else evidence.needed(a, b)
                 if doubts["state"] and len(models) == 1:
                     words = f"the answers of {later} depend on its earlier requests (state), so their order matters"

@@ -22,7 +22,7 @@ from bls_notebook.repository.source import numbered_change
 from .counterfactual import QUIET, ExhaustedError, ObservedRun, Runs
 from .perturbation import equal
 from .records import CodeChange, Overlap, SentCall
-from .schedule import WORTH, longest
+from .schedule import WORTH, longest, predicted
 
 _PLACES = 8  # of a program that are tried
 _LATE = 0.1  # fraction of the predicted time by which a run took longer, at least, for the reason to be named
@@ -54,16 +54,17 @@ def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> Co
             return _tried(runs, original, blocked, changed_program(text, places)[0])
 
         # AWAITED first: it changes the least, and every other change includes its gain.
-        known, useful, why = _pairs(original), set[Place](), _NO_PLACE
+        known, useful, why = _pairs(original), dict[Place, set[tuple[int, int]]](), _NO_PLACE
         for change in (AWAITED, *changed_program(text, ())[1][:_PLACES]):
             problem, pairs = tried({change})
             if not problem and pairs - known:
-                useful.add(change)
+                useful[change] = pairs
                 known = pairs if change == AWAITED else known
             elif problem and why == _NO_PLACE:
                 why = problem
-        if len(useful) > 1 and tried(useful)[0]:
-            useful = {min(useful)}
+        if len(useful) > 1:
+            problem, pairs = tried(useful)
+            useful = {min(useful): useful[min(useful)]} if problem else dict.fromkeys(useful, pairs)
     except NotSimpleError as error:
         return replace(by_hand, reason=str(error))
     except ExhaustedError:
@@ -71,7 +72,11 @@ def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> Co
     if not useful:
         return replace(by_hand, reason=why)
     source, _ = changed_program(text, useful)
-    return replace(by_hand, source=source, change=numbered_change(text, source, place.line), template="")
+    [*_, pairs] = useful.values()
+    before = [{a for a in range(b) if (a, b) not in pairs} for b in range(len(overlap.calls))]
+    gain = overlap.written.wall / predicted(overlap.written, overlap.calls, before)[0]
+    diff = numbered_change(text, source, place.line)
+    return replace(by_hand, source=source, change=diff, template="", predicted=gain)
 
 
 def unchanged(runs: Runs) -> CodeChange:
@@ -188,16 +193,16 @@ def proven(runs: Runs, overlap: Overlap, repeat: int) -> Overlap:
     speedup, doubt = ratio(turns), relative_error(turns) if repeat > 2 else 0.0
     roots = {span.id for span in changed.spans if not span.parent}
     calls = [(span.sent, span.ended) for span in changed.spans if span.parent in roots]
-    is_faster = False
+    is_faster, gain = False, code.predicted or overlap.predicted
     measured = f"{times(speedup)} times as fast{give_or_take(doubt)}"
     if len(union(calls)) == len(calls):
         proof = "Not proven: the calls were not in flight together. Nothing is applied."
     elif is_faster := speedup >= max(WORTH, 1 + 2 * doubt):
-        proof = f"Proven: equal answers on {repeat + 1} runs, {measured} (predicted {times(overlap.predicted)})."
+        proof = f"Proven: equal answers on {repeat + 1} runs, {measured} (predicted {times(gain)})."
     else:
         chance = " (that may be chance; a larger `repeat` settles it)" if speedup >= WORTH else ""
         proof = f"Equal answers on {repeat + 1} runs, but {measured}{chance}. Nothing is applied."
-    proof += held_up(changed, round(overlap.written.wall / overlap.predicted))
+    proof += held_up(changed, round(overlap.written.wall / gain))
     code = replace(code, proof=proof, proven=is_faster)
     return replace(overlap, code=code, speedup=speedup, changed=changed, runs=runs.runs)
 

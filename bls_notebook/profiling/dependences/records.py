@@ -48,7 +48,8 @@ class CodeChange(Record):
 
     ``source`` is the whole changed file and ``change`` its diff; without it, ``reason`` says why and ``template``
     shows the calls to write. ``proof`` is the result of a run with the real callees, ``proven`` whether its answers
-    were equal and it was faster. ``file`` names the source, ``folder`` its folder on disk.
+    were equal and it was faster. ``file`` names the source, ``folder`` its folder on disk. ``predicted`` is the speedup
+    of this program, which may have only some of the independent calls in flight together; 0 if it is the `Overlap`'s.
     """
 
     file: str = ""
@@ -59,6 +60,7 @@ class CodeChange(Record):
     template: str = ""
     proof: str = ""
     proven: bool = False
+    predicted: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
