@@ -55,6 +55,12 @@ def model(body: str, top: str = "", init: str = "pass", more: str = "") -> str:
          "s"),
         (model("os.environ['N'] = str(len(os.environ))\nanswer = os.environ['N']"), "os.environ"),
         (model("L.n = getattr(L, 'n', 0) + 1\nanswer = L.n", "L = threading.local()"), "L"),
+        (model("np.add.at(self.w, [0], 1)\nanswer = x * self.w"), "self.w"),
+        (model("part = self.w[1:]\npart += 1\nanswer = x * self.w"), "self.w"),
+        (model("setattr(self, f'k{len(vars(self))}', 1)\nanswer = len(vars(self))"), "vars"),
+        (model("push(self.log, x)\nanswer = len(self.log)", "from heapq import heappush as push"), "self.log"),
+        (model("self.push(self.log, x)\nanswer = len(self.log)", "import heapq", "self.push = heapq.heappush"),
+         "self.log"),
         (model("f(1)[0] += 1\nanswer = f(1)[0]", "@functools.cache\ndef f(v): return [0]"), "f"),
     ],
 )  # fmt: skip
@@ -73,6 +79,7 @@ def test_state_between_requests_is_named(source: str, name: str) -> None:
         model("t = T()\nanswer = x + t.step()", CLASS),
         model("open('log', 'a').write('x')\nlabels = [0]\nlabels[0] += 1"),
         model("labels = open('labels').read()\nw = self.w.copy()\nw += 1"),
+        model("answer = x", "import sqlite3"),
         model("answer = x * self.ww", init="self._load()", more="def _load(self): self.ww = 2"),
     ],
 )

@@ -28,7 +28,7 @@ MUTATORS = frozenset({
 })  # fmt: skip
 CHANGING = frozenset({
     "next", "setattr", "delattr", "heappush", "heappop", "copyto", "shuffle", "insort", "anext", "setitem", "putmask",
-    "place",
+    "place", "at", "put", "put_along_axis", "fill_diagonal",
 })  # fmt: skip
 _LOGS = frozenset({
     "increment", "observe", "print", "debug", "info", "warning", "error", "exception", "log", "log_info", "log_warn",
@@ -286,7 +286,7 @@ class _Code:
             if writes:
                 shared.setdefault(FILES, f"files (line {writes})")
             touched |= {FILES} if reads else set()
-        if any(module in _STORES for names in self._imports.values() for module in names.values()):
+        if any(self._uses_store(name) for name in self._modules):
             shared.setdefault(FILES, "a database")
             touched.add(FILES)
         reading = {root for f in self._serving for root in self._reads(f, ignored)}
@@ -300,13 +300,33 @@ class _Code:
         both = [words for key, words in shared.items() if key in used]
         return KeptState((*words, *both, "")[0], shared, frozenset(touched))
 
+    @cached_property
+    def _changing(self) -> frozenset[str]:
+        """The names of functions that change their first argument, also under other names."""
+        nodes = [node for tree in self._modules.values() for node in ast.walk(tree)]
+        aliases = {n.asname for n in nodes if isinstance(n, ast.alias) and n.asname and n.name in CHANGING}
+        assigned = (n for n in nodes if isinstance(n, ast.Assign) and _name(n.value) in CHANGING)
+        return CHANGING | aliases | {_name(target) for n in assigned for target in n.targets}
+
+    def _is_part(self, function: _Function, target: ast.AST) -> bool:
+        """Return whether a variable is a slice: `part += 1` changes the array that it is a part of."""
+        name = getattr(target, "id", "")
+        values = (n.value for n in _within(function) if isinstance(n, ast.Assign) and name in map(_name, n.targets))
+        return any(isinstance(v, ast.Subscript) and isinstance(v.slice, (ast.Slice, ast.Tuple)) for v in values)
+
+    def _uses_store(self, name: str) -> bool:
+        """Return whether a module uses the name of a database's package that it imports."""
+        stores = {each for each, module in self._imports[name].items() if module in _STORES}
+        return any(isinstance(node, ast.Name) and node.id in stores for node in ast.walk(self._modules[name]))
+
     def _changes(self, function: _Function) -> Iterator[tuple[set[_Root], Any, set[ast.AST]]]:
         """Yield the objects that a function changes, where, and the parts of the code that only change them."""
         declared = {n for node in _within(function) if isinstance(node, (ast.Global, ast.Nonlocal)) for n in node.names}
         for node in _within(function):
             for target in _targets(node):
                 roots = self.roots(function, target) if isinstance(target, (ast.Attribute, ast.Subscript)) else set()
-                if isinstance(target, ast.Name) and (target.id in declared):
+                is_part = isinstance(node, ast.AugAssign) and self._is_part(function, target)
+                if isinstance(target, ast.Name) and (target.id in declared or is_part):
                     roots = self._named(function, target.id)
                 if roots:
                     value = getattr(node, "value", None)
@@ -319,7 +339,9 @@ class _Code:
                 receiver = getattr(node.func, "value", None)  # `np.add(...)` changes nothing of `np`
                 if name in MUTATORS and receiver is not None and not self._is_module(function, receiver):
                     changed.append(receiver)
-                changed += node.args[:1] if name in CHANGING else []
+                changed += node.args[:1] if name in self._changing else []
+                if name == "setattr" and not all(isinstance(each, ast.Constant) for each in node.args[1:2]):
+                    yield {("global", "vars")}, node, set()
                 for value in changed:
                     if name == "setattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
                         value = ast.Attribute(value, str(node.args[1].value), ast.Load())
