@@ -542,11 +542,8 @@ def _asked(runs: Runs, recorded: RecordedCall, salt: int | None = None, share: f
         change = CHANGES.index("zeros") if constant else 0
         if other := changed((KeptResponse({"": array}),), change, salt or 0, {}, {}):
             inputs[name] = other[0].outputs[""]
-    options: Any = {
-        "outputs": list(call.outputs) or None,
-        "version": recorded.version,
-        "parameters": dict(call.parameters) or None,
-    }
+    options: Any = {"outputs": list(call.outputs) or None, "parameters": dict(call.parameters) or None}
+    options["version"] = recorded.version
     if recorded.decoupled:
         kept = tuple(map(_kept, runs.repository.stream(call.model, inputs, **options)))
         kept = tuple(one for one in kept if one.outputs or one.error is not None)  # no final flag alone
