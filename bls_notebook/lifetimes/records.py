@@ -143,7 +143,7 @@ class KeptGrowth(Record):
 
 
 def kind_of_growth(kept: Iterable[KeptGrowth]) -> str:
-    """Return the words for memory that models keep: what a process keeps may be tensors, too."""
+    """Return the words for memory that models keep; a process may keep tensors, too."""
     kinds = dict.fromkeys("in processes" if each.instance else "that is no tensor" for each in kept)
     return " or ".join(sorted(kinds))
 

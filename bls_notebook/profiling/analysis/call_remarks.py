@@ -76,7 +76,7 @@ def may_help(e: WorkloadEvidence, v: verdicts.Verdict) -> str:
     names = verdicts.listed([f"`{name}`" for name in v.models])
     asked = next(span.model for span in e.session.spans if not span.parent)
     return (
-        f"More instances may help, such as {v.count} of {names}. How much cannot be predicted: by the recorded work "
+        f"More instances may help, such as {v.count} of {names}. Their gain cannot be predicted: by the recorded work "
         f"the requests would take {time_of(e.simulation.now)} now, and they took {time_of(e.measured.gathered)}. "
         f"{_verify(asked)} measures it."
     )

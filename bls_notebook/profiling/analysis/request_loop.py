@@ -66,7 +66,7 @@ def _first(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def _inside(function: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a function in the order of the text, without those of functions in it."""
+    """Yield the nodes of a function in the order of the text, but not of functions in it."""
     for node in ast.iter_child_nodes(function):
         yield node
         if not isinstance(node, (*_FUNCTIONS.__args__, ast.Lambda, ast.ClassDef)):

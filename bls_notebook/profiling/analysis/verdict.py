@@ -399,7 +399,7 @@ _WITHOUT_SHARES = ("failed", "notebook", "cached", "one", "batched", "little")
 
 
 def _where(e: WorkloadEvidence) -> str:
-    """Say where the time of requests goes, if it goes to several models: to their own work, and to the GIL."""
+    """Name the models that take most of the time, if there are several, and Python code under the GIL."""
     own = {key: sum(times) for key, times in self_times(e.simulation.sequential).items()}
     whole = sum(own.values())
     largest = sorted((key for key in own if own[key] >= _PART * whole), key=lambda key: -own[key])[:3]

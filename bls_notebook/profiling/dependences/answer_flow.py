@@ -1,4 +1,4 @@
-"""Which expressions of a model's code may be made of the answers of which calls, by the names in the code. Pure.
+"""Follow the answers of calls through a model's code, by names, to the expressions that may be made of them. Pure.
 
 The analysis is an over-approximation: it follows arguments, results, members, globals and files through the functions
 of the model's file and of modules beside it. Functions of one name count as one.
@@ -159,7 +159,7 @@ class AnswerFlow:
         return set().union(*(self._sends[known] for known in self._called(_name(node.func))))
 
     def _result(self, known: str) -> set[_Label]:
-        """Return what a function's result is made of, beside its arguments."""
+        """Return the origins of a function's result, without its arguments."""
         own = {each for each in self._returns[known] if isinstance(each, tuple) and each[0] == known}
         return self._sends[known] | (self._returns[known] - own)
 
@@ -188,7 +188,7 @@ class AnswerFlow:
         return labels
 
     def _lines(self, labels: Iterable[_Label]) -> set[int]:
-        """Return the lines of labels, and of what callers pass for those that are parameters."""
+        """Return the lines of labels; for a parameter, the lines of its arguments."""
         seen, todo = set[_Label](), [*labels]
         while todo:
             if (label := todo.pop()) not in seen:
@@ -288,7 +288,7 @@ def _item(node: ast.AST) -> str | None:
 
 
 def _within(function: _Function) -> Iterator[ast.AST]:
-    """Yield the nodes of a function's body, without those of functions in it."""
+    """Yield the nodes of a function's body, but not of functions in it."""
     todo: list[ast.AST] = [*function.body]
     while todo:
         node = todo.pop()

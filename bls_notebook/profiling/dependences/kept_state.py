@@ -418,7 +418,7 @@ def _decorators(function: _Function) -> str:
 
 
 def _within(function: _Function) -> Iterator[ast.AST]:
-    """Yield the nodes of a function's body, without those of functions in it, but with these themselves."""
+    """Yield the nodes of a function's body; of functions in it, only the definition."""
     todo: list[ast.AST] = list(function.body) if isinstance(function.body, list) else [function.body]
     while todo:
         node = todo.pop()

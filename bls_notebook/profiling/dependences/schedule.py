@@ -127,7 +127,7 @@ def callees(session: Session) -> Counter[str]:
 
 
 def below(session: Session) -> defaultdict[str, set[str]]:
-    """Return each called model with those that it calls, these call, and so on."""
+    """Return each called model with all models beneath it."""
     models, below = {span.id: span.model for span in session.spans}, defaultdict[str, set[str]](set)
     parents = {span.id: span.parent for span in session.spans}
     for span in session.spans:

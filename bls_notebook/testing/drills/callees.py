@@ -158,7 +158,7 @@ class FailingAnswers:
         self._second = threading.Event()
         self.words = f"drill: '{callee.name}' fails on purpose"
         self.asks_model = False  # whether the real model answers requests that were not recorded
-        self.other_requests = 0  # after the error of error-once, those that the model does not send without a fault
+        self.other_requests = 0  # after the error of error-once, requests that a run without a fault does not send
 
     def restart(self) -> None:
         """Count requests from 1 again: the next one fails if only the first one does."""
