@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from bls_notebook.engine import BLSError, EnsemblePlan, ModelSpec
-from bls_notebook.records import nearest
+from bls_notebook.records import count, nearest
 from bls_notebook.repository import check_members, members_of
 from bls_notebook.repository.config import model_spec, pick_versions
 from bls_notebook.repository.source import version_folders
@@ -42,9 +42,13 @@ def callee_findings(model: CheckedModel, models: Models, remote: Mapping[str, st
             yield from _call_findings(model, code, call, models)
 
 
-def _missing(name: str, models: Models, used: Iterable[str]) -> str:
-    """Return the remedy for a missing callee; a name that its caller has or calls is not the one that it means."""
-    close = nearest(name, models.keys() - set(used))
+def _missing(name: str, models: Models, used: Iterable[str], outputs: Iterable[str]) -> str:
+    """Return the remedy for a missing callee, of which its caller reads `outputs`.
+
+    A name that its caller has or calls is not the one that it means, nor one of a model without these outputs.
+    """
+    fitting = {other for other, model in models.items() if not model.outputs or model.outputs.keys() >= set(outputs)}
+    close = nearest(name, sorted(fitting - set(used)))
     return f"Correct the name (did you mean {close!r}?)." if close else f"Put {name!r} into the repository."
 
 
@@ -52,7 +56,8 @@ def _call_findings(model: CheckedModel, code: PythonSource, call: CalleeRequest,
     callee = models.get(call.model)
     if callee is None:
         if "load_model" not in code.words:
-            missing = _missing(call.model, models, (model.name, *(each.model for each in code.calls)))
+            used = (model.name, *(each.model for each in code.calls))
+            missing = _missing(call.model, models, used, call.outputs or ())
             yield model.in_code("callee-missing", code, call.line, callee=call.model, missing=missing)
         return
     versions = pick_versions(callee.config, version_folders(callee.folder))
@@ -132,7 +137,9 @@ def _step_findings(model: CheckedModel, models: Models, remote: Mapping[str, str
             what = f"its step {name!r} is a model on the server {remote[name]}"
             yield model.in_config("callee-remote", place, value=name, what=what)
             continue
-        missing = _missing(name, models, (model.name, *members_of(model.config)))
+        steps = [step for step in model.config.ensemble_scheduling.step if step.model_name == name]
+        outputs = {output for step in steps for output in step.output_map}
+        missing = _missing(name, models, (model.name, *members_of(model.config)), outputs)
         yield model.in_config("callee-missing:step", place, value=name, missing=missing)
     if missing_steps or model.problem:
         return
@@ -181,7 +188,9 @@ def _starves(model: CheckedModel, outputs: Iterable[str]) -> bool:
 
 def _choices(subsets: Sequence[tuple[str, ...]]) -> str:
     asked = ", or for ".join(" and ".join(subset) + " alone" for subset in subsets[:_MOST_SUBSETS])
-    return asked + (f" (or {len(subsets) - _MOST_SUBSETS} other choices)" if len(subsets) > _MOST_SUBSETS else "")
+    return asked + (
+        f" (or {count(len(subsets) - _MOST_SUBSETS, 'other choice')})" if len(subsets) > _MOST_SUBSETS else ""
+    )
 
 
 def cycle_findings(models: Models) -> Iterator[Finding]:

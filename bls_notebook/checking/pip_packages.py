@@ -86,3 +86,8 @@ def install_advice(modules: Iterable[str], command: str, declared: Mapping[str, 
 def installed_as(module: str) -> str:
     """Return the prefix of a module's package name in requirement files; builds of a package differ in the rest."""
     return _entry("prefixes", module) or re.split(r"[<\[]", distribution_of(module).strip("'") or module)[0].lower()
+
+
+def is_brought(module: str, declared: Iterable[str]) -> bool:
+    """Return whether a package that a project asks for, by its normalized name, brings a module as a dependency."""
+    return not set(_entry("brought by", module).split()).isdisjoint(declared)

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.backends import CLASS_NAME
-from bls_notebook.checking.pip_packages import install_advice, installed_as
+from bls_notebook.checking.declared_packages import declared_packages
+from bls_notebook.checking.pip_packages import install_advice, installed_as, is_brought
 from bls_notebook.records import nearest, source_text
 from bls_notebook.repository import API, NAMES, NEEDED, add_names, utils_module
 from bls_notebook.repository.source import (
@@ -37,6 +38,7 @@ from .import_time import import_time_findings
 from .name_scope import NameScope, argument, is_call_of, last_name, spreads
 from .python_source import PythonSource, names_of_api
 from .records import Finding, finding
+from .server_files import located
 
 _WARNING_LINE = re.compile(r"^model '.*?', line (\d+): ")
 # Functions whose first argument is a file name (`opens`). Modules in nvcr.io/nvidia/tritonserver:<yy.mm>-py3 besides
@@ -101,7 +103,8 @@ def _file_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]
         if os.path.isabs(name):
             mode = argument(node, "mode", 1) if last_name(node.func) == "open" else None
             reads = mode is None or (scope.text(mode) or "w")[0] == "r"
-            if reads and not looks and not os.path.exists(name) and not scope.inside(node, (ast.Try,)):
+            known = looks or os.path.exists(name) or scope.inside(node, (ast.Try,))
+            if reads and not known and not _is_mounted(model, code, name):
                 reported.add(name)
                 yield model.in_code("file-absent", code, node.lineno, name=name)
             continue
@@ -122,6 +125,13 @@ def _path(code: PythonSource, scope: NameScope, node: ast.expr | None, depth: in
         parts = [_path(code, scope, part, depth - 1) for part in value.args]
         return os.path.join(*parts) if parts and all(parts) else ""
     return scope.text(value) or ""
+
+
+def _is_mounted(model: CheckedModel, code: PythonSource, file: str) -> bool:
+    """Return whether the project has a file that a server has under this path."""
+    repository = model.folder.parent
+    found = located(file, project_of(repository, repository), repository, code.path.parent)
+    return found is not None and bool(found.why) and found.place.exists()
 
 
 def _encoding_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
@@ -314,6 +324,8 @@ def package_findings(
                 if not re.search(rf"\b({prefixes})", build_texts[beside]):
                     lines[name] = min(line, lines.get(name, line))
         missing |= lines.keys()
+        declared = declared_packages(project_of(beside, beside), model.folder) if lines else ()
+        lines = {name: line for name, line in lines.items() if not is_brought(name, declared)}
         if lines:
             names, install = ", ".join(lines), install_advice(lines, "RUN pip install")
             yield model.in_code("package-missing", source, next(iter(lines.values())), names=names, install=install)

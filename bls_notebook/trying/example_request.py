@@ -71,7 +71,8 @@ def _value(spec: TensorSpecRecord, batching: bool, sounds: bool, other: str, fil
     """Return a value for an input; `sounds`: an input of the model is a sound; `text`: that of all texts, if any."""
     name = spec.name.lower()
     image = spec.datatype == "UINT8" or _IMAGE.search(name) is not None or spec.dims[-3:] in ((-1, -1, 3), (3, -1, -1))
-    shape = ([1] if batching else []) + _sizes(spec, image, _AUDIO.search(name) is not None, style == "wide")
+    sound = spec.datatype != "BYTES" and _AUDIO.search(name) is not None
+    shape = ([1] if batching else []) + _sizes(spec, image, sound, style == "wide")
     if (files or text) and spec.datatype == "UINT8" and spec.dims in ((-1,), (-1, -1)):
         return _nested(str(list(text.encode() or base64.b64decode(_PICTURE))), shape[:-1])
     if spec.datatype == "BYTES":

@@ -16,13 +16,13 @@ from bls_notebook.backends import DIED, ErrorFacts
 from bls_notebook.checking.declared_packages import declared_packages
 from bls_notebook.checking.discovery import is_model, project_folders
 from bls_notebook.checking.pip_packages import distribution_of, install_advice
+from bls_notebook.checking.server_files import located
 from bls_notebook.engine import describe, facts_of, place
 from bls_notebook.records import ACTIONS, FrameRecord, Remedy, first_line, listed, remedy, source_text
 from bls_notebook.repository.config import scan
 from bls_notebook.repository.source import imported_files, shown_path, syntax_tree
 
 from .model_environment import ModelEnvironment
-from .server_files import located
 
 _LONGEST = 240
 _API = "triton_python_backend_utils"
@@ -38,6 +38,8 @@ _NAMED = re.compile(
 _ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'")
 _DEFAULT = re.compile(r"mutable default <class '([\w.]+)'> for field")  # of a dataclass
 _LIBRARY = re.compile(r"([\w.+-]+\.so[\w.]*): cannot open shared object file")
+_VARIABLE = re.compile(r"""\bos\.(?:getenv|environ\.get)\(\s*['"](\w+)['"]\s*\)""")  # without a default
+_SEARCHED = re.compile(r"""\bsys\.path\.(?:append|insert)\(\s*(?:\d+\s*,\s*)?['"](/[^'"\n]+)['"]""")
 PATH = re.compile(r"(?:^|[\s'\"`(=:])((?:/(?!/)|\.{0,2}\b[\w.-]+/)[\w./+@-]*[\w+@-])")
 _ABSENT = re.compile(
     r"(?i)no such file|does ?n[o']t exist|not found"
@@ -91,8 +93,8 @@ def reason_of(case: str, name: str, **facts: object) -> FailureReason:
 
 
 def missing_file(name: str, file: Path, pointer: bool, code: bool = False) -> FailureReason:
-    """The backend's model file is missing, or a Git LFS pointer; `code`: it is source, not weights."""
-    case = "file:pointer" if pointer else "file:code" if code else "file"
+    """The backend's model file is missing, empty, or a Git LFS pointer; `code`: it is source, not weights."""
+    case = "file:pointer" if pointer else "file:code" if code else "file:empty" if file.exists() else "file"
     facts = {"file": f"{file.parent.name}/{file.name}", "folder": shown_path(file.parent), "place": shown_path(file)}
     return reason_of(case, name, **facts)
 
@@ -153,13 +155,18 @@ def _of_chain(
             file = file if _INSTALLED.search(file) else error.path or str(places.project)
             if not Path(file).is_relative_to(places.project) or _INSTALLED.search(file):
                 return reason_of("package:broken", name, package=installed)
-        if (match := _ATTRIBUTE.search(error.text)) and _INSTALLED.search(error.owner_file):
+        copy = places.source.with_name(f"{_API}.py")
+        if (match := _ATTRIBUTE.search(error.text)) and match[1] == _API and copy.is_file():
+            return reason_of("api", name, file=shown_path(copy))
+        if match and _INSTALLED.search(error.owner_file):
             package, module = match[1].partition(".")[0], f"{match[1]}.{match[2]}"
             return reason_of("package:attribute", name, package=package, module=module)
         if error.is_a("PermissionError") and error.filename:
             return reason_of("file:denied", name, file=error.filename)
         if error.kind == "KeyError" and raised_in == "os":
             return reason_of("env", name, key=error.key)
+        if "NoneType" in error.text and (keys := _unset_variables(error, places)):
+            return reason_of("env:unset" if len(keys) == 1 else "env:several", name, key=keys[0], keys=", ".join(keys))
         if error.is_a("subprocess.CalledProcessError") and error.status == 127:  # as shells say it
             return reason_of("program", name)
         folder = _pretrained_folder(error)
@@ -236,6 +243,14 @@ def _other_python(error: ErrorFacts, here: tuple[int, ...]) -> tuple[str, str] |
     return (f"`{owner}{missing}`", versions) if versions else None
 
 
+def _unset_variables(error: ErrorFacts, places: ModelPlaces) -> list[str]:
+    """Return the environment variables without a value that the file of the project which raised an error reads."""
+    files = [Path(file) for _, _, file, _ in error.frames if not _INSTALLED.search(file)]
+    own = next((file for file in reversed(files) if file.is_relative_to(places.project)), None)
+    read = _VARIABLE.findall(source_text(own)) if own is not None and own.is_file() else ()
+    return [key for key in dict.fromkeys(read) if key not in os.environ]
+
+
 def _pretrained_folder(error: ErrorFacts) -> str:
     """Return the folder in which a hub's library misses files; empty if it looks for them on the hub."""
     if (error.is_a("OSError") and error.errno is None) or error.is_a("ValueError"):
@@ -271,10 +286,12 @@ def _category(error: ErrorFacts) -> str:
     from_torch = module == "torch.serialization" and function in _DATA["gpu functions of torch.serialization"]
     if names.intersection(_DATA["gpu names"]) or classes.intersection(_DATA["gpu classes"]) or from_torch:
         return "gpu"
+    if classes.intersection(_DATA["hub classes"]):  # some are network classes, too
+        return "network:hub"
     if classes.intersection(_DATA["network classes"]) and not error.is_a("BrokenPipeError"):
         return "network"
     is_from_hub = error.is_a("OSError") and error.errno is None and module.partition(".")[0] in _DATA["hubs"]
-    return "network:hub" if is_from_hub or classes.intersection(_DATA["hub classes"]) else ""
+    return "network:hub" if is_from_hub else ""
 
 
 def _of_module(name: str, module: str, loaded: bool, places: ModelPlaces | None) -> FailureReason:
@@ -283,6 +300,8 @@ def _of_module(name: str, module: str, loaded: bool, places: ModelPlaces | None)
     `loaded`: the code has imported the module's package.
     """
     first = module.partition(".")[0]
+    if places is not None and (folder := _mounted_folder(first, places.source, places.around)):
+        return _of_file(name, folder, places, {}, "file:needed")
     module_folder = None if places is None else _project_folder(first, places.source.parent, places.project)
     if module_folder is not None:
         place = shown_path(module_folder)
@@ -295,7 +314,7 @@ def _of_module(name: str, module: str, loaded: bool, places: ModelPlaces | None)
         return reason_of("python", name, what=f"`{first}`", versions=versions, here=here)
     if loaded and module != first:  # another version or another package of this name
         return reason_of("package:other", name, package=first, module=module)
-    others = _missing_modules(places.source, places.project, places.environment) if places is not None else ()
+    others = _missing_modules(places) if places is not None else ()
     modules = [module, *(m for m in others if m != first)]
     packages = f"the package {module} is" if len(modules) == 1 else f"the packages {', '.join(modules)} are"
     environment = None if places is None else places.environment
@@ -319,9 +338,7 @@ def _project_folder(module: str, folder: Path, top: Path) -> Path | None:
     """Return the folder in the project `top` that contains a top-level module, nearest to the model's `folder`."""
     above = [folder, *(place for place in folder.parents if place.is_relative_to(top))]
     for inside in (here / part for here in above for part in ("", "src", "lib")):
-        parts = inside / module  # often a package without __init__.py
-        package = (any(parts.glob("*.py")) or any(parts.glob("*/*.py"))) and not is_model(parts)
-        if package or (inside / f"{module}.py").is_file():
+        if _has_module(inside, module):
             return inside
     if distribution_of(module) or _is_installed(module):  # a folder of this name elsewhere means little
         return None
@@ -331,10 +348,26 @@ def _project_folder(module: str, folder: Path, top: Path) -> Path | None:
     return None
 
 
-def _missing_modules(source: Path, top: Path, environment: ModelEnvironment | None) -> list[str]:
+def _has_module(folder: Path, module: str) -> bool:
+    """Return whether a folder has a top-level module: a file, or a package, often without __init__.py."""
+    parts = folder / module
+    package = (any(parts.glob("*.py")) or any(parts.glob("*/*.py"))) and not is_model(parts)
+    return package or (folder / f"{module}.py").is_file()
+
+
+def _mounted_folder(module: str, source: Path, around: tuple[Path, Path, Path]) -> str:
+    """Return the folder, missing here, that a source adds to `sys.path`, if the project's copy has a module; or ""."""
+    for folder in _SEARCHED.findall(source_text(source)):
+        found = None if os.path.exists(folder) else located(folder, *around)
+        if found is not None and _has_module(found.place, module):
+            return str(folder)
+    return ""
+
+
+def _missing_modules(places: ModelPlaces) -> list[str]:
     """Return the modules, not of the project, that a source and its helper modules import and that are missing here."""
     missing: dict[str, None] = {}
-    pending = [source]
+    top, environment, pending = places.project, places.environment, [places.source]
     for file in pending:  # grows
 
         def folders(module: str, folder: Path = file.parent) -> list[Path]:
@@ -346,7 +379,7 @@ def _missing_modules(source: Path, top: Path, environment: ModelEnvironment | No
             pending += [f for f in files if f not in pending]
             known = ("", *missing, *_PROVIDED)
             if not (files or module in known or _is_installed(module, environment) or folders(module)):
-                missing[module] = None
+                missing |= {} if _mounted_folder(module, file, places.around) else {module: None}
     return list(missing)
 
 

@@ -175,7 +175,7 @@ def _answer(
         errors = [_EMPTY]
     warnings = tuple(dict.fromkeys(w for r in responses for w in r.warnings if w != went_through(r.stubs)))
     stubs = listed(dict.fromkeys(stub for r in responses for stub in r.stubs), 6)
-    made_up = f" (after made-up answers of the stub {stubs})" if errors and stubs else ""
+    made_up = f" (after made-up answers of {stubs})" if errors and stubs else ""
     return RequestOutcome(True, "".join(errors[:1]) + made_up, warnings, {} if errors else inputs)
 
 

@@ -122,14 +122,14 @@ def _or_bytes(fetch: Callable[..., Any], data: Mapping[str, Any]) -> Callable[..
             if len(tokenizer) >= _FEWEST:
                 return tokenizer
         _note("replaced", key)
-        return byte_tokenizer(key, cls.__name__, data)
+        return byte_tokenizer(key, cls, data)
 
     from_pretrained.replaces = fetch  # type: ignore[attr-defined]
     return from_pretrained
 
 
-def byte_tokenizer(name: str, family: str, data: Mapping[str, Any]) -> Any:
-    """Return a tokenizer of `transformers` with a token per byte, and the length limit of the class `family`.
+def byte_tokenizer(name: str, family: type, data: Mapping[str, Any]) -> Any:
+    """Return a tokenizer of `transformers` with a token per byte, and the length limit and outputs of a class.
 
     `data` has its special tokens, model families with another limit than 512 tokens, and a template of chats. Responses
     of models that use it name it among their stubs.
@@ -140,8 +140,12 @@ def byte_tokenizer(name: str, family: str, data: Mapping[str, Any]) -> Any:
     core = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate(alphabet)}, []))
     core.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = tokenizers.decoders.ByteLevel()
-    longest = next((length for part, length in data["lengths"].items() if part in f"{family} {name}".lower()), 512)
+    longest = next(
+        (length for part, length in data["lengths"].items() if part in f"{family.__name__} {name}".lower()), 512
+    )
     uses = {use: _marked(getattr(transformers.PreTrainedTokenizerFast, use), name) for use in _USES}
+    with suppress(AttributeError):  # `AutoTokenizer` has none
+        uses["model_input_names"] = family.model_input_names  # type: ignore[attr-defined]
     kind = type("ByteTokenizer", (transformers.PreTrainedTokenizerFast,), uses)
     return kind(tokenizer_object=core, model_max_length=longest, chat_template=data["chat"], **data["special"])
 

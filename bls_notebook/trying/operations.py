@@ -14,7 +14,7 @@ import bls_notebook as bls
 from bls_notebook.operations import FILL, SEED, OperationSpec, flag, names, option, pairs, seconds, timeout
 from bls_notebook.records import listed, on_surface
 
-from .records import TrialReport
+from .records import TrialReport, TriedModel
 
 if TYPE_CHECKING:
     from bls_notebook.magics import MagicCall
@@ -66,6 +66,11 @@ def _latencies(text: str) -> dict[str, float]:
     return out
 
 
+def _failed(model: TriedModel) -> bool:
+    """Return whether the repository lacks or breaks a model; a server's backend may declare outputs that it omits."""
+    return model.broken or model.unknown or (model.kind == "absent" and not model.backend)
+
+
 _CHOICES = ("zeros", "random", "recorded")
 _VALUES = "zeros (the default), random or recorded: those of responses in the notebook's variables"
 
@@ -98,5 +103,5 @@ TRY = OperationSpec(
     """,
     notebook=_try,
     shell=_try_in_shell,
-    failed=lambda report: any(m.kind == "absent" or m.broken or m.unknown for m in report.models) or report.left,
+    failed=lambda report: any(map(_failed, report.models)) or report.left,
 )

@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any, NamedTuple, TextIO
 
 from bls_notebook.checking.discovery import project_of, repository_folder
+from bls_notebook.checking.server_files import located
 from bls_notebook.engine import BLSError, perform, undo
 from bls_notebook.extending import Host
 from bls_notebook.records import count, listed, remedy, surfaces, visible
@@ -28,7 +29,6 @@ from .load_or_stub import TrialLoad, load_models
 from .model_environment import project_environment
 from .observations import MissingFiles
 from .records import TrialReport, TriedModel
-from .server_files import located
 from .trial_plan import ModelPlan, TrialOptions, TrialPlan, plan_trial
 
 log = logging.getLogger("bls_notebook")

@@ -254,8 +254,10 @@ def _obstacle(host: Host, plan: ModelPlan) -> FailureReason | None:
                 return None
         lacks = "" if exists or shown is None else f", and {shown.parent.name}/{shown.name} is missing"
         return reason_of("backend" if backend else "backend:unknown", name, backend=backend, lacks=lacks)
-    if file is not None and shown is not None and (not exists or is_pointer(file)):
-        return missing_file(name, shown, exists, backend == "python")
+    if file is not None and shown is not None:
+        is_empty = exists and backend != "python" and file.is_file() and file.stat().st_size == 0
+        if not exists or is_empty or is_pointer(file):
+            return missing_file(name, shown, exists and not is_empty, backend == "python")
     return None
 
 

@@ -276,6 +276,8 @@ def test_steps_of_an_ensemble(check: Check) -> None:
     )
     files = {"e/config.pbtxt": ensemble, "e/1/.gitkeep": ""}
     assert codes(check({**files, **model("other")})) == ["callee-missing"]
+    for outputs, mend in (("OUT", "Correct the name (did you mean 'A'?)."), ("A", "Put 'a' into the repository.")):
+        assert check({**files, **model("A", CONFIG.replace('"OUT"', f'"{outputs}"'))}, "e")[0].mend == mend
     (found,) = check({**files, **model("a")}, "e")
     assert found.code == "ensemble-misfit"
     assert "non-existing input X" in found.what
@@ -324,6 +326,22 @@ def test_packages_that_a_file_beside_the_models_brings(check: Check, tmp_path: P
     write(tmp_path.parent, {"requirements.txt": "another_package"})
     assert codes(check(model("a", CONFIG, "import another_package\n" + execute(READ, OUT)))) == ["package-missing"]
     (tmp_path.parent / "requirements.txt").unlink()
+
+
+def test_packages_that_others_bring_are_not_missing(check: Check) -> None:
+    files = model("a", CONFIG, "import huggingface_hub, torch\n" + execute(READ, OUT))
+    assert "huggingface_hub, torch" in check({**files, "README.md": "It accelerates transformers."})[0].what
+    assert check({**files, "Dockerfile": "RUN pip install Sentence_Transformers==5"}) == []
+    (found,) = check({**files, "Dockerfile": "RUN pip install transformers"})
+    assert "it imports torch, which" in found.what
+
+
+def test_a_file_that_a_server_mounts_from_the_project_is_not_absent(check: Check, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    write(tmp_path, {"compose.yml": "volumes: [ './data:/data_x' ]", "data/words.txt": ""})
+    opens = "x = open('/data_x/{}', 'rb')"
+    assert codes(check(model("a", CONFIG, execute(READ + opens.format("other.txt"), OUT)), "a")) == ["file-absent"]
+    assert check(model("a", CONFIG, execute(READ + opens.format("words.txt"), OUT)), "a") == []
 
 
 def test_packages_that_a_file_elsewhere_in_the_project_brings(check: Check, tmp_path: Path) -> None:

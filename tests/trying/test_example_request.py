@@ -32,6 +32,8 @@ def line_of(record: ModelRecord, sequence: bool = False, source: str = "") -> st
         ([("ON", "BOOL", (1,)), ("TOP_P", "FP32", (1,)), ("max_tokens", "INT32", (1,))], 0,
          "ON=True TOP_P=0.5 max_tokens=64"),
         ([("X", "FP16", (1, -1, -1, 3))], 0, "X=[[[[0.5, 0.5, 0.5]] * 32] * 32]"),  # a picture by its shape
+        ([("IMAGE_PATH", "BYTES", (1,)), ("AUDIO", "BYTES", (-1,))], 0,
+         "IMAGE_PATH='example.png' AUDIO='It was a bright cold day in April.'"),
         ([("PROMPT", "BYTES", (2,))], 0, "PROMPT=['What is a model repository?'] * 2"),
     ],
 )  # fmt: skip

@@ -49,7 +49,7 @@ def test_an_error_after_a_stub_says_so_too(trying: Any, tmp_path: Path) -> None:
     put(tmp_path, "outer", PYTHON, {"1/model.py": calling("inner")})
     put(tmp_path, "resize", f'backend: "x" {IO}')
     repository, rows = trying()
-    assert rows["outer"].problem.endswith("(after made-up answers of the stub resize)")
+    assert rows["outer"].problem.endswith("(after made-up answers of resize)")
     answer = repository.infer("outer", ONES)
     assert "ZeroDivisionError" in answer.error.message() or "division" in answer.error.message()
     assert answer.stubs == ("resize",)

@@ -99,7 +99,14 @@ def test_a_tokenizer_that_cannot_be_had_is_stood_in_for(
 
 @pytest.mark.parametrize(("family", "longest"), [("AutoTokenizer", 512), ("CLIPTokenizer", 77)])
 def test_the_class_of_a_tokenizer_limits_its_length(transformers: Any, family: str, longest: int) -> None:
-    assert hub_offline.byte_tokenizer("org/stable-diffusion", family, TOKENIZER).options["model_max_length"] == longest
+    kind = type(family, (), {})
+    assert hub_offline.byte_tokenizer("org/stable-diffusion", kind, TOKENIZER).options["model_max_length"] == longest
+
+
+def test_a_substitute_returns_what_the_class_of_the_tokenizer_returns(transformers: Any) -> None:
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    bert = type("BertTokenizer", (), {"model_input_names": names})
+    assert hub_offline.byte_tokenizer("org/bert", bert, TOKENIZER).model_input_names == names
 
 
 def test_a_model_that_calls_no_other_gets_a_substitute_too(trying: Any, tmp_path: Path, transformers: Any) -> None:

@@ -84,12 +84,23 @@ REASONS = [  # lines of model.py, why, and the remedy
     ("import no_such_thing_x", "the package no_such_thing_x is missing", "`no_such_thing_x`: the distribution is"),
     ("import numpy.no_such_part", "the installed numpy has no numpy.no_such_part", "install a version of numpy"),
     ("import os; os.environ['NO_SUCH_KEY']", "the environment variable NO_SUCH_KEY", "%env NO_SUCH_KEY="),
+    (
+        "import os, pathlib\npathlib.Path(os.environ.get('NO_SUCH_KEY'))",
+        "probably needs the environment variable NO_SUCH_KEY, which its code reads: TypeError: ",
+        "%env NO_SUCH_KEY=",
+    ),
+    ("import os\nos.getenv('NO_X').split(os.getenv('NO_Y'))", "of which its code reads NO_X, NO_Y: Attr", "set them"),
     ("open('/nowhere/at/all.bin')", "needs the file /nowhere/at/all.bin", "reload broken"),
     ("class E(Exception): __module__ = 'pynvml'\nraise E('no')", "a GPU (there is none here): E: no", "reload"),
     (
         "import socket\nraise OSError('no hub') from socket.gaierror(8, 'x')",
         "over the network failed: OSError: no",
         "reload",
+    ),
+    (
+        "E = type('OfflineModeIsEnabled', (ConnectionError,), {'__module__': 'huggingface_hub.errors'})\nraise E",
+        "probably needs files from a hub: ",
+        "with access to the hub",
     ),
     (
         "exec('def f(repo_id): raise OSError(repo_id)', o := {'__name__': 'transformers.x'})\no['f']('/no/t5')",
@@ -185,6 +196,46 @@ def test_all_missing_packages_are_named_at_once_and_only_known_distributions_ins
     )
 
 
+def test_modules_in_a_folder_that_a_server_mounts_are_no_missing_packages(trying: Any, tmp_path: Path) -> None:
+    (tmp_path / "compose.yaml").write_text("services:\n  triton:\n    volumes: ['./assets:/assets_x']\n")
+    (tmp_path / "assets" / "own" / "nets").mkdir(parents=True)
+    (tmp_path / "assets" / "own" / "nets" / "big.py").write_text("")
+    code = "import sys\nsys.path.append('/assets_x/own')\n"
+    put(tmp_path / "models", "a", PYTHON, {"1/model.py": f"{code}import no_such_thing_x\nfrom nets import big"})
+    put(tmp_path / "models", "b", PYTHON, {"1/model.py": f"{code}from nets import big"})
+    _, rows = trying(tmp_path)
+    assert rows["a"].why.startswith("the package no_such_thing_x is missing: ")
+    assert rows["b"].why.startswith("needs the file /assets_x/own: a server has ")
+    assert "/assets as /assets_x (compose.yaml): " in rows["b"].why
+    assert "`!ln -s " in in_notebook(rows["b"].remedy)
+    assert not rows["b"].broken
+
+
+def test_a_file_of_the_project_is_no_fault_of_its_code(trying: Any, tmp_path: Path) -> None:
+    (tmp_path / "compose.yml").write_text("volumes:\n  - ./run/models:/models:ro\n")
+    reads = DOUBLES + "    def initialize(self, args):\n        open({!r})\n"
+    models = tmp_path / "run" / "models"
+    put(models, "mounted", PYTHON, {"1/model.py": reads.format("/models/mounted/a.txt"), "a.txt": ""})
+    put(models, "started", PYTHON, {"1/model.py": reads.format("models/started/a.txt"), "a.txt": ""})
+    put(models, "lacking", PYTHON, {"1/model.py": reads.format("/models/lacking/a.txt")})
+    _, rows = trying()
+    assert [(rows[n].broken, rows[n].unknown) for n in ("mounted", "started", "lacking")] == [
+        (False, False), (False, False), (False, True),
+    ]  # fmt: skip
+    assert "run/models /models`, then" in in_notebook(rows["mounted"].remedy)
+    assert "`%cd " in in_notebook(rows["started"].remedy)
+    assert "which lacks it" in rows["lacking"].why
+
+
+def test_an_old_copy_of_the_servers_module_is_named(trying: Any, tmp_path: Path) -> None:
+    old = "class Tensor: pass\nclass InferenceRequest: pass\nclass InferenceResponse: pass\n"
+    put(tmp_path, "m", PYTHON, {"1/model.py": DOUBLES, "1/triton_python_backend_utils.py": old})
+    _, rows = trying(in_kernel=False)
+    assert (rows["m"].kind, rows["m"].broken) == ("stub", True)
+    assert "m/1/triton_python_backend_utils.py instead of its own module: AttributeError: " in rows["m"].why
+    assert in_notebook(rows["m"].remedy) == "delete it, then `%tritonrepo reload m`"
+
+
 BROKEN = {
     "syntax": ({"1/model.py": "x = ["}, True),
     "relative": ({"1/model.py": DOUBLES + "    def initialize(self, args):\n        open('no/labels.txt')\n"}, None),
@@ -203,6 +254,17 @@ def test_a_broken_repository_fails_and_what_is_missing_here_does_not(tmp_path: P
     out = " ".join(capsys.readouterr().out.split())
     assert ("✓" in out, "broken, stub" in out) == (broken is False, broken is True)
     assert ("may exist on your server" in out) == (broken is None)
+
+
+def test_an_empty_file_in_the_place_of_weights_is_missing(trying: Any, tmp_path: Path) -> None:
+    put(tmp_path, "net", f'backend: "onnxruntime" {IO}', {"1/model.onnx": ""})
+    _, rows = trying()
+    assert (rows["net"].kind, rows["net"].broken, rows["net"].why) == ("stub", False, "1/model.onnx is empty")
+
+
+def test_a_server_may_know_the_outputs_that_a_configuration_omits(tmp_path: Path) -> None:
+    put(tmp_path, "engine", 'platform: "tensorrt_plan"', {"1/x": ""})
+    assert main(["try", str(tmp_path)]) == 0
 
 
 def test_an_invalid_map_of_an_ensemble_is_broken(trying: Any, tmp_path: Path) -> None:

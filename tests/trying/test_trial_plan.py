@@ -21,7 +21,7 @@ RUNS = {"1/model.py": DOUBLES}
 MODELS: dict[str, tuple[str | None, dict[str, str], str, str, str]] = {
     "weights": (f'backend: "onnxruntime" {IO}', {"1/model.onnx": POINTER}, "stub", "Git LFS pointer", "lfs pull"),
     "onnx": (
-        f'backend: "onnxruntime" {IO}', {"1/model.onnx": "", "onnxruntime.py": ""}, "stub",
+        f'backend: "onnxruntime" {IO}', {"1/model.onnx": "x", "onnxruntime.py": ""}, "stub",
         "the package onnxruntime is missing", "`onnxruntime`: onnxruntime, or onnxruntime-gpu for CUDA",
     ),
     "flat": (f'name: "other" {PYTHON}', {"model.py": DOUBLES}, "real", "are beside its config.pbtxt", ""),

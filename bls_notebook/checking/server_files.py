@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bls_notebook.checking.discovery import project_files
 from bls_notebook.records import source_text
 from bls_notebook.repository.source import shown_path
+
+from .discovery import project_files
 
 _FILES = re.compile(r"(?i)dockerfile|containerfile|^makefile$|\.(sh|ya?ml|md|env)$")
 _HERE = r"(?:\$\(pwd\)|\$\{?PWD\}?|`pwd`|\$PWD|\.)"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bls_notebook.trying.server_files import located
-from tests.trying.conftest import DOUBLES, PYTHON, in_notebook, put
+from bls_notebook.checking.server_files import located
+from tests.trying.conftest import DOUBLES, PYTHON, put
 
 SAYS = {
     "docker-compose.yml": "services:\n  t:\n    volumes:\n      - ./run/models:/models:ro\n",
@@ -54,19 +53,3 @@ def test_relative_paths_and_paths_that_nothing_names(tmp_path: Path) -> None:
     assert found("/outside/bin/sh") == "None"
     (folder.parent / "words.txt").touch()
     assert found("/opt/ml/model/words.txt").endswith("run/models as /opt/ml/model (SageMaker)")
-
-
-def test_a_file_of_the_project_is_no_fault_of_its_code(trying: Any, tmp_path: Path) -> None:
-    (tmp_path / "compose.yml").write_text(SAYS["docker-compose.yml"])
-    reads = DOUBLES + "    def initialize(self, args):\n        open({!r})\n"
-    models = tmp_path / "run" / "models"
-    put(models, "mounted", PYTHON, {"1/model.py": reads.format("/models/mounted/a.txt"), "a.txt": ""})
-    put(models, "started", PYTHON, {"1/model.py": reads.format("models/started/a.txt"), "a.txt": ""})
-    put(models, "lacking", PYTHON, {"1/model.py": reads.format("/models/lacking/a.txt")})
-    _, rows = trying()
-    assert [(rows[n].broken, rows[n].unknown) for n in ("mounted", "started", "lacking")] == [
-        (False, False), (False, False), (False, True),
-    ]  # fmt: skip
-    assert "run/models /models`, then" in in_notebook(rows["mounted"].remedy)
-    assert "`%cd " in in_notebook(rows["started"].remedy)
-    assert "which lacks it" in rows["lacking"].why
