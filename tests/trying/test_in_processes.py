@@ -189,3 +189,18 @@ class TritonPythonModel:
     repository, rows = trying(in_kernel=False)
     assert rows["completes"].why == "its process ended with exit status 1"
     assert repository.infer("completes", ONES)["OUT"].as_numpy().shape == (3, 2)
+
+
+@pytest.mark.parametrize("in_kernel", [True, False])
+def test_a_trial_writes_nothing_to_the_project(trying: Any, tmp_path: Path, in_kernel: bool) -> None:
+    """As its help says: no bytecode beside a model, its modules, and modules elsewhere in the project."""
+    files = {
+        "1/helper.py": "def double(x): return 2 * x",
+        "1/model.py": f"import sys; sys.path.append({str(tmp_path / 'shared')!r})\nimport helper, parts.one\n{DOUBLES}",
+    }
+    put(tmp_path / "models", "m", PYTHON, files)
+    (tmp_path / "shared" / "parts").mkdir(parents=True)
+    (tmp_path / "shared" / "parts" / "one.py").write_text("")
+    before = sorted(tmp_path.rglob("*"))
+    _, rows = trying(tmp_path / "models", in_kernel=in_kernel)
+    assert (rows["m"].kind, sorted(tmp_path.rglob("*"))) == ("real", before)

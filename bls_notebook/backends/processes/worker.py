@@ -14,6 +14,7 @@ import _thread
 import asyncio
 import faulthandler
 import gc
+import importlib.machinery
 import importlib.util
 import inspect
 import json
@@ -52,6 +53,27 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Imports a file of a repository, without writing bytecode beside it: as in the kernel."""
+
+    def set_data(self, path: str, data: Any, *, _mode: int = 0) -> None:
+        """Write nothing."""
+
+
+_LOADERS = (
+    (importlib.machinery.ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES),
+    (_Loader, importlib.machinery.SOURCE_SUFFIXES),
+    (importlib.machinery.SourcelessFileLoader, importlib.machinery.BYTECODE_SUFFIXES),
+)
+
+
+def _finder(folder: str) -> Any:
+    """Return the finder of modules in a folder; raise ImportError if packages are installed there."""
+    if "-packages" in folder or folder.startswith((sys.prefix + os.sep, sys.base_prefix + os.sep)):
+        raise ImportError(folder)
+    return importlib.machinery.FileFinder.path_hook(*_LOADERS)(folder)
+
+
 class WorkerInstance:
     """The model's code in this process."""
 
@@ -76,6 +98,8 @@ class WorkerInstance:
         if opening["simulation"]:
             texts, count, capacity = opening["simulation"]
             worker_gpus.simulate(texts, count, capacity, _own_modules)
+        sys.path_hooks.insert(0, _finder)
+        sys.path_importer_cache.clear()
         sys.path.extend(opening["folders"])
         sys.modules[stub_modules.API] = api = stub_modules.utils_module()
         if opening["own_api"]:
@@ -100,7 +124,8 @@ class WorkerInstance:
             self.kernel.ask("ask_note", **header)
 
     def _import(self, name: str) -> Any:
-        spec: Any = importlib.util.spec_from_file_location(name, self._file)
+        loader = _Loader(name, self._file)
+        spec: Any = importlib.util.spec_from_file_location(name, self._file, loader=loader)
         module = importlib.util.module_from_spec(spec)
         package, _, tail = name.rpartition(".")
         if package:
