@@ -46,12 +46,15 @@ def repositories_in(folder: Path) -> list[Path]:
     """Return the folder if it is a repository, else those below it.
 
     A folder of configurations without versions, such as ``config/`` beside a repository, counts only if no model below
-    `folder` has a version.
+    `folder` has a version, or if there are several repositories anyway: Git stores no empty version folders.
     """
+    found: list[Path] = []
     for needed in (True, False):
-        if found := [folder] if _is_repository(folder, needed) else list(_repositories_below(folder, needed)):
-            return found
-    return []
+        more = [folder] if _is_repository(folder, needed) else list(_repositories_below(folder, needed))
+        found += [m for m in more if not any(f.is_relative_to(m) or m.is_relative_to(f) for f in found)]
+        if len(found) == 1:
+            break
+    return found
 
 
 def _is_repository(folder: Path, with_version: bool) -> bool:

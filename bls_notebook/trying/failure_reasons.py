@@ -37,6 +37,7 @@ _NAMED = re.compile(
 )
 _ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'")
 _DEFAULT = re.compile(r"mutable default <class '([\w.]+)'> for field")  # of a dataclass
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _LIBRARY = re.compile(r"([\w.+-]+\.so[\w.]*): cannot open shared object file")
 _VARIABLE = re.compile(r"""\bos\.(?:getenv|environ\.get)\(\s*['"](\w+)['"]\s*\)""")  # without a default
 _SEARCHED = re.compile(r"""\bsys\.path\.(?:append|insert)\(\s*(?:\d+\s*,\s*)?['"](/[^'"\n]+)['"]""")
@@ -116,13 +117,21 @@ def of_error(
     chain = facts_of(cause)
     if chain[0].kind == DIED:
         return _of_crash(name, chain[0].text, describe(cause, name).frames)
-    message = first_line(chain[0].message if cause is not error else str(error), _LONGEST)
+    own = chain[0].is_a("bls_notebook.backends.protocol.BackendError")  # its text needs no class
+    message = chain[0].text if own else chain[0].message if cause is not error else str(error)
+    message = first_line(message, 2 * _LONGEST if own else _LONGEST)
     message = message.removeprefix(f"model {name!r}: ").removeprefix(f"model '{name}': ")
     first = first_line(chain[-1].message, _LONGEST)
     if cause is not error and first.partition(": ")[2] not in message:
         message += f" (from {first})"
     reason = _of_chain(name, chain, places, gpu, parameters or {})
     return replace(reason, why=": ".join(filter(None, (reason.why, message))))
+
+
+def of_request(name: str, problem: str, places: ModelPlaces) -> str | Remedy:
+    """Return the remedy if a request failed because its code imports a missing module; else an empty string."""
+    missing = _NO_MODULE.search(problem)
+    return "" if missing is None else _of_module(name, missing[1], False, places).remedy
 
 
 def _of_crash(name: str, text: str, frames: Sequence[FrameRecord]) -> FailureReason:

@@ -202,11 +202,8 @@ def _why_failed(plan: TrialPlan, model: ModelPlan, error: BLSError) -> FailureRe
     name, config = model.name, model.config
     parameters = {key: config.parameters[key].string_value for key in config.parameters}
     try:
-        file = main_file(config, model.backend, model.prepared.source.folder)
-        source = (file or model.folder / "1" / "model.py").resolve()
         gpu = f"{gpu_count()} {'simulated' if simulated_gpus() else 'here'}" if gpu_count() else "there is none here"
-        places = reasons.ModelPlaces(source, plan.options.folder, plan.options.project, _environment_of(plan, model))
-        reason = reasons.of_error(name, error, places, gpu, parameters)
+        reason = reasons.of_error(name, error, places_of(plan, model), gpu, parameters)
     except Exception:  # the methods of a model's exception may fail
         reason = replace(reasons.reason_of("error", name), why=first_line(str(error)))
     if reason.kind == "error":
@@ -221,6 +218,13 @@ def _why_failed(plan: TrialPlan, model: ModelPlan, error: BLSError) -> FailureRe
         return reason
     pointer = reasons.missing_file(name, pointers[0], True)
     return replace(pointer, why=f"{pointer.why}: {reason.why}")
+
+
+def places_of(plan: TrialPlan, model: ModelPlan) -> reasons.ModelPlaces:
+    """Return the places of a model's files."""
+    file = main_file(model.config, model.backend, model.prepared.source.folder)
+    source = (file or model.folder / "1" / "model.py").resolve()
+    return reasons.ModelPlaces(source, plan.options.folder, plan.options.project, _environment_of(plan, model))
 
 
 def _environment_of(plan: TrialPlan, model: ModelPlan) -> ModelEnvironment | None:

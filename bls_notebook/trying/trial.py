@@ -22,10 +22,10 @@ from bls_notebook.records import count, listed, remedy, surfaces, visible
 from bls_notebook.repository import ModelRepository, Values
 from bls_notebook.repository.source import shown_path
 
-from .failure_reasons import PATH
+from .failure_reasons import PATH, of_request
 from .generated_requests import RequestOutcome, TrialRequests, send_requests
 from .hub_offline import offline_if_unreachable
-from .load_or_stub import TrialLoad, load_models
+from .load_or_stub import TrialLoad, load_models, places_of
 from .model_environment import project_environment
 from .observations import MissingFiles
 from .records import TrialReport, TriedModel
@@ -225,8 +225,9 @@ def _report(
         sent = requests.outcomes.get(name, RequestOutcome(asked=False))
         refused = model.prepared.refused
         why = reason.why if outcome.kind == "real" or not refused else f"{reason.why}; {refused}"
+        mend = reason.remedy or of_request(name, sent.problem, places_of(plan, model))
         models[name] = TriedModel(
-            name, model.backend, outcome.kind, why, reason.remedy, outcome.seconds, tuple(sorted(model.calls)),
+            name, model.backend, outcome.kind, why, mend, outcome.seconds, tuple(sorted(model.calls)),
             reason.broken or bool(refused), reason.unknown, sent.asked, sent.problem, sent.warnings,
             tuple(_places(plan, model, (p for p in in_vain.get(name, ()) if p not in why), PATH.findall(sent.problem))),
         )  # fmt: skip

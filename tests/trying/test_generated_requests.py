@@ -13,7 +13,7 @@ from bls_notebook.display import render
 from bls_notebook.trying import trial
 from bls_notebook.trying.generated_requests import send_requests
 from tests.repository.models import HEAD
-from tests.trying.conftest import DOUBLES, IO, PYTHON, calling, ensemble, put
+from tests.trying.conftest import DOUBLES, IO, PYTHON, calling, ensemble, in_notebook, put
 
 ONES = {"IN": np.ones(3, np.float32)}
 
@@ -137,3 +137,11 @@ def test_a_model_whose_every_request_fails_has_no_tick(trying: Any, tmp_path: Pa
     _, rows = trying()
     assert "ValueError" in rows["fails"].problem
     assert "✓" not in render(rows[""]).text
+
+
+def test_a_package_that_is_imported_by_a_request_is_named(trying: Any, tmp_path: Path) -> None:
+    late = DOUBLES.replace("arrays = ", "import MeCab; arrays = ")
+    put(tmp_path, "late", PYTHON, {"1/model.py": late})
+    _, rows = trying()
+    assert (rows["late"].kind, "No module named 'MeCab'" in rows["late"].problem) == ("real", True)
+    assert in_notebook(rows["late"].remedy) == "`%pip install mecab-python3`; then `%tritonrepo reload late`"

@@ -448,6 +448,11 @@ def test_the_repository_is_found_below_the_folder(trying: Any, tmp_path: Path, c
             + [put(root, "config", PYTHON, {"1/x": ""})],
             "", "contains 2 model repositories",
         ),
+        (  # of several, none is left out because Git stores no empty version folders
+            lambda root: [put(root / each, "m", PYTHON, {"1/model.py": DOUBLES}) for each in ("one", "two")]
+            + [put(root / "a_net", "m", f'backend: "onnxruntime" {IO}')],
+            "", "contains 3 model repositories: .*one, .*two, .*a_net; name",
+        ),
         (lambda root: put(root, "m", PYTHON, {"1/x": ""}), "m", "is a model, expected a model repository"),
     ],
 )  # fmt: skip
