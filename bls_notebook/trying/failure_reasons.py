@@ -153,7 +153,9 @@ def _of_chain(
     for error in chain:
         if other := _other_python(error, places.python):
             return reason_of("python", name, what=other[0], versions=other[1], here=here)
-        if error.is_a("ModuleNotFoundError") and error.name and error.kind != "PackageNotFoundError":
+        if error.is_a("ModuleNotFoundError") and not error.name:  # a library's, because of another one
+            error = next(filter(_is_of_module, chain), error)
+        if _is_of_module(error):
             by_backend = any(each.is_a("bls_notebook.backends.protocol.BackendError") for each in chain)
             return _of_module(name, error.name, error.loaded, None if by_backend else places)
         if library := _LIBRARY.search(error.text):
@@ -203,6 +205,10 @@ def _of_chain(
         if located(file, *places.around) or os.path.isabs(file) or _ABSENT.search(text):
             return _of_file(name, file, places, parameters, "file:named")
     return reason_of("file:unnamed" if any("No such file or directory" in text for text in texts) else "error", name)
+
+
+def _is_of_module(error: ErrorFacts) -> bool:
+    return error.is_a("ModuleNotFoundError") and bool(error.name) and error.kind != "PackageNotFoundError"
 
 
 def _of_file(name: str, file: str, places: ModelPlaces, parameters: Mapping[str, str], case: str) -> FailureReason:

@@ -40,6 +40,8 @@ _LOADS = {
         "`%tritonrepo load {name} --in-kernel`, or try with `--in-kernel`",
     )
 }
+# What libraries advise if HF_HUB_OFFLINE is set; the trial sets it.
+_GO_ONLINE = re.compile(r"(: offline mode is enabled)?\. To (disable it|enable hf\.co)[^()]*")
 _OWN_SERVER = re.compile(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0):800[01]\b")
 
 
@@ -225,6 +227,7 @@ def _report(
         sent = requests.outcomes.get(name, RequestOutcome(asked=False))
         refused = model.prepared.refused
         why = reason.why if outcome.kind == "real" or not refused else f"{reason.why}; {refused}"
+        why = _GO_ONLINE.sub("", why) if offline else why
         mend = reason.remedy or of_request(name, sent.problem, places_of(plan, model))
         models[name] = TriedModel(
             name, model.backend, outcome.kind, why, mend, outcome.seconds, tuple(sorted(model.calls)),

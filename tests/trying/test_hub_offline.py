@@ -137,6 +137,20 @@ def test_an_unreachable_hub_does_not_block(monkeypatch: pytest.MonkeyPatch) -> N
             assert "HF_HUB_OFFLINE" not in os.environ
 
 
+def test_reasons_do_not_advise_to_change_what_the_trial_set(
+    trying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.lower() in ("https_proxy", "all_proxy", "hf_hub_offline")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1")  # nobody listens at its port 443
+    advice = "Cannot reach the hub: offline mode is enabled. To disable it, please unset the `HF_HUB_OFFLINE` variable."
+    raises = f"# snapshot_download\nraise OSError({advice!r})"
+    put(tmp_path, "m", PYTHON, {"1/model.py": raises})
+    assert trying()[1]["m"].why == "OSError: Cannot reach the hub"
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert trying()[1]["m"].why == f"OSError: {advice}"
+
+
 @pytest.mark.parametrize(
     ("source", "asks"),
     [("AutoModel.from_pretrained(x)", True), ("from huggingface_hub import x", True), ("def untrained(): ...", False)],

@@ -116,6 +116,13 @@ REASONS = [  # lines of model.py, why, and the remedy
         "fix it",
     ),
     ("import socket\ntry:\n    raise socket.gaierror(8)\nexcept OSError:\n    int(None)", "TypeError: int()", "fix"),
+    (
+        "try:\n    import no_such_thing_x\nexcept ImportError as e:\n"
+        "    exec('def f(e): raise ModuleNotFoundError(\"AutoModel?\") from e', o := {'__name__': 'transformers.x'})\n"
+        "    o['f'](e)",
+        "the package no_such_thing_x is missing: ModuleNotFoundError: AutoModel? (from ModuleNotFoundError: ",
+        "`no_such_thing_x`: the distribution is",
+    ),
     ("import helpers_of_mine", "of this name is in", "sys.path.insert(0, "),
     ("import parts_of_mine.part", "of this name is in", "sys.path.insert(0, "),
     ("import deep_down", "of this name is in", "sys.path.insert(0, "),
