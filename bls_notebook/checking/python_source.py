@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,6 +20,8 @@ from bls_notebook.repository.source import check_source, python_files, syntax_tr
 from .array_types import KnownArray, array_of
 from .name_scope import UNKNOWN, Function, NameScope, TensorNames, argument, is_call_of, last_name, spreads
 
+# Versions of Python and forms of the messages and lines of syntax errors that older ones raise.
+_LATER = json.loads(Path(__file__).with_name("names.json").read_text("utf-8"))["syntax of later versions"]
 _MOST_FILES = 1000  # siblings of a model.py to read
 _CALLED_BY_TRITON = frozenset({"self.execute", "self.initialize", "self.finalize"})
 
@@ -50,6 +54,15 @@ class InputRead:
     name: str
     line: int
     guarded: bool
+
+
+def later_python(error: str, here: tuple[int, ...] = sys.version_info[:2]) -> str:
+    """Return the version of Python, later than `here`, that allows a syntax error's line; empty if none is known.
+
+    `error` is the message and, below it, the line.
+    """
+    version = next((version for version, form in _LATER if re.search(form, error)), "0.0")
+    return version if tuple(map(int, version.split("."))) > here else ""
 
 
 class PythonSource:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from platform import python_version
 from typing import Any
 
 from bls_notebook.backends import CLASS_NAME
@@ -36,7 +37,7 @@ from .checked_model import CheckedModel
 from .discovery import project_files, project_of
 from .import_time import import_time_findings
 from .name_scope import NameScope, argument, is_call_of, last_name, spreads
-from .python_source import PythonSource, names_of_api
+from .python_source import PythonSource, later_python, names_of_api
 from .records import Finding, finding
 from .server_files import located
 
@@ -52,7 +53,9 @@ def source_findings(model: CheckedModel) -> Iterator[Finding]:
     for code in model.codes.values():
         if code.mistake:
             line, why = code.mistake
-            yield model.in_code("code-syntax", code, line, why=why)
+            later = later_python("\n".join([why, *code.text.splitlines()[line - 1 : line]]))
+            rule = "code-syntax:later" if later else "code-syntax"
+            yield model.in_code(rule, code, line, why=why, later=later, here=python_version())
         else:
             yield from _code_findings(model, code)
     folders = dict.fromkeys([*(code.path.parent for code in model.codes.values()), model.folder])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from bls_notebook.backends import DIED, ErrorFacts
 from bls_notebook.checking.declared_packages import declared_packages
 from bls_notebook.checking.discovery import is_model, project_folders
 from bls_notebook.checking.pip_packages import distribution_of, install_advice
+from bls_notebook.checking.python_source import later_python
 from bls_notebook.checking.server_files import located
 from bls_notebook.engine import describe, facts_of, place
 from bls_notebook.records import ACTIONS, FrameRecord, Remedy, first_line, listed, remedy, source_text
@@ -176,7 +178,7 @@ def _of_chain(
             return reason_of("file:denied", name, file=error.filename)
         if error.kind == "KeyError" and raised_in == "os":
             return reason_of("env", name, key=error.key)
-        if "NoneType" in error.text and (keys := _unset_variables(error, places)):
+        if keys := _unset_variables(error, places):
             return reason_of("env:unset" if len(keys) == 1 else "env:several", name, key=keys[0], keys=", ".join(keys))
         if error.is_a("subprocess.CalledProcessError") and error.status == 127:  # as shells say it
             return reason_of("program", name)
@@ -241,9 +243,8 @@ def _other_python(error: ErrorFacts, here: tuple[int, ...]) -> tuple[str, str] |
         text = "\n".join(error.syntax)
         if any(re.search(form, text) for form in _DATA["syntax of Python 2"]):
             return "the syntax", "Python 2"
-        newer = next((version for version, form in _DATA["syntax of later versions"] if re.search(form, text)), "0.0")
-        is_newer = tuple(map(int, newer.split("."))) > here
-        return ("the syntax", f"Python from {newer}") if is_newer else None
+        newer = later_python(text, here)
+        return ("the syntax", f"Python from {newer}") if newer else None
     owner, missing = "", error.name
     if error.is_a("AttributeError"):
         owner = f"{error.owner}."
@@ -259,17 +260,35 @@ def _other_python(error: ErrorFacts, here: tuple[int, ...]) -> tuple[str, str] |
 
 
 def _unset_variables(error: ErrorFacts, places: ModelPlaces) -> list[str]:
-    """Return the environment variables without a value that the file of the project which raised an error reads."""
-    files = [Path(file) for _, _, file, _ in error.frames if not _INSTALLED.search(file)]
-    own = next((file for file in reversed(files) if file.is_relative_to(places.project)), None)
-    read = _VARIABLE.findall(source_text(own)) if own is not None and own.is_file() else ()
-    return [key for key in dict.fromkeys(read) if key not in os.environ]
+    """Return the environment variables without a value that probably caused an error of the project's code.
+
+    These are all that its file reads, for an error about None, or those that its code tests before it raises.
+    """
+    frames = [(Path(file), line) for _, _, file, _, line in error.frames if not _INSTALLED.search(file)]
+    file, line = next((f for f in reversed(frames) if f[0].is_relative_to(places.project)), (places.source, 0))
+    text = source_text(file) if file.is_file() else ""
+    if "NoneType" not in error.text:
+        tree = syntax_tree(text) if line else None
+        text = "" if tree is None else _tested_values(tree, line)
+    return [key for key in dict.fromkeys(_VARIABLE.findall(text)) if key not in os.environ]
+
+
+def _tested_values(tree: ast.Module, line: int) -> str:
+    """Return the tests because of which a line raises an error, and the values of the variables in them, as source."""
+    nodes = list(ast.walk(tree))
+    raised = [n for n in nodes if isinstance(n, ast.Raise) and n.lineno <= line <= (n.end_lineno or 0)]
+    tests = [n.test for n in nodes if isinstance(n, ast.If) and any(r in n.body for r in raised)]
+    names = {ast.unparse(n) for test in tests for n in ast.walk(test) if isinstance(n, (ast.Name, ast.Attribute))}
+    assigned = [(n.targets, n.value) for n in nodes if isinstance(n, ast.Assign)]
+    assigned += [([n.target], n.value) for n in nodes if isinstance(n, ast.AnnAssign) and n.value is not None]
+    values = [value for targets, value in assigned if names.intersection(map(ast.unparse, targets))]
+    return "\n".join(map(ast.unparse, (*tests, *values)))
 
 
 def _pretrained_folder(error: ErrorFacts) -> str:
     """Return the folder in which a hub's library misses files; empty if it looks for them on the hub."""
     if (error.is_a("OSError") and error.errno is None) or error.is_a("ValueError"):
-        for module, _, _, variables in error.frames:
+        for module, _, _, variables, _ in error.frames:
             if module.partition(".")[0] in _DATA["hubs"]:
                 value = variables.get("pretrained_model_name_or_path") or variables.get("repo_id") or ""
                 if value[:1] in ("/", ".") or (value and os.path.isdir(value)):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bls_notebook.checking.python_source import later_python
 from tests.checking.conftest import CONFIG, Check, codes, execute, model, write
 from tests.engine.ensembles import ensemble
 from tests.engine.sources import pbtxt
@@ -326,6 +327,21 @@ def test_packages_that_a_file_beside_the_models_brings(check: Check, tmp_path: P
     write(tmp_path.parent, {"requirements.txt": "another_package"})
     assert codes(check(model("a", CONFIG, "import another_package\n" + execute(READ, OUT)))) == ["package-missing"]
     (tmp_path.parent / "requirements.txt").unlink()
+
+
+@pytest.mark.parametrize(
+    ("line", "version"), [("x = f'({len(", "3.12"), ("x = f'{a}", ""), ("x = f'' + '{len(", ""), ("x = '{len(", "")]
+)
+def test_an_f_string_over_several_lines_is_for_a_later_python(line: str, version: str) -> None:
+    error = f"unterminated string literal (detected at line 1)\n{line}"
+    assert (later_python(error, (3, 11)), later_python(error, (3, 12))) == (version, "")
+    assert later_python("f-string expression part cannot include a backslash\nx", (3, 11)) == "3.12"
+
+
+def test_syntax_of_a_later_python_is_no_error(check: Check) -> None:
+    (found,) = check(model("a", CONFIG, "lazy import json\nclass TritonPythonModel: ..."))
+    assert (found.severity, found.what.split(", so ")[1]) == ("note", "it was not checked")
+    assert found.what.startswith("its code is for Python from 3.15, and this is Python ")
 
 
 def test_packages_that_others_bring_are_not_missing(check: Check) -> None:

@@ -90,6 +90,12 @@ REASONS = [  # lines of model.py, why, and the remedy
         "%env NO_SUCH_KEY=",
     ),
     ("import os\nos.getenv('NO_X').split(os.getenv('NO_Y'))", "of which its code reads NO_X, NO_Y: Attr", "set them"),
+    (
+        "import os\ntoken: str = os.getenv('NO_SUCH_KEY') or ''\nif not token:\n    raise ValueError('no token')",
+        "probably needs the environment variable NO_SUCH_KEY, which its code reads: ValueError: no token",
+        "%env NO_SUCH_KEY=",
+    ),
+    ("import os\nos.getenv('NO_SUCH_KEY')\nraise ValueError('other')", "ValueError: other", "fix it"),
     ("open('/nowhere/at/all.bin')", "needs the file /nowhere/at/all.bin", "reload broken"),
     ("class E(Exception): __module__ = 'pynvml'\nraise E('no')", "a GPU (there is none here): E: no", "reload"),
     (

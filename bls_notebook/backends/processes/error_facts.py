@@ -28,7 +28,7 @@ class ErrorFacts:
     kind: str
     text: str
     classes: Sequence[str] = ()  # of its class and their bases, with their modules
-    frames: Sequence[Sequence[Any]] = ()  # module, function, file and the `_LOCALS`, outermost first
+    frames: Sequence[Sequence[Any]] = ()  # module, function, file, the `_LOCALS` and line, outermost first
     name: str = ""  # of what is missing
     path: str = ""  # of the module that an ImportError is about
     owner: str = ""  # the object, or its class, without the attribute
@@ -97,11 +97,11 @@ def _facts(error: Any, text: str) -> ErrorFacts:
 
 def _frames(error: BaseException) -> Iterator[Sequence[Any]]:
     traceback = BaseException.__dict__["__traceback__"].__get__(error)  # a class cannot override it here
-    for frame, _ in deque(walk_tb(traceback), _FRAMES):
+    for frame, line in deque(walk_tb(traceback), _FRAMES):
         variables = frame.f_locals
         values = {name: _path(variables[name]) for name in _LOCALS if name in variables}
         code = frame.f_code
-        yield str(frame.f_globals.get("__name__")), code.co_name, code.co_filename, values
+        yield str(frame.f_globals.get("__name__")), code.co_name, code.co_filename, values, line
 
 
 def _text(value: object) -> str:
