@@ -127,11 +127,12 @@ def _version_file_findings(model: CheckedModel, folder: Path) -> Iterator[Findin
     file = folder / filename
     if filename and known and not model.problem and not (isfile if model.is_python else exists)(file):
         entries = [entry.name for entry in _entries(folder)]
+        fits = any(Path(entry).suffix == Path(filename).suffix for entry in entries)
         yield finding(
             "file-missing", model.name, shown_path(folder), filename=filename,
             what=f"; there is {', '.join(entries[:4])}" if entries else ": the folder is empty",
             backend=model.config.backend,
-            mend=", or set default_model_filename to the existing file." if entries else ".",
+            mend=", or set default_model_filename to the existing file." if fits else ".",
         )  # fmt: skip
     elif known and not model.problem and not is_pointer(file) and (why := _damage(model.config.backend, file)):
         yield finding("file-damaged", model.name, shown_path(file), name=file.name, why=why)

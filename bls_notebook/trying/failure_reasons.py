@@ -10,13 +10,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 
 from bls_notebook.backends import DIED, ErrorFacts
 from bls_notebook.checking.declared_packages import declared_packages
 from bls_notebook.checking.discovery import is_model, project_folders
-from bls_notebook.checking.pip_packages import distribution_of, install_advice
+from bls_notebook.checking.pip_packages import declared_as, distribution_of, install_advice
 from bls_notebook.checking.python_source import later_python
 from bls_notebook.checking.server_files import located
 from bls_notebook.engine import describe, facts_of, place
@@ -348,6 +349,11 @@ def _of_module(name: str, module: str, loaded: bool, places: ModelPlaces | None)
         return reason_of("python", name, what=f"`{first}`", versions=versions, here=here)
     if loaded and module != first:  # another version or another package of this name
         return reason_of("package:other", name, package=first, module=module)
+    if places is not None and not declared_as(first, declared_packages(places.project, places.source.parent)):
+        files = [file.stem for file in places.source.parent.glob("*.py")]
+        if similar := get_close_matches(first, [] if distribution_of(first) else files, 1, 0.85):
+            shown = shown_path(places.source.with_name(f"{similar[0]}.py"))
+            return reason_of("module:similar", name, module=first, file=shown)
     others = _missing_modules(places) if places is not None else ()
     modules = [module, *(m for m in others if m != first)]
     packages = f"the package {module} is" if len(modules) == 1 else f"the packages {', '.join(modules)} are"

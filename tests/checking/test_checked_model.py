@@ -68,6 +68,13 @@ def test_files_that_prevent_loading(check: Check, files: dict[str, str], code: s
     assert found.line == line
 
 
+@pytest.mark.parametrize(("name", "mend"), [("net.onnx", ", or set default_model_filename to the"), ("client.py", ".")])
+def test_only_a_file_of_the_same_kind_may_be_the_models(check: Check, name: str, mend: str) -> None:
+    (found,) = check({"a/config.pbtxt": CONFIG.replace("python", "onnxruntime"), f"a/1/{name}": ""})
+    assert found.code == "file-missing"
+    assert found.mend.startswith(f"Put model.onnx there{mend}")
+
+
 def test_a_configuration_that_cannot_be_parsed_comes_first(check: Check) -> None:
     first, second = check({"a/config.pbtxt": CONFIG + "dims :\n}"})
     assert (first.code, first.line, second.code) == ("config-refused", 4, "version-none")

@@ -15,7 +15,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.display import render
 from tests.trying.conftest import DOUBLES, PYTHON, in_notebook, put, time_limits_pass_when_asked
-from tests.trying.test_trial import REASONS, project
+from tests.trying.test_trial import OWN, REASONS, project
 
 TRANSFORMERS = """
 class PreTrainedTokenizerBase:
@@ -100,7 +100,7 @@ def test_hostile_models_cost_themselves_and_never_the_report(
 def test_reasons_from_processes_are_those_from_the_kernel(trying: Any, tmp_path: Path) -> None:
     models = project(tmp_path / "project")
     for number, (line, _, _) in enumerate(REASONS):
-        put(models, f"m{number}", PYTHON, {"1/model.py": f"{line}\n{DOUBLES}", "1/own/__init__.py": ""})
+        put(models, f"m{number}", PYTHON, {"1/model.py": f"{line}\n{DOUBLES}", **OWN})
     _, rows = trying(tmp_path / "project", in_kernel=False)
     for number, (line, why, remedy) in enumerate(REASONS):
         row = rows[f"m{number}"]

@@ -133,6 +133,7 @@ REASONS = [  # lines of model.py, why, and the remedy
     ("import parts_of_mine.part", "of this name is in", "sys.path.insert(0, "),
     ("import deep_down", "of this name is in", "sys.path.insert(0, "),
     ("import own.gone", "own.gone is missing in ", "add it"),
+    ("import own_gaurdrails", "own_guardrails.py: ModuleNotFoundError: ", "correct one of the two names"),
     ("from numpy import no_such_name", "an import from the installed numpy fails: ImportError", "install a version"),
     ("from collections import Mapping", "`collections.Mapping` is for Python before 3.10", "run it"),
     ("import urllib2", "`urllib2` is for Python 2, and this is Python 3.", "run it with that version"),
@@ -163,6 +164,9 @@ REASONS = [  # lines of model.py, why, and the remedy
 ]
 
 
+OWN = {"1/own/__init__.py": "", "1/own_guardrails.py": ""}  # the modules of such a model
+
+
 def project(root: Path) -> Path:
     """Write the modules of a project, and return the folder for its models."""
     (root / "src").mkdir(parents=True)
@@ -177,7 +181,12 @@ def project(root: Path) -> Path:
 @pytest.mark.parametrize(("line", "why", "remedy"), REASONS)
 def test_why_and_what_to_type(trying: Any, tmp_path: Path, line: str, why: str, remedy: str) -> None:
     models = project(tmp_path / "project")
-    put(models, "broken", PYTHON, {"1/model.py": f"{line}\n{DOUBLES}", "1/own/__init__.py": ""})
+    put(
+        models,
+        "broken",
+        PYTHON,
+        {"1/model.py": f"{line}\n{DOUBLES}", "1/own/__init__.py": "", "1/own_guardrails.py": ""},
+    )
     repository, rows = trying(tmp_path / "project")
     assert rows["broken"].kind == "stub"
     assert why in rows["broken"].why
