@@ -121,8 +121,8 @@ def of_error(
     if chain[0].kind == DIED:
         return _of_crash(name, chain[0].text, describe(cause, name).frames)
     own = chain[0].is_a("bls_notebook.backends.protocol.BackendError")  # its text needs no class
-    message = chain[0].text if own else chain[0].message if cause is not error else str(error)
-    message = first_line(message, 2 * _LONGEST if own else _LONGEST)
+    message = str(error) if cause is error else chain[0].text if own else chain[0].message
+    message = first_line(message, 2 * _LONGEST if own or cause is error else _LONGEST)  # ours end with the remedy
     message = message.removeprefix(f"model {name!r}: ").removeprefix(f"model '{name}': ")
     first = first_line(chain[-1].message, _LONGEST)
     if cause is not error and first.partition(": ")[2] not in message:

@@ -278,6 +278,14 @@ def test_a_broken_repository_fails_and_what_is_missing_here_does_not(tmp_path: P
     assert ("may exist on your server" in out) == (broken is None)
 
 
+def test_the_reason_of_a_refused_ensemble_ends_with_what_to_change(trying: Any, tmp_path: Path) -> None:
+    step = f"double_{'x' * 60}"
+    put(tmp_path, "all", f"{ensemble((step, 'IN', 'OUT'))} max_batch_size: 8")
+    put(tmp_path, step, f"{PYTHON} max_batch_size: 4", {"1/model.py": DOUBLES})
+    _, rows = trying()
+    assert rows["all"].why.endswith(f"lower the ensemble's max_batch_size, or raise that of '{step}'")
+
+
 def test_an_empty_file_in_the_place_of_weights_is_missing(trying: Any, tmp_path: Path) -> None:
     put(tmp_path, "net", f'backend: "onnxruntime" {IO}', {"1/model.onnx": ""})
     _, rows = trying()
