@@ -19,7 +19,7 @@ from bls_notebook.extending import Host
 from bls_notebook.progress import progress
 from bls_notebook.records import first_line, listed
 from bls_notebook.repository import as_stub, gpus_in, main_file, members_of, reached, simulate_gpus
-from bls_notebook.repository.config import environment_parameter, model_config_pb2
+from bls_notebook.repository.config import ModelConfigMessage, environment_parameter, model_config_pb2
 from bls_notebook.repository.source import ModelSource, pointers_in
 
 from . import failure_reasons as reasons
@@ -118,6 +118,8 @@ def _load_or_stub(host: Host, plan: TrialPlan, model: ModelPlan) -> LoadOutcome:
     if problem := load_stub(host, stub, plan.options.load_timeout):
         more = "" if problem in reason.why else f"; a stub cannot replace it: {problem}"
         return LoadOutcome("absent", replace(reason, why=f"{reason.why}{more}"))
+    if model.backend != "vllm" and not model.config.output and stub.parsed_config().output:
+        reason = replace(reason, why=f"{reason.why}; its stub has the tensors that its ensembles name")
     return LoadOutcome("stub", reason, stub)
 
 
@@ -248,11 +250,33 @@ def _stub_source(plan: TrialPlan, model: ModelPlan, why: str, may_ask: bool) -> 
     gpu = 0 if model.backend == "tensorrt" and gpu_count() else None
     shapes = _shapes_for_next_steps(plan, model.name)
     config = as_stub(model.config, model.backend, list(model.prepared.source.versions))
+    if not config.output and not own:
+        _add_tensors_of_ensembles(plan, model.name, config)
     for output in config.output:
         if len(sizes := shapes.get(output.name, ())) == len(output.dims) and not output.HasField("reshape"):
             output.dims[:] = [size if dim == -1 else dim for dim, size in zip(output.dims, sizes, strict=True)]
     stub = replace(plan.options.stub(model.name), reason=why, asks=own, gpu=gpu)
     return replace(model.prepared.source, config=config, stub=stub, **_home(plan, model))
+
+
+def _add_tensors_of_ensembles(plan: TrialPlan, name: str, config: ModelConfigMessage) -> None:
+    """Declare the tensors that ensembles map from and to a model, as the other ends of the maps declare them."""
+    configs = {model.name: model.config for model in plan.models.values()}
+    for ensemble in configs.values():
+        steps = ensemble.ensemble_scheduling.step
+        known = {tensor.name: (tensor, ensemble) for tensor in (*ensemble.input, *ensemble.output)}
+        for step in steps:
+            if (other := configs.get(step.model_name)) is not None:
+                declared = {tensor.name: tensor for tensor in (*other.input, *other.output)}
+                maps = (*step.input_map.items(), *step.output_map.items())
+                known |= {tensor: (declared[key], other) for key, tensor in maps if key in declared}
+        for step in (step for step in steps if step.model_name == name):
+            for tensors, mapped in ((config.input, step.input_map), (config.output, step.output_map)):
+                for key, (tensor, owner) in ((k, known[t]) for k, t in mapped.items() if t in known):
+                    if key not in {own.name for own in tensors}:
+                        shape = [-1, *tensor.dims] if owner.max_batch_size > 0 else list(tensor.dims)
+                        dims = shape[1:] if config.max_batch_size > 0 else shape
+                        tensors.add(name=key, data_type=tensor.data_type, dims=dims or [-1])
 
 
 def _shapes_for_next_steps(plan: TrialPlan, name: str) -> dict[str, tuple[int, ...]]:

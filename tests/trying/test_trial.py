@@ -286,6 +286,20 @@ def test_the_reason_of_a_refused_ensemble_ends_with_what_to_change(trying: Any, 
     assert rows["all"].why.endswith(f"lower the ensemble's max_batch_size, or raise that of '{step}'")
 
 
+@pytest.mark.parametrize("batch", [0, 4])
+def test_a_stub_has_the_tensors_that_an_ensemble_names(trying: Any, tmp_path: Path, batch: int) -> None:
+    """A server asks the engine for them."""
+    dims = "[-1]" if batch else "[-1, -1]"
+    put(tmp_path, "all", ensemble(("first", "IN", "mid"), ("engine", "mid", "OUT")).replace("[-1]", "[-1, -1]"))
+    put(tmp_path, "engine", f'platform: "tensorrt_plan" max_batch_size: {batch}', {"1/x": ""})
+    config = f"{PYTHON.replace('[-1]', dims)} max_batch_size: {batch}"
+    put(tmp_path, "first", config, {"1/model.py": DOUBLES})
+    repository, rows = trying()
+    assert (rows["engine"].kind, rows["all"].kind, rows["all"].problem) == ("stub", "real", "")
+    assert rows["engine"].why.endswith("is missing; its stub has the tensors that its ensembles name")
+    assert repository.infer("all", {"IN": np.ones((1, 3), np.float32)}).stubs == ("engine",)
+
+
 def test_an_empty_file_in_the_place_of_weights_is_missing(trying: Any, tmp_path: Path) -> None:
     put(tmp_path, "net", f'backend: "onnxruntime" {IO}', {"1/model.onnx": ""})
     _, rows = trying()
