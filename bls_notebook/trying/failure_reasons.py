@@ -261,29 +261,30 @@ def _other_python(error: ErrorFacts, here: tuple[int, ...]) -> tuple[str, str] |
 
 
 def _unset_variables(error: ErrorFacts, places: ModelPlaces) -> list[str]:
-    """Return the environment variables without a value that probably caused an error of the project's code.
+    """Return the environment variables without a value that decided an error of the project's code.
 
-    These are all that its file reads, for an error about None, or those that its code tests before it raises.
+    An error about None is decided by the values in its statement, and a `raise` by those that its condition tests.
     """
     frames = [(Path(file), line) for _, _, file, _, line in error.frames if not _INSTALLED.search(file)]
     file, line = next((f for f in reversed(frames) if f[0].is_relative_to(places.project)), (places.source, 0))
-    text = source_text(file) if file.is_file() else ""
-    if "NoneType" not in error.text:
-        tree = syntax_tree(text) if line else None
-        text = "" if tree is None else _tested_values(tree, line)
+    tree = syntax_tree(source_text(file)) if line and file.is_file() else None
+    text = "" if tree is None else _deciding_values(tree, line, "NoneType" in error.text)
     return [key for key in dict.fromkeys(_VARIABLE.findall(text)) if key not in os.environ]
 
 
-def _tested_values(tree: ast.Module, line: int) -> str:
-    """Return the tests because of which a line raises an error, and the values of the variables in them, as source."""
+def _deciding_values(tree: ast.Module, line: int, about_none: bool) -> str:
+    """Return the source of a line's statement, or of the condition of its `raise`, and of its variables' values."""
     nodes = list(ast.walk(tree))
-    raised = [n for n in nodes if isinstance(n, ast.Raise) and n.lineno <= line <= (n.end_lineno or 0)]
-    tests = [n.test for n in nodes if isinstance(n, ast.If) and any(r in n.body for r in raised)]
-    names = {ast.unparse(n) for test in tests for n in ast.walk(test) if isinstance(n, (ast.Name, ast.Attribute))}
+    here = [n for n in nodes if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or 0)]
+    inner = max(here, key=lambda statement: statement.lineno, default=None)
+    deciding: list[ast.AST] = [n.test for n in nodes if isinstance(n, ast.If) and inner in n.body]
+    if not isinstance(inner, ast.Raise):
+        deciding = [inner] if inner is not None and about_none else []
+    names = {ast.unparse(n) for each in deciding for n in ast.walk(each) if isinstance(n, (ast.Name, ast.Attribute))}
     assigned = [(n.targets, n.value) for n in nodes if isinstance(n, ast.Assign)]
     assigned += [([n.target], n.value) for n in nodes if isinstance(n, ast.AnnAssign) and n.value is not None]
     values = [value for targets, value in assigned if names.intersection(map(ast.unparse, targets))]
-    return "\n".join(map(ast.unparse, (*tests, *values)))
+    return "\n".join(map(ast.unparse, (*deciding, *values)))
 
 
 def _pretrained_folder(error: ErrorFacts) -> str:

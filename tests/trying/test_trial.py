@@ -96,6 +96,8 @@ REASONS = [  # lines of model.py, why, and the remedy
         "%env NO_SUCH_KEY=",
     ),
     ("import os\nos.getenv('NO_SUCH_KEY')\nraise ValueError('other')", "ValueError: other", "fix it"),
+    ("import os\nx = os.getenv('NO_SUCH_KEY')\nx.strip()", "probably needs the environment variable NO_SUCH", "%env"),
+    ("import os\nos.getenv('NO_SUCH_KEY')\nNone.shape", "AttributeError: 'NoneType' object has no", "fix it"),
     ("open('/nowhere/at/all.bin')", "needs the file /nowhere/at/all.bin", "reload broken"),
     ("class E(Exception): __module__ = 'pynvml'\nraise E('no')", "a GPU (there is none here): E: no", "reload"),
     (
