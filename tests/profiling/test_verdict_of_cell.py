@@ -125,6 +125,11 @@ def test_requests_that_are_as_fast_as_they_can_be_and_one_alone() -> None:
     assert "`a` waits for `b`, then for `c`: `bls.overlap('a', inputs)` finds out" in found.advice
 
 
+def test_a_saving_is_compared_with_the_time_in_execute_not_in_the_queue() -> None:
+    found = of(session({"a": Model(["b", "c"]), "b": Model([10 * MS]), "c": Model([30 * MS])}, tuple("aaaaaaaa")))
+    assert "may save up to 10 ms of each `execute`" in found.advice
+
+
 def test_the_saving_is_of_a_typical_request_not_of_a_slow_first_one() -> None:
     record = session(PIPELINE | {"b": Model([25 * MS])}, *"aaa")
     _, *later = (span for span in record.spans if span.model == "b")

@@ -140,7 +140,7 @@ def _one_after_the_other(session: SessionData) -> str:
         saved = sum(c.duration for c in mine) - max((c.duration for c in mine), default=0)
         sequences = [(c.model, c.correlation_id) for c in mine if c.correlation_id]  # whose requests keep their order
         alone = len(mine) == len(calls) and in_turn and len({*sequences}) == len(sequences)
-        is_much = alone and saved > max(LITTLE, MUCH * (caller.duration - _delay(mine)))
+        is_much = alone and saved > max(LITTLE, MUCH * (caller.ended - caller.started - _delay(mine)))
         found.setdefault(caller.model, []).append((saved if is_much else 0, caller, mine))
     # The median execution: the first request of a session often takes far longer than the others.
     typical = [sorted(each, key=itemgetter(0))[len(each) // 2] for each in found.values()]
