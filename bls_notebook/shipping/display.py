@@ -32,7 +32,7 @@ def exported_document(record: Exported) -> Iterator[doc.Block]:
     rows = [doc.Row(_export_cells(model)) for model in record.models]
     yield doc.Table(f"Models exported to {record.place}", _EXPORT_COLUMNS, rows)
     facts = [f"requirements.txt: {', '.join(record.requirements)}"] if record.requirements else []
-    facts += [f"needs at least {size(record.shm_bytes)} of /dev/shm on a server"] if record.shm_bytes else []
+    facts += [f"needs about {size(record.shm_bytes)} of /dev/shm on a server"] if record.shm_bytes else []
     if "prove.py" in record.files:
         facts.append("prove.py compares the answers with those of a server")
     yield doc.Words(parts.quiet(" · ".join([*facts, "README.md: how to serve, test and measure the models"])))

@@ -57,10 +57,10 @@ class Exported(Record):
     are sentences about needs of the models that the export lacks. ``unknown`` are imported modules that are not
     installed here: model, file and line, module, its package if known. ``secrets`` are files that were left out.
     ``copied`` are modules of the user that were found elsewhere: model, module, place. ``failed`` pairs each model that
-    was left out with the reason. ``shm_bytes`` is the least ``/dev/shm`` that the models' processes need. ``python`` is
-    the Python version of this process. ``elsewhere`` pairs each remote callee with its server's address. ``files`` are
-    the files for the deployment ``target`` and for proofs; ``replicas`` is the number of servers. ``options`` are
-    tritonserver's with which the repository was created.
+    was left out with the reason. ``shm_bytes`` is the ``/dev/shm`` of the models' processes, computed for full
+    batches. ``python`` is the Python version of this process. ``elsewhere`` pairs each remote callee with its server's
+    address. ``files`` are the files for the deployment ``target`` and for proofs; ``replicas`` is the number of
+    servers. ``options`` are tritonserver's with which the repository was created.
     """
 
     place: str

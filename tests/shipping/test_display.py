@@ -13,7 +13,7 @@ TEXT = """\
   model   backend   from    files  calls
   detect  python    models      2
   pages   ensemble  a cell      1  detect
-requirements.txt: numpy<2 · needs at least 2 MiB of /dev/shm on a server · README.md: how to serve,
+requirements.txt: numpy<2 · needs about 2 MiB of /dev/shm on a server · README.md: how to serve,
 test and measure the models
   warning: pages calls gone, which is not loaded here and was left out: load it and export again, or
            make sure that the server has it

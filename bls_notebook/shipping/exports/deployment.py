@@ -31,8 +31,8 @@ def shm_mib(record: Exported) -> int:
 def guide(record: Exported) -> str:
     """Return the README in Markdown: how to serve, test and measure the models."""
     notes = [
-        f"The models' processes need at least {size(record.shm_bytes)} of `/dev/shm`, and more for tensors of "
-        "unknown size; a container has 64 MiB by default.",
+        f"The models' processes need about {size(record.shm_bytes)} of `/dev/shm` with full batches, and more for "
+        "tensors of unknown size; a container has 64 MiB by default.",
         *record.warnings,
     ]
     if record.replicas > 1:
