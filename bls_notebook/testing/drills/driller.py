@@ -7,7 +7,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, product, repeat
@@ -243,9 +243,16 @@ class Driller:
 
         def calls() -> dict[str, int]:
             counted = Counter(call.model for call in substitution.calls)
-            return {name: 1 if failing is None else counted[name] for name, failing in answers.items()}
+            return {n: max(1, refused[n]) if failing is None else counted[n] for n, failing in answers.items()}
 
-        with self.request.host.substitute(answers) as substitution:
+        refused = Counter[str]()  # requests to callees that are not ready
+
+        def missing(name: str) -> str:
+            refused[name] += 1
+            return ""
+
+        with ExitStack() as stack, self.request.host.substitute(answers) as substitution:
+            stack.callback(self.request.host.on_missing(missing))
             before = self._request_counts(answers)
             kinds = {fault.kind for _, fault in planted}
             if "cancel" in kinds and delay is not None:

@@ -80,6 +80,7 @@ def drilled(repo: bls.ModelRepository, model: str, *faults: str, timeout: float 
         ("tries_something_else", "twice", "error-once", "rubbish", "another request than the one that failed", None),
         ("tries_again", "twice", "error", "clear", "points to 'twice'", None),
         ("storms", "twice", "error", "storms", "50 requests instead of 1; then an error that points to 'twice'", None),
+        ("storms", "twice", "not-ready", "storms", "50 requests instead of 1; then an error that points", None),
         ("asks_forever", "twice", "error", "hang", "requests instead of 1 until the drill's timeout", "call("),
         ("stays_broken", "twice", "error-once", "spoilt", "afterwards it fails", "raise pb_utils"),
         ("keeps_files", "twice", "error", "leak", "each request leaves an open file behind", None),
