@@ -163,7 +163,7 @@ def try_repository(
         _announce(tell, plan)
         fetches = any(model.uses_hub and model.may_run for model in plan.models.values())
         missing = MissingFiles(project)
-        with _kept_open_streams(), missing.recorded(), offline_if_unreachable(fetches) as offline:
+        with _kept_open_streams(), _no_bytecode(), missing.recorded(), offline_if_unreachable(fetches) as offline:
             load = load_models(host, plan, missing)
             requests = send_requests(host, plan, load, load_timeout if ask and not load.left else 0.0)
         plan = replace(plan, notes=(*filter(None, [installed]), *plan.notes))
@@ -201,6 +201,16 @@ def _kept_open_streams() -> Iterator[None]:
     out, err = (stream and _KeptOpen(stream) for stream in (sys.stdout, sys.stderr))
     with redirect_stdout(out), redirect_stderr(err):
         yield
+
+
+@contextmanager
+def _no_bytecode() -> Iterator[None]:
+    """Let models in this process import modules of the project without writing bytecode beside them."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
 
 
 def _places(plan: TrialPlan, model: ModelPlan, files: Iterable[str], named: Iterable[str]) -> Iterator[str]:
