@@ -264,10 +264,10 @@ def test_a_model_that_fails_at_times_is_compared_no_further(inputs: list[float],
 def test_threads_that_wait_for_each_other_are_no_reason_for_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProcessorUse, "waited", lambda self: 10 * self.used() + 10**9)
     with bls.ModelRepository() as repo:
-        define(repo, named("little work"))
+        define(repo, named("sleeps, 1 instance"))
         for share, told in (0.0, False), (1.0, True):
             monkeypatch.setattr(OtherPrograms, "share", lambda self, share=share: share)
-            found = bls.compare("little", {"IN": [1.0]}, n=2, repeat=1, repo=repo)
+            found = bls.compare("sleeper", {"IN": [1.0]}, n=2, repeat=1, repo=repo)
             assert ("Other programs" in found.verdict.note or found.verdict.cause == "busy") == told
 
 
