@@ -33,11 +33,11 @@ from .checked_model import CONFIG, CheckedModel, data_type, full_shape
 from .environments import environment_findings
 from .name_scope import last_name
 from .python_source import PythonSource
-from .records import Finding, finding
+from .records import Finding, finding, names
 
 _CONFIG_LINE = re.compile(r"\bconfig(?:\.pbtxt)?:(\d+):\d+: ")
 _BATCH = re.compile(r"first dimension must be -1|does not support batching")
-_NAMES = json.loads(Path(__file__).with_name("names.json").read_text("utf-8"))
+_NAMES = names()
 _BACKENDS = frozenset({*KNOWN_BACKENDS, *_NAMES["backends"]})  # in NVIDIA's images, and samples of their sources
 _LOAD_FILE = frozenset({*KNOWN_BACKENDS, "tensorflow"})  # backends known to open default_model_filename
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -19,9 +18,10 @@ from bls_notebook.repository.source import check_source, python_files, syntax_tr
 
 from .array_types import KnownArray, array_of
 from .name_scope import UNKNOWN, Function, NameScope, TensorNames, argument, is_call_of, last_name, spreads
+from .records import names
 
 # Versions of Python and forms of the messages and lines of syntax errors that older ones raise.
-_LATER = json.loads(Path(__file__).with_name("names.json").read_text("utf-8"))["syntax of later versions"]
+_LATER = names()["syntax of later versions"]
 _MOST_FILES = 1000  # siblings of a model.py to read
 _CALLED_BY_TRITON = frozenset({"self.execute", "self.initialize", "self.finalize"})
 

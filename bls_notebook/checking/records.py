@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from bls_notebook.records import Record, shortened
 
@@ -86,6 +87,13 @@ def rules() -> dict[str, tuple[str, str, str, str]]:
     return {
         rule: tuple(texts) for rule, texts in json.loads(Path(__file__).with_name("rules.json").read_bytes()).items()
     }
+
+
+@cache
+def names() -> dict[str, Any]:
+    """Return the names that checks know, of functions, modules and backends, and the forms of later syntax."""
+    known: dict[str, Any] = json.loads(Path(__file__).with_name("names.json").read_bytes())
+    return known
 
 
 def number_of_rules() -> int:

@@ -9,7 +9,6 @@ requirements) mentions it.
 from __future__ import annotations
 
 import ast
-import json
 import os
 import re
 import sys
@@ -38,14 +37,14 @@ from .discovery import project_files, project_of
 from .import_time import import_time_findings
 from .name_scope import NameScope, argument, is_call_of, last_name, spreads
 from .python_source import PythonSource, later_python, names_of_api
-from .records import Finding, finding
+from .records import Finding, finding, names
 from .server_files import located
 
 _WARNING_LINE = re.compile(r"^model '.*?', line (\d+): ")
 # Functions whose first argument is a file name (`opens`). Modules in nvcr.io/nvidia/tritonserver:<yy.mm>-py3 besides
 # the standard library (`in_image`; some only in some releases): packages of the server and of its OpenAI-compatible
 # frontend (server/build.py, python/openai/requirements.txt). Backends whose images have unknown further packages.
-_NAMES = json.loads(Path(__file__).with_name("names.json").read_text("utf-8"))
+_NAMES = names()
 
 
 def source_findings(model: CheckedModel) -> Iterator[Finding]:

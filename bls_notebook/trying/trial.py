@@ -40,7 +40,7 @@ _LOADS = {
         "`%tritonrepo load {name} --in-kernel`, or try with `--in-kernel`",
     )
 }
-# What libraries advise if HF_HUB_OFFLINE is set; the trial sets it.
+# Advice of libraries if HF_HUB_OFFLINE is set; the trial sets it.
 _GO_ONLINE = re.compile(r"(: offline mode is enabled)?\. To (disable it|enable hf\.co)[^()]*")
 _OWN_SERVER = re.compile(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0):800[01]\b")
 

@@ -40,7 +40,7 @@ def error_box(record: ErrorRecord, *, mark: str = " ", gap: bool = False) -> Box
 def _blocks(record: ErrorRecord) -> Iterator[Block]:
     kind = "" if record.message.startswith(f"{record.kind}:") else record.kind
     if kind and record.stage == "returned" and (raised := _raised(record)) and raised != record.chain[-1]:
-        kind = f"{raised} raised {kind}"  # so the code is that of the exception, too
+        kind = f"{raised} raised {kind}"  # the code belongs to the exception, too
     title = _TITLES.get(record.stage, "{} failed").format(record.chain[-1]) if record.chain else "error"
     head = Piece(title, tag("b", title, cls="error-title", style="color:#d32f2f"))
     yield Line([head, *(parts.quiet(fact) for fact in (kind, record.code) if fact)], by=" · ")

@@ -218,7 +218,7 @@ class Work(NamedTuple):
 
     @property
     def apart(self) -> Work:
-        """The needs if each instance has a GIL of its own, as a process."""
+        """The needs if each instance is a process, with its own GIL."""
         return self._replace(python={})
 
 

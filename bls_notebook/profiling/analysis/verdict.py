@@ -430,6 +430,8 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
     is_of_clients = e.session.sender != NOTEBOOK
     partly = "partly " if len(union((span.sent, span.ended) for span in roots)) > 1 else ""
     how = f"{partly}under way together" if e.way == TOGETHER else "one after the other"
+    in_turn = f"Each {'group' if e.way == TOGETHER else 'one'} was sent when the one before had been answered"
+    no_queue = "More instances bring nothing" if v.queued > WORTH - 1 else "Nothing queued for long"
     name = v.cause
     took = f"{e.requests} requests took {time_of(m.gathered)}, {how}. "
     if e.requests == 1:
@@ -470,9 +472,7 @@ def _words(e: WorkloadEvidence, v: Verdict, key: ModelKey | None, has_shares: bo
         "of": str(m.cores),
         "who": f"The {instances} of `{v.model}`" if number > 1 else f"Requests to `{v.model}`",
         "whose": "instance" if number > 1 else "request",
-        "no_queue": f"Each {'group' if e.way == TOGETHER else 'one'} was sent when the one before had been answered"
-        if partly
-        else f"{'More instances bring nothing' if v.queued > WORTH - 1 else 'Nothing queued for long'}",
+        "no_queue": in_turn if partly else no_queue,
         "in_each": " in each instance" if number > 1 else "",
         "together": time_of(together),
         "alone": time_of(alone),

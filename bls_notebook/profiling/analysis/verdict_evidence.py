@@ -205,7 +205,8 @@ class WorkloadEvidence:
     @cached_property
     def computing(self) -> ModelKey | None:
         """The model whose threads computed most; if that is not known, the busiest one."""
-        return max(times := computing_times(self.simulation.sequential), key=lambda k: times[k], default=self.busiest)
+        times = computing_times(self.simulation.sequential)
+        return max(times, key=times.__getitem__, default=self.busiest)
 
     @cached_property
     def python(self) -> Mapping[ModelKey, int]:
@@ -236,8 +237,7 @@ class WorkloadEvidence:
     @cached_property
     def filling(self) -> Filling:
         """The waits for batches to fill while the instances were idle; of one request after the other, if compared."""
-        session = self.simulation.sequential
-        found = [Filling()]
+        session, found = self.simulation.sequential, [Filling()]
         for model in session.models:
             if model.scheduler == "dynamic_batching":
                 spans = [s for s in session.spans if key_of(s) == key_of(model) and s.ran]

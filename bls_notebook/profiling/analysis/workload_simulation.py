@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate, pairwise, starmap
 
 from bls_notebook.profiling.intervals import minus, total, union
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
@@ -153,20 +154,12 @@ def calls_alone(sequential: SessionData, gathered: SessionData) -> dict[int, tup
     return {**alone, **others}
 
 
-def _groups(session: SessionData, apart: bool) -> list[list[int]]:
-    """Return when the requests were sent, ns since the first one.
-
-    `apart`: a request that was sent when all earlier ones had been answered begins a new group, with its own first one.
-    """
-    groups: list[list[int]] = [[]]
-    begin = answered = 0
-    for span in (span for span in session.spans if not span.parent):
-        if groups[-1] and apart and span.sent >= answered:
-            groups.append([])
-        begin = begin if groups[-1] else span.sent
-        groups[-1].append(span.sent - begin)
-        answered = max(answered, span.ended)
-    return groups
+def _groups(session: SessionData) -> list[slice]:
+    """Return the places of the requests in each group; a group was sent when all earlier requests had been answered."""
+    roots = [span for span in session.spans if not span.parent]
+    answered = accumulate((span.ended for span in roots), max)
+    begins = [i for i, (end, span) in enumerate(zip(answered, roots[1:], strict=False), 1) if span.sent >= end]
+    return list(starmap(slice, pairwise([0, *begins, None])))
 
 
 def _roots(session: SessionData) -> list[int]:
@@ -201,7 +194,8 @@ class SimulatedWorkload:
                 number = sum(_blocks(child, span, sequential) for child in tree.children.get(span.id, ()))
                 if number:
                     self.sync_callers[key] = max(number, self.sync_callers.get(key, 0))
-        self._groups = [[0]] if at_once else _groups(gathered, apart=sequential is gathered)
+        self._sent = [] if at_once else [span.sent for span in gathered.spans if not span.parent]
+        self._groups = _groups(gathered) if sequential is gathered and not at_once else [slice(None)]
         # The processor time of one thread, plus its wait for a processor, but no more than the run took.
         needed = min(measured.cpu_sequential + measured.waited_sequential, measured.sequential)
         needed = max(needed, measured.cpu_sequential)
@@ -254,11 +248,11 @@ class SimulatedWorkload:
     ) -> int:
         """Return the time that instances, queues, processors and the GIL allow; `apart`: each instance has a GIL."""
         needs, requests = self.needs.apart if apart else self.needs, requests or self.requests
-        wall = first = 0
-        for i, sent in enumerate(self._groups, 1):
-            last = first + len(sent) if i < len(self._groups) else len(requests)
-            wall += replay(requests[first:last], capacity, self.batches, sent, needs)
-            first = last
+        wall = 0
+        for group in self._groups:
+            sent = self._sent[group]
+            since = [moment - sent[0] for moment in sent]
+            wall += replay(requests[group], capacity, self.batches, since, needs)
         return wall
 
     def _wall(self, capacity: Mapping[ModelKey, int], requests: tuple[Recipe, ...] | None = None) -> int:

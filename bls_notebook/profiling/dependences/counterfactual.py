@@ -92,7 +92,7 @@ class RecordedCall:
 
     @property
     def settled(self) -> RecordedCall:
-        """The call as it is now: a callee may still run that the model no longer waits for."""
+        """The call at this moment: its callee may still run although the model no longer waits for it."""
         first, ended = (sys.maxsize, sys.maxsize) if self.is_unanswered else (self.first, self.ended or sys.maxsize)
         return replace(self, first=first, ended=ended)
 
